@@ -7,14 +7,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stateKey identifies one state of the cluster's history. Correct servers have the same state under the same key. The
-// index alone is not enough: after a restore, an index may appear again with another state.
+// stateKey identifies a state. Correct servers have the same state under the same key. The index alone is not enough,
+// because after a restore the same index may belong to another state.
 type stateKey struct {
 	Index       uint64 `cbor:"1,keyasint"` // of the last entry in the state
 	Incarnation uint64 `cbor:"2,keyasint"`
 	Format      uint16 `cbor:"3,keyasint"` // of the state
 	// Program is the newest format that the server's program knows. During an upgrade, programs of two formats may write a
-	// row differently, so they are not compared.
+	// row differently, so their states are not compared.
 	Program uint16 `cbor:"4,keyasint"`
 }
 
@@ -22,11 +22,11 @@ func keyOf(s fsm.State) stateKey {
 	return stateKey{s.Index, s.Incarnation, s.Format, model.CurrentFormat}
 }
 
-// Comparison holds what the servers reported about their states under one key. Result depends on nothing else.
+// Comparison contains the digests that servers reported for their states under one key. Result uses nothing else.
 type Comparison struct {
 	Self    model.ServerID
 	Voters  []model.ServerID
-	Digests map[model.ServerID]string // of every server that has the state, Self included
+	Digests map[model.ServerID]string // by server; servers that reported no digest are missing
 }
 
 // ComparisonResult is the result of a Comparison, one of a closed set.
@@ -34,15 +34,15 @@ type ComparisonResult string
 
 // The results.
 const (
-	// StatesEqual means that a majority of all voters has this server's state, and that no server has another.
+	// StatesEqual means that a majority of all voters has this server's state, and that no server reported another.
 	StatesEqual ComparisonResult = "equal"
-	// OthersDiffer means that a majority has this server's state, and that some server has another.
+	// OthersDiffer means that a majority of all voters has this server's state, and that some server has another.
 	OthersDiffer ComparisonResult = "others_differ"
-	// InMinority means that a majority of all voters has one state, and this server another. So this server must stop.
+	// InMinority means that a majority of all voters has one state, and this server another. This server must stop.
 	InMinority ComparisonResult = "minority"
-	// StatesUndecided means that servers differ, and that no state has a majority. Nobody can say who is right.
+	// StatesUndecided means that servers differ, and that no state has a majority. Nobody knows which state is right.
 	StatesUndecided ComparisonResult = "undecided"
-	// NotCompared means that the servers that were compared are equal, but are no majority.
+	// NotCompared means that the reported states are equal but are no majority, or that this server's digest is missing.
 	NotCompared ComparisonResult = "incomplete"
 )
 
@@ -57,7 +57,7 @@ func (r ComparisonResult) Valid() bool { return slices.Contains(ComparisonResult
 // String implements fmt.Stringer.
 func (r ComparisonResult) String() string { return string(r) }
 
-// Differs reports whether the result shows two different states.
+// Differs reports whether r means that two servers have different states.
 func (r ComparisonResult) Differs() bool {
 	return r == OthersDiffer || r == InMinority || r == StatesUndecided
 }
@@ -97,9 +97,9 @@ func (c Comparison) others(digest string) []model.ServerID {
 	return out
 }
 
-// Result judges this server. Only more than half of all voters can contradict it: of three servers, two have to agree.
-// So if only two servers answer and differ, neither stops, whichever of them is right. A server without a vote is
-// judged in the same way, but its own digest doesn't count.
+// Result judges this server's state. It returns InMinority only if more than half of all voters agree on another state.
+// So if only two of three voters answer and they differ, neither of the two stops. A server without a vote is judged in
+// the same way, but its own digest is not counted.
 func (c Comparison) Result() ComparisonResult {
 	own := c.Digests[c.Self]
 	differ := len(c.others(own)) > 0
@@ -119,11 +119,11 @@ func (c Comparison) Result() ComparisonResult {
 	return NotCompared
 }
 
-// commonState returns the state in own that most other servers hold, or the newest of several such states. holders is
-// the number of those servers.
+// commonState returns the state in own that most other servers have. If several states are equally common, it returns
+// the newest of them. holders is the number of other servers that have the state. own must be sorted, oldest first.
 func commonState(own []fsm.State, held map[model.ServerID][]stateKey) (s fsm.State, holders int) {
 	holders = -1
-	for _, state := range own { // oldest first
+	for _, state := range own {
 		n := 0
 		for _, keys := range held {
 			if slices.Contains(keys, keyOf(state)) {

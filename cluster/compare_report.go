@@ -15,13 +15,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Files that a server leaves when a majority has another state. While the report exists, the server does not start.
+// Files that a server writes when a majority has another state. checkReport does not let the server start while the
+// report exists.
 const (
 	dirDiffers   = "state-differs"
 	fileReport   = "report.json"
 	fileState    = "state.snap"
 	reportFormat = 1
-	// reportTimeout bounds the writing of the report: a hanging disk must not keep a wrong server alive.
+	// reportTimeout bounds the writing of the report, so that a hanging disk does not keep a wrong server running.
 	reportTimeout = 30 * time.Second
 )
 
@@ -33,7 +34,7 @@ type StateReport struct {
 	Name    string         `json:"name"`
 	Version string         `json:"version"` // of the program
 	Cluster string         `json:"cluster_id"`
-	Led     bool           `json:"led"` // the server was the leader
+	Led     bool           `json:"led"` // whether the server was the leader
 
 	Index       uint64 `json:"index"` // of the states that were compared
 	Term        uint64 `json:"term"`  // of the last entry in this server's state
@@ -43,13 +44,13 @@ type StateReport struct {
 	Digest   string                `json:"digest"`   // of this server's state
 	Majority string                `json:"majority"` // the digest that the majority has
 	Voters   []model.ServerID      `json:"voters"`
-	Agreeing []model.ServerID      `json:"agreeing"` // the voters with that digest
-	Tables   []fsm.TableDifference `json:"tables"`   // that differ; a is this server's, b the majority's
-	State    string                `json:"state"`    // file with this server's state, beside the report
+	Agreeing []model.ServerID      `json:"agreeing"` // the voters that have the digest Majority
+	Tables   []fsm.TableDifference `json:"tables"`   // the tables that differ; a is this server's digest, b the majority's
+	State    string                `json:"state"`    // name of the file with this server's state, beside the report
 }
 
-// condemn stops this server for good, because a majority has another state. First, the server stops deciding and
-// answering as a leader. Then it writes the report.
+// condemn stops this server permanently, because a majority has another state. First, this server stops deciding and
+// answering as a leader. Then condemn writes the report and ends the process.
 func (c *comparer) condemn(m meeting, judged Comparison) {
 	_, led, _ := c.s.Leader()
 	c.wrong.Store(true)
@@ -114,8 +115,8 @@ func writeReport(dir string, r StateReport, state fsm.State) error {
 	return nil
 }
 
-// ReadReport reads the report of a server that a majority contradicted. ok is false if the data directory has no
-// report, and true if the report can't be read.
+// ReadReport reads the report of a server that a majority contradicted. ok is false only if there is no report: a
+// report that can't be read gives true and an error.
 func ReadReport(dataDir string) (r StateReport, ok bool, err error) {
 	text, err := os.ReadFile(filepath.Join(dataDir, dirDiffers, fileReport))
 	switch {
@@ -130,9 +131,10 @@ func ReadReport(dataDir string) (r StateReport, ok bool, err error) {
 	return r, true, nil
 }
 
-// checkReport refuses a data directory whose state a majority contradicted. Otherwise a supervisor might start the
-// server again and again, and each time it would vote, and might lead, until the next comparison. If the directory does
-// not hold the server id that the report names, it belongs to a new server and is accepted. Code: state_differs.
+// checkReport refuses a data directory whose state a majority contradicted. Otherwise a supervisor might restart the
+// server again and again. After each start the server would vote, and might lead, until its next comparison. A
+// directory whose server id is missing, or is not that in the report, belongs to a new server and is accepted. Code:
+// state_differs.
 func checkReport(dataDir string) error {
 	r, found, err := ReadReport(dataDir)
 	if !found {

@@ -13,23 +13,24 @@ import (
 )
 
 const (
-	// checkpointEvery is the distance between checkpoints, in log entries. While entries arrive all the time, servers have
-	// different states at any moment. So each server keeps its state before every multiple of checkpointEvery, where all
-	// servers have the same state.
+	// checkpointEvery is the distance between checkpoints, in log entries. While entries keep arriving, the newest states
+	// of the servers have different indexes. So each server keeps its state just before each multiple of checkpointEvery.
+	// These states can be compared.
 	checkpointEvery = 512
 	checkpointsKept = 3 // each may take some 50 MB while 100,000 instances are placed
-	// offersKept is how many states a server keeps because it told another server that it has them. It keeps each for
-	// offerFor, until the other server asks for the digest.
+	// offersKept limits the states that a server keeps because it reported them to other servers. Each is kept for
+	// offerFor, so that the other servers can ask for its digest.
 	offersKept = 16
 	offerFor   = 30 * time.Second
-	// digestsKept is how many digests are remembered, because all servers ask at about the same time. Each is remembered
-	// for digestFor and no longer: the next comparison must read an unchanged state again, so that damage in memory shows.
+	// digestsKept is how many states' digests are remembered, because all servers ask for the same digests at about the
+	// same time. Each is remembered only for digestFor. The next comparison must read the whole state again, so that it
+	// detects damage in memory.
 	digestsKept = 4
 	digestFor   = time.Minute
 )
 
-// pastStates keeps older states that other servers may ask about. A State is a value, so an old state costs only the
-// memory of the rows that later entries replaced.
+// pastStates keeps older states that other servers may ask about. A State is a value, so an older state only needs
+// memory for the rows that changed after it.
 type pastStates struct {
 	mu          sync.Mutex
 	checkpoints []fsm.State // oldest first
@@ -41,9 +42,9 @@ type offer struct {
 	at    time.Time
 }
 
-// passed is called when the entry with this index is about to be applied. before is the state that this entry will
-// change. passed keeps that state if a checkpoint lies between before.Index and index. Every server applies the same
-// entries, so all servers keep the same state.
+// passed is called before an entry is applied, with the state until then and the entry's index. It keeps the state if a
+// multiple of checkpointEvery is above the state's index and at most the entry's index. All servers apply the same
+// entries, so they keep the same states.
 func (p *pastStates) passed(before fsm.State, index uint64) {
 	if before.Index == 0 || before.Index/checkpointEvery == index/checkpointEvery {
 		return
@@ -54,14 +55,15 @@ func (p *pastStates) passed(before fsm.State, index uint64) {
 	p.checkpoints = slices.Delete(p.checkpoints, 0, max(0, len(p.checkpoints)-checkpointsKept))
 }
 
-// clear forgets every state, because a restored snapshot begins another history.
+// clear forgets every state. It is called after a restore, because the restored state does not continue the older ones.
 func (p *pastStates) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.checkpoints, p.offers = nil, nil
 }
 
-// settle forgets the checkpoints up to the state under key, because all voters have the same state there.
+// settle forgets the checkpoints of key's incarnation that are not newer than key. It is called when all voters have
+// the same state under key.
 func (p *pastStates) settle(key stateKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,8 +72,8 @@ func (p *pastStates) settle(key stateKey) {
 	})
 }
 
-// hold returns every state that this server can be asked about, oldest first. It also keeps the state named current for
-// offerFor, because other servers may now ask about it.
+// hold returns all kept states and the current one, oldest first. It keeps the current one for offerFor, because other
+// servers may now ask for its digest.
 func (p *pastStates) hold(current fsm.State) []fsm.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +105,8 @@ func compareKeys(a, b stateKey) int {
 	return 0
 }
 
-// find returns the state under a key. It returns false if this server does not have the state yet, or no longer.
+// find returns the state under a key, which may be the current one or a kept one. It returns false if this server does
+// not have the state.
 func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 	if keyOf(current) == key {
 		return current, true
@@ -126,15 +129,15 @@ func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 type stateSums struct {
 	digest string
 	tables []fsm.TableDigest
-	// contradiction is how the state contradicts itself by fsm.Check, if a caller requested that check. Digests leave out
-	// what a state derives from its rows, so states with equal digests may still differ there.
+	// contradiction is the text of fsm.Check's error. It is empty if the check passed or was not requested. Digests only
+	// cover rows, so states with equal digests may differ in what is derived from the rows.
 	contradiction string
 }
 
-// digester computes digests, one at a time. A large state takes a second of a core, so concurrent callers share one
-// computation. The log is still applied during that time.
+// digester computes digests, one state at a time. A large state takes a second of one core, so concurrent callers with
+// the same state share one computation. The log is still applied meanwhile.
 type digester struct {
-	slot  chan struct{} // capacity 1: a semaphore
+	slot  chan struct{} // a semaphore with capacity 1
 	mu    sync.Mutex
 	known []knownSums // oldest first
 }
@@ -147,8 +150,8 @@ type knownSums struct {
 
 func newDigester() *digester { return &digester{slot: make(chan struct{}, 1)} }
 
-// of returns the digests of a state. It fails if ctx ends before its turn. After that it ignores ctx and blocks until
-// the digests are computed.
+// of returns the digests of a state. It waits until no other digest is being computed, and fails if ctx ends while it
+// waits. After that it ignores ctx and blocks until the digests are computed.
 func (d *digester) of(ctx context.Context, s fsm.State) (stateSums, error) {
 	select {
 	case d.slot <- struct{}{}:
@@ -180,7 +183,7 @@ func (d *digester) recall(key stateKey) (stateSums, bool) {
 	return stateSums{}, false
 }
 
-// clear forgets every digest, because the same key may now stand for another state.
+// clear forgets every digest. It is called after a restore, because a key may now belong to another state.
 func (d *digester) clear() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -206,8 +209,8 @@ func (f comparedFSM) ApplyBatch(logs []*raft.Log) []any {
 	return answers
 }
 
-// Snapshot implements raft.FSM. It also requests a comparison, because a snapshot makes a state durable and the log may
-// drop the entries that led to it.
+// Snapshot implements raft.FSM. It also requests a comparison, because the snapshot makes the state durable and raft
+// may then remove the entries that led to the state.
 func (f comparedFSM) Snapshot() (raft.FSMSnapshot, error) {
 	f.c.later()
 	return f.machineFSM.Snapshot()

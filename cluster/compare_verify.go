@@ -15,14 +15,14 @@ import (
 // Verdict is the result of a verification, for one server or for all of them.
 type Verdict string
 
-// The verdicts. VerdictUndecided and VerdictIncomplete are only for all servers, VerdictBehind and VerdictUnreached
-// only for one.
+// The verdicts. VerdictUndecided and VerdictIncomplete apply only to a whole verification, VerdictBehind and
+// VerdictUnreached only to one server.
 const (
 	VerdictEqual      Verdict = "equal"
 	VerdictDiffers    Verdict = "differs"
 	VerdictUndecided  Verdict = "undecided"  // servers differ, and no state has a majority of the voters
 	VerdictIncomplete Verdict = "incomplete" // the servers that were compared are equal, but some were not compared
-	VerdictBehind     Verdict = "behind"     // the server does not have the compared state, or runs another version
+	VerdictBehind     Verdict = "behind"     // the server lacks the compared state, or its program knows another format
 	VerdictUnreached  Verdict = "unreachable"
 )
 
@@ -35,12 +35,12 @@ func (v Verdict) Valid() bool {
 // String implements fmt.Stringer.
 func (v Verdict) String() string { return string(v) }
 
-// Verification is a comparison of all servers, made by one of them.
+// Verification is the result of comparing the states of all servers. One of the servers makes it.
 type Verification struct {
 	Verdict Verdict
 	Index   uint64 // of the states that were compared
 	Format  uint16 // of those states
-	Digest  string // the digest that a majority of the voters has; empty if there is none
+	Digest  string // the digest that a majority of the voters has; empty if no digest has a majority
 	Servers []VerifiedServer
 }
 
@@ -48,18 +48,20 @@ type Verification struct {
 type VerifiedServer struct {
 	ServerStatus
 	Verdict Verdict
-	Index   uint64 // of the compared state; if not compared, of its newest state; 0 means not known
-	Digest  string // empty if it was not compared
-	Detail  string // why it was not compared, how its state contradicts itself, or when it was found to differ
+	// Index is the index of the compared state. If the server was not compared, Index is that of its newest state, or of
+	// the state in which it last differed. 0 means that no index is known.
+	Index  uint64
+	Digest string // empty if the server was not compared
+	Detail string // why it was not compared, how its state contradicts itself, or when it differed
 	// Tables are the tables in which the server's state (a) differs from the majority's (b). If no state has a majority, b
 	// is the state of the server that ran Verify.
 	Tables []fsm.TableDifference
 }
 
-// Verify compares the states of all servers now, including those without a vote. Each server also looks for
-// contradictions in its own state, with fsm.Check. The other servers soon compare themselves with the voters, too.
-// Verify waits at most patience for servers that lag, and then until the digests are computed. It writes nothing.
-// Codes: no_leader while this server belongs to no cluster, timeout.
+// Verify compares the states of all servers now, including servers without a vote. Each server also checks its own
+// state with fsm.Check. The other servers compare themselves with the voters soon. Verify waits at most patience for
+// servers that lag, and then until the digests are computed. It writes nothing. Codes: no_leader while this server
+// belongs to no cluster; timeout if ctx ends.
 func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verification, error) {
 	var servers []ServerStatus
 	var others []model.ServerID
@@ -114,7 +116,8 @@ func (c *comparer) verification(m meeting, judged Comparison, servers []ServerSt
 	return v
 }
 
-// verified returns one server's part of a Verification. If split is true, servers differ and no state has a majority.
+// verified returns one server's part of a Verification. right contains the digests of the majority's state, or of this
+// server's state if no state has a majority. split is true if servers differ and no state has a majority.
 func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split bool) VerifiedServer {
 	r := VerifiedServer{ServerStatus: one}
 	sums, compared := m.sums[one.ID]
@@ -149,8 +152,8 @@ func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split 
 	return r
 }
 
-// Differing returns the members whose state was last found to differ from this server's, and how it differed. It does
-// not block.
+// Differing returns the members whose state differed from this server's when the two were last compared. It does not
+// block.
 func (s *Server) Differing() map[model.ServerID]Difference {
 	out := map[model.ServerID]Difference{}
 	for _, one := range s.servers() {
@@ -161,8 +164,8 @@ func (s *Server) Differing() map[model.ServerID]Difference {
 	return out
 }
 
-// contradiction returns how a state contradicts itself, in at most contradictionBytes. It returns an empty string if
-// the state does not. It reads every row.
+// contradiction runs fsm.Check, which reads every row, and returns the error as text of at most contradictionBytes. It
+// returns an empty string if the check passes.
 func contradiction(s fsm.State) string {
 	err := fsm.Check(s)
 	if err == nil {

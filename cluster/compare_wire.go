@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// statesQuery asks which states a server holds.
+// statesQuery asks which states a server has.
 type statesQuery struct {
 	Server model.ServerID `cbor:"1,keyasint"`
 }
@@ -24,22 +24,22 @@ type digestQuery struct {
 	Key    stateKey          `cbor:"2,keyasint"`
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
-	// Judge asks the other server to look for contradictions in its state, and to compare itself with all voters soon,
-	// even if the two digests are equal.
+	// Judge asks the other server to check its state with fsm.Check, and to compare itself with all voters soon, even if
+	// the two digests are equal.
 	Judge bool `cbor:"5,keyasint,omitempty"`
 }
 
 type digestReply struct {
 	Server model.ServerID    `cbor:"1,keyasint"`
-	Found  bool              `cbor:"2,keyasint"` // false if the server doesn't hold this state
+	Found  bool              `cbor:"2,keyasint"` // false if the server has no such state or couldn't compute the digest
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
-	// Contradiction is how the state contradicts itself. It is empty if the state does not, or if Judge was not set.
+	// Contradiction is the text of fsm.Check's error. It is empty if the check passed, or if Judge was not set.
 	Contradiction string `cbor:"5,keyasint,omitempty"`
 }
 
-// answerStates returns the states that this server holds. It keeps the current state for a while, so that a question
-// for its digest finds it.
+// answerStates returns the keys of the states that this server has. It keeps the current state for offerFor, because
+// the other server may ask for its digest next.
 func (c *comparer) answerStates(statesQuery) statesReply {
 	out := statesReply{Server: c.s.dir.id}
 	for _, s := range c.past.hold(c.s.cfg.Machine.State()) {
@@ -49,7 +49,8 @@ func (c *comparer) answerStates(statesQuery) statesReply {
 }
 
 // answerDigest returns this server's digest of the state that q names. It blocks while the digest is computed. It also
-// compares the asking server's digest at once, because that server may be gone at this server's next comparison.
+// compares this digest with the one in q at once, because the asking server may be gone when this server makes its next
+// comparison.
 func (c *comparer) answerDigest(ctx context.Context, q digestQuery) digestReply {
 	out := digestReply{Server: c.s.dir.id}
 	state, ok := c.past.find(q.Key, c.s.cfg.Machine.State())

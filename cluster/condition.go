@@ -14,17 +14,17 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Condition is what a server reports of its own machine when it answers a tick of the leader. It is shown to people and
-// used for no decision.
+// Condition is what a server reports of its own machine when it answers a tick of the leader. It is shown to people,
+// and no decision depends on it. Agents also get Gossip, as one of ServerStatus.Listens.
 type Condition struct {
-	DataDir    string `cbor:"1,keyasint,omitempty"` // the first maxToldPath bytes
+	DataDir    string `cbor:"1,keyasint,omitempty"` // cut off after maxToldPath bytes
 	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // on the file system of DataDir; the ballast counts as used
 	TotalBytes int64  `cbor:"3,keyasint,omitempty"` // of that file system; 0 means not known
 	Expect     int    `cbor:"4,keyasint,omitempty"` // bootstrap_expect of the server's configuration
 	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when the server last saved a snapshot, Unix ms; 0 means never
 
 	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // validity of the server's own certificate
-	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // certificates that expire soon, at most maxToldCerts
+	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // agents' certificates that expire soon, at most maxToldCerts
 	Gossip string      `cbor:"8,keyasint,omitempty"` // host:port of the server's gossip
 }
 
@@ -33,23 +33,22 @@ const (
 	maxToldCerts = 8
 )
 
-// Lifetime is the validity of a certificate, in Unix ms. The zero value means that it is not known.
+// Lifetime is the validity of a certificate, in Unix ms. The zero value means that the validity is not known.
 type Lifetime struct {
 	From  int64 `cbor:"1,keyasint"`
 	Until int64 `cbor:"2,keyasint"`
 }
 
 // AgentCert is the certificate of an agent that called a server. It has no nested values, because servers of older
-// versions refuse an answer with more than four levels.
+// versions refuse an answer with more than four levels of nesting.
 type AgentCert struct {
 	Node  string `cbor:"1,keyasint"` // name of the node
 	From  int64  `cbor:"2,keyasint"` // Unix ms
 	Until int64  `cbor:"3,keyasint"`
 }
 
-// Certificates is what the process knows of certificates.
+// Certificates is what this process knows of its own certificate and of its agents' certificates.
 type Certificates struct {
-	// Own is the process's own certificate.
 	Own    transport.Lifetime
 	Agents map[string]transport.Lifetime // of agents that called, by node name; only those that expire soon
 }
@@ -87,7 +86,7 @@ func soonest(all map[string]transport.Lifetime) []string {
 	return names[:min(len(names), maxToldCerts)]
 }
 
-// noteSaved remembers that a snapshot was saved now. It also writes the time to disk, for the next start.
+// noteSaved records, in memory and on disk, that a snapshot was saved now.
 func (s *Server) noteSaved() {
 	now := s.cfg.Wall()
 	s.state.saved.Store(now.UnixMilli())
@@ -96,8 +95,8 @@ func (s *Server) noteSaved() {
 	}
 }
 
-// readSaved reads the time that noteSaved wrote. If the file is missing, the time stays 0. A file that can't be read is
-// logged and otherwise ignored.
+// readSaved reads the time that noteSaved wrote. If the file is missing, the time stays 0. If the file can't be read,
+// readSaved only logs the error.
 func (s *Server) readSaved() {
 	text, err := os.ReadFile(s.dir.file(fileSaved))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -27,14 +27,14 @@ const (
 	fileBallast    = "ballast"
 	fileRecovering = "recovering"      // exists while Recover writes; keeps the server from starting
 	fileRecovered  = "recovered.json"  // exists from Recover until the state records the recovery
-	fileReplaced   = "superseded.json" // made when another server was recovered in place of this one
+	fileReplaced   = "superseded.json" // written when this server learns that a recovery left it behind
 	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to call offline
 	fileSaved      = "last-save"       // when somebody last saved a snapshot from this server
 	restoreBuffer  = "restore.tmp"
 )
 
-// dataDir is a server's own directory. It holds the server's identity. A server whose directory was wiped is a new
-// server, so no id can vote twice in a term.
+// dataDir is a server's data directory, with the server's identity. A server whose directory was wiped gets a new id,
+// so no id can vote twice in a term.
 type dataDir struct {
 	path   string
 	id     model.ServerID
@@ -48,10 +48,10 @@ type dataDir struct {
 type dirCluster struct {
 	Name string `json:"name"`
 	ID   string `json:"id,omitempty"` // empty until this server belongs to a cluster
-	// Lineages are those of model.History. Recover adds a lineage before raft starts. A server that joins with an empty
-	// directory takes over the lineages of the server that takes it in.
+	// Lineages is the field of model.History. Recover adds a lineage before raft starts. A server that joins with an empty
+	// directory copies the lineages of the server that adds it to the cluster.
 	Lineages []string `json:"lineages,omitempty"`
-	// Left are the servers that a recovery left behind. If they come back, the recovered servers make them stop.
+	// Left are the servers that a recovery left behind. If such a server starts again, the recovered servers make it stop.
 	Left []leftServer `json:"left,omitempty"`
 }
 
@@ -69,7 +69,7 @@ func (d *dataDir) history() model.History {
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
 
-// makeDataDir makes the directory if it does not exist. It allows access to its owner only.
+// makeDataDir makes the directory if it does not exist, and gives it mode 0700.
 func makeDataDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
@@ -80,9 +80,9 @@ func makeDataDir(path string) error {
 	return nil
 }
 
-// openDataDir reads this server's identity, or makes a new one. The log store must be open already: its lock keeps a
-// second process out. hasLog says whether the log has entries, which need their server id. Code: conflict if the
-// directory belongs to another cluster, or if the server id is damaged or missing beside a log.
+// openDataDir reads this server's identity, or makes a new one. The log store must be open already, because its lock
+// keeps a second process out. If hasLog is true, the log has entries, so the server id must exist. Code: conflict if
+// the directory belongs to another cluster, or if the server id is damaged or is missing beside a log.
 func openDataDir(path, cluster string, hasLog bool) (*dataDir, error) {
 	d := &dataDir{path: path}
 	if err := d.readCluster(cluster); err != nil {
@@ -142,7 +142,7 @@ func (d *dataDir) writeCluster() error {
 	return durable.ReplaceBytes(d.file(fileCluster), append(text, '\n'), 0o600)
 }
 
-// bind notes the id of the cluster. Code: conflict if the directory already belongs to another cluster.
+// bind writes the cluster's id to the directory. Code: conflict if the directory belongs to another cluster already.
 func (d *dataDir) bind(id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +156,7 @@ func (d *dataDir) bind(id string) error {
 	return d.foreign(id)
 }
 
-// foreign returns the refusal of a data directory that holds another cluster's state.
+// foreign returns the refusal of a data directory that belongs to a cluster other than id.
 func (d *dataDir) foreign(id string) *model.Error {
 	return model.Refuse(model.CodeConflict,
 		"the data directory %s belongs to the cluster with id %s; the other servers are of the cluster with id %s",
@@ -177,15 +177,15 @@ func (d *dataDir) readPledge() error {
 	return nil
 }
 
-// recover notes the history after a recovery and the servers that the recovery left behind. undo restores the file as
-// it was before.
+// recover writes the history after a recovery, and adds the servers that the recovery left behind. undo restores the
+// old content.
 func (d *dataDir) recover(h model.History, left []leftServer) (undo func() error, err error) {
 	was := d.cluster
 	d.cluster.ID, d.cluster.Lineages, d.cluster.Left = h.Cluster, h.Lineages, append(slices.Clone(was.Left), left...)
 	return func() error { d.cluster = was; return d.writeCluster() }, d.writeCluster()
 }
 
-// join notes the history of the server that takes this empty server into its cluster.
+// join writes the history of the server that adds this new server to its cluster.
 func (d *dataDir) join(h model.History) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,7 +193,7 @@ func (d *dataDir) join(h model.History) error {
 	return d.writeCluster()
 }
 
-// makePledge notes, for good, with which servers this server agreed to begin the cluster. A second call fails.
+// makePledge permanently records the servers with which this server agreed to begin the cluster. A second call fails.
 func (d *dataDir) makePledge(servers []model.ServerID) error {
 	if d.pledge != nil {
 		return fmt.Errorf("already pledged to %v", d.pledge)
@@ -209,5 +209,5 @@ func (d *dataDir) makePledge(servers []model.ServerID) error {
 	return nil
 }
 
-// newID returns an id that no other process makes.
+// newID returns a new unique id.
 func newID() string { return ulid.MustNew(ulid.Now(), rand.Reader).String() }

@@ -8,19 +8,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Opinion is another server's answer to the question how long it has not heard from some nodes.
+// Opinion is what another server answered when the leader asked how long it had not heard some nodes.
 type Opinion struct {
 	Server model.ServerID
 	Asked  time.Duration // how long ago the question was sent
-	Calm   bool          // the server was neither paused nor starved lately, so its ages can be trusted
-	Ages   map[model.NodeID]Age
+	// Calm is true if the server was neither paused nor short of CPU time lately, so that its ages can be trusted. It is
+	// false if the server was asked to give up nodes and could not record that on disk.
+	Calm bool
+	Ages map[model.NodeID]Age
 }
 
-// Fitness holds the facts that decide whether the leader itself may judge.
+// Fitness contains the facts that decide whether the leader may call nodes silent.
 type Fitness struct {
 	Uptime time.Duration // of the leader's process
-	Led    time.Duration // since the first Barrier of its term
-	Calm   time.Duration // since the process was last paused or starved
+	Led    time.Duration // since its leadership began in this term
+	Calm   time.Duration // since the process was last paused or short of CPU time
 }
 
 // Evidence is everything that the leader knows about which nodes are silent. Weigh depends on nothing else.
@@ -31,26 +33,27 @@ type Evidence struct {
 	Self      model.ServerID
 	Voters    []model.ServerID
 	Own       map[model.NodeID]Age
-	Opinions  []Opinion // of other servers; at most one of each server counts
+	Opinions  []Opinion // of other servers; at most one of each server is counted
 	Gossip    map[model.NodeID]fsm.Gossip
 }
 
-// Fit reports whether the leader may call any node silent. It must have listened for as long as the threshold. It must
-// also have led, and run without a pause, for two heartbeats and at least 1 s.
+// Fit reports whether the leader may call any node silent. The leader must have listened for Threshold. It must have
+// led, and run without a pause, for two heartbeat intervals and at least 1 s.
 func (e Evidence) Fit() bool {
 	settled := max(2*e.Interval, time.Second)
 	return e.Fitness.Uptime >= e.Threshold && e.Fitness.Led >= settled && e.Fitness.Calm >= settled
 }
 
-// Weigh returns what the evidence says of one node. Silent is true if every condition of the offline rule holds, except
-// the brake against mass eviction (HOLD):
-//   - The leader is fit and has itself not heard the node for the threshold.
-//   - A majority of the voters has not heard it either, by answers no older than one heartbeat.
-//   - No server that answered has heard the node within the threshold.
-//   - Gossip does not see the node alive, or every voter agrees.
+// Weigh returns what the evidence says of one node. Silent is true if every condition of the offline rule is met,
+// except the brake against mass eviction (HOLD):
+//   - The leader is fit and has itself not heard the node for Threshold.
+//   - A majority of the voters has not heard the node for Threshold either. Answers that are older than one heartbeat
+//     interval are ignored.
+//   - No server that answered has heard the node within Threshold.
+//   - Gossip does not show the node as alive, or all voters have not heard it for Threshold.
 //
-// A node that the leader has never heard is silent only after fsm.UnheardFor. When all servers start at once, an agent
-// that starts at the same time gets time to register.
+// A node that the leader has never heard is silent only after fsm.UnheardFor. An agent that starts at the same time as
+// all servers needs this time to register.
 func (e Evidence) Weigh(node model.NodeID) fsm.Liveness {
 	own := e.Own[node]
 	gossip := e.Gossip[node]
@@ -69,8 +72,8 @@ func (e Evidence) Weigh(node model.NodeID) fsm.Liveness {
 	return out
 }
 
-// count returns how many voters, the leader included, agree that they have not heard the node for the threshold. If a
-// server has heard the node within the threshold, seenBy is that server, even if it has no vote.
+// count returns how many voters, including the leader, agree that they have not heard the node for Threshold. If a
+// server has heard the node within Threshold, seenBy is that server, even if it has no vote.
 func (e Evidence) count(node model.NodeID) (agree int, seenBy model.ServerID) {
 	counted := map[model.ServerID]bool{}
 	for _, v := range e.Voters {
@@ -94,8 +97,8 @@ func (e Evidence) count(node model.NodeID) (agree int, seenBy model.ServerID) {
 	return agree, ""
 }
 
-// hearer returns a server that heard a node within two heartbeats, when the leader has not. Otherwise it returns an
-// empty string.
+// hearer returns a server that heard the node within two heartbeat intervals. It returns an empty string if there is no
+// such server, or if the leader itself heard the node in that time.
 func (e Evidence) hearer(node model.NodeID) model.ServerID {
 	if e.Own[node].Since < 2*e.Interval {
 		return ""

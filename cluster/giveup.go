@@ -13,15 +13,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// givenUp holds the registrations that this server agreed to call offline: the epoch of each such node. The entry that
-// makes the node offline may be on its way, and the node's instances may soon run elsewhere. So this server no longer
-// renews their leases, even after a restart with an older state.
+// givenUp contains the registrations that this server agreed to call offline, as the epoch of each node. The leader may
+// already have written that such a node is offline, and its instances may soon run elsewhere. So this server no longer
+// renews the node's leases, even after a restart with an older state.
 type givenUp struct {
 	mu     sync.Mutex
 	epochs map[model.NodeID]uint64
 }
 
-// readGivenUp reads the agreements of an earlier process from the disk.
+// readGivenUp reads from disk what earlier processes of this server agreed to.
 func (s *Server) readGivenUp() error {
 	path := s.dir.file(fileGivenUp)
 	text, err := os.ReadFile(path)
@@ -42,8 +42,8 @@ func (s *Server) readGivenUp() error {
 	return nil
 }
 
-// giveUp agrees that these registrations are offline. If it returns nil, the agreement is on disk. After an error,
-// nothing was agreed.
+// giveUp agrees that these registrations are offline. If it returns nil, the agreement is on disk. If it returns an
+// error, this server has agreed to nothing.
 func (s *Server) giveUp(nodes []nodeEpoch) error {
 	g := &s.seen.given
 	g.mu.Lock()
@@ -64,7 +64,7 @@ func (s *Server) giveUp(nodes []nodeEpoch) error {
 	return nil
 }
 
-// writeGivenUp writes the list if it differs from the list on disk. s.seen.given.mu is held.
+// writeGivenUp writes the new list to disk, unless the list on disk is equal. The caller holds s.seen.given.mu.
 func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 	if maps.Equal(next, s.seen.given.epochs) {
 		return nil
@@ -79,8 +79,8 @@ func (s *Server) writeGivenUp(next map[model.NodeID]uint64) error {
 	return err
 }
 
-// forgetNodes forgets nodes that the state no longer has, and given-up registrations that a later one replaced. The
-// state must be caught up.
+// forgetNodes forgets nodes that are not in the state, and given-up registrations that a newer registration replaced.
+// It may be called only after the state has caught up, because an older state may lack nodes.
 func (s *Server) forgetNodes() {
 	nodes := s.cfg.Machine.State().Nodes
 	s.seen.hearts.Retain(nodes.Has)

@@ -25,7 +25,7 @@ import (
 type Profile string
 
 // The profiles. With lan, gossip alone detects a dead member after 5-7 s among 5 members, and after 10-14 s among 100.
-// With fast, it takes 1 s and 2-3 s. wan is slower and uses less of the network.
+// With fast, these times are 1 s and 2-3 s. With wan, gossip is slower and sends fewer messages.
 const (
 	ProfileLAN  Profile = "lan"
 	ProfileWAN  Profile = "wan"
@@ -35,10 +35,9 @@ const (
 // Valid reports whether p is one of the profiles.
 func (p Profile) Valid() bool { return p == ProfileLAN || p == ProfileWAN || p == ProfileFast }
 
-// String returns the name of the profile, as the configuration has it.
+// String returns the name of the profile, as in the configuration.
 func (p Profile) String() string { return string(p) }
 
-// config returns a configuration of memberlist with the timings of the profile.
 func (p Profile) config() *memberlist.Config {
 	switch p {
 	case ProfileWAN:
@@ -55,23 +54,25 @@ func (p Profile) config() *memberlist.Config {
 
 // PoolConfig configures a Pool.
 type PoolConfig struct {
-	Name      string    // immutable id of this member: a ServerID or a NodeID; required
-	Cluster   string    // the configured cluster name; keeps pools apart that share a key; required
-	Key       []byte    // 16, 24 or 32 bytes; required, on loopback too
-	Profile   Profile   // default lan
-	Bind      string    // IP address to listen on; default 0.0.0.0
-	Port      int       // of UDP and TCP; 0 means any free port (tests and demo)
-	Advertise string    // IP address at which others reach this member; default: the bound or a private one
-	Join      []string  // "host:port", or "exec:/path" of a program that prints such addresses
-	Meta      Meta      // what this member says of itself at first; SetMeta changes it
-	Transport Transport // default: UDP and TCP sockets on Bind:Port
+	Name    string  // immutable id of this member: a ServerID or a NodeID; required
+	Cluster string  // the configured cluster name; pools with the same key but other names stay apart; required
+	Key     []byte  // 16, 24 or 32 bytes; required, on loopback too
+	Profile Profile // default lan
+	Bind    string  // IP address to listen on; default 0.0.0.0
+	Port    int     // of UDP and TCP; 0 means any free port (tests and demo)
+	// Advertise is the IP address at which others reach this member. By default, it is Bind, or a private address of the
+	// machine if Bind is 0.0.0.0.
+	Advertise string
+	Join      []string  // "host:port", or "exec:/path" of a program that prints addresses
+	Meta      Meta      // what this member says of itself until SetMeta changes it
+	Transport Transport // default is UDP and TCP sockets on Bind:Port
 	Logger    hclog.Logger
 }
 
-// Transport is how gossip reaches others. Tests have their own.
+// Transport is how gossip sends and receives. Tests use a transport in memory.
 type Transport = memberlist.Transport
 
-// Member is one member of the pool, as this member sees it.
+// Member is what this process knows of one member of the pool.
 type Member struct {
 	Name    string
 	Address string // host:port of its gossip
@@ -82,11 +83,11 @@ type Member struct {
 	node  memberlist.Node
 }
 
-// Pool is the gossip of all servers and agents. It knows which members exist and seem alive, and carries small
-// unreliable messages. It is safe for many goroutines.
+// Pool is this process's part in the gossip of all servers and agents. It knows which members exist and seem alive, and
+// carries small messages that may get lost. It is safe for concurrent use.
 //
-// memberlist calls back under its own lock, so a callback takes only the Pool's lock. No code in this package calls
-// memberlist while it holds the Pool's lock.
+// memberlist runs callbacks under its own lock, and the callbacks take the Pool's lock. So no code in this package may
+// call memberlist while it holds the Pool's lock.
 type Pool struct {
 	cfg   PoolConfig
 	log   hclog.Logger
@@ -99,9 +100,9 @@ type Pool struct {
 	view    poolView // cached views of members
 	meta    []byte   // ownMeta, encoded
 	ownMeta Meta
-	wanted  []string // members that rejoin never gives up on
+	wanted  []string // set by Want
 	bounds  poolBounds
-	nudged  []string // addresses that rejoin is to contact soon
+	nudged  []string // addresses that rejoin will contact soon
 	nudge   chan struct{}
 	change  chan struct{}
 	inbox   chan []byte
@@ -110,8 +111,8 @@ type Pool struct {
 // inboxSize is how many messages may wait for Receive before new ones are dropped.
 const inboxSize = 2048
 
-// OpenPool starts to listen and to gossip. Run keeps the member joined, and Close must be called. The error names the
-// setting that is wrong.
+// OpenPool listens and begins to gossip. Run must be called to keep this member joined, and Close or Abandon to stop.
+// Codes: gossip_key_invalid; invalid for an unknown profile; address_in_use or listen if the port can't be opened.
 func OpenPool(cfg PoolConfig) (*Pool, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -156,7 +157,7 @@ func (p *Pool) listen() (*memberlist.Memberlist, error) {
 	c.Transport = own
 	list, err := memberlist.Create(c)
 	if err != nil {
-		_ = own.Shutdown() // it may be closed already
+		_ = own.Shutdown() // memberlist may have closed it already
 	}
 	return list, err
 }
@@ -198,14 +199,14 @@ func (p *Pool) memberlistConfig() *memberlist.Config {
 	return c
 }
 
-// Run keeps this member joined and forgets members that are long dead, until ctx ends. It blocks.
+// Run contacts lost members again, and forgets members that have been dead for forgetAfter. It blocks until ctx ends.
 func (p *Pool) Run(ctx context.Context) error {
 	p.rejoin(ctx)
 	return nil
 }
 
-// Close tells the others that this member leaves, waits at most 1 s for that message to go out, and stops. The others
-// at once count this member as dead. It is safe to call again, unlike memberlist's own Leave.
+// Close announces that this member leaves, waits at most 1 s until the message is sent, and stops the gossip. The
+// others then consider this member dead at once. Further calls do nothing.
 func (p *Pool) Close() error {
 	if p.closed.Swap(true) {
 		return nil
@@ -216,7 +217,7 @@ func (p *Pool) Close() error {
 	return p.list.Shutdown()
 }
 
-// Abandon stops without telling the others, as a crash would.
+// Abandon stops the gossip without an announcement, as a crash would.
 func (p *Pool) Abandon() error {
 	p.closed.Store(true)
 	return p.list.Shutdown()
@@ -239,9 +240,9 @@ func (p *Pool) Changed() <-chan struct{} {
 	return p.change
 }
 
-// SetMeta changes what this member says of itself, and announces a change to the others. It waits at most 1 s for the
-// message to go out; the change spreads later in any case. If the new Meta is too long, SetMeta changes nothing and
-// returns an error.
+// SetMeta changes what this member says of itself, and announces the change. It waits at most 1 s until the
+// announcement is sent. If that takes longer, the change still spreads later. If the new Meta is too long, SetMeta
+// changes nothing and returns an error. The function edit must not call the Pool.
 func (p *Pool) SetMeta(edit func(*Meta)) error {
 	p.mu.Lock()
 	next := p.ownMeta
@@ -267,8 +268,8 @@ func (p *Pool) SetMeta(edit func(*Meta)) error {
 	return nil
 }
 
-// Send sends a message of at most 1 KiB to a member's Receive. The message may get lost. It does not block. Code:
-// not_found for a member that isn't known.
+// Send sends a message of at most 1 KiB to a member's Receive. The message may get lost. Send does not block. Code:
+// not_found if the member isn't known.
 func (p *Pool) Send(name string, msg []byte) error {
 	p.mu.Lock()
 	m, ok := p.members[name]
@@ -279,14 +280,15 @@ func (p *Pool) Send(name string, msg []byte) error {
 	return p.list.SendBestEffort(&m.node, msg)
 }
 
-// Answer sends a reply to the sender at address, an IP:port. A server that has just started knows no members, so the
-// sender need not be one. An unknown sender is queued for a join. With an empty address, Answer is Send.
+// Answer sends msg to the named member at address, an IP:port. The member need not be known, because a server that has
+// just started knows no members. rejoin soon contacts an unknown member. If address is empty, Answer does the same as
+// Send.
 func (p *Pool) Answer(name, address string, msg []byte) error {
 	if address == "" {
 		return p.Send(name, msg)
 	}
 	if _, err := netip.ParseAddrPort(address); err != nil {
-		return err // a host name is refused and not resolved
+		return err // a host name is refused, not resolved
 	}
 	p.mu.Lock()
 	if _, known := p.members[name]; !known {
@@ -323,14 +325,15 @@ func plainly(err error) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// Want sets the members that rejoin never gives up on. These are the voters.
+// Want sets the members that rejoin contacts whenever they are dead, and that the pool never forgets. They are the
+// voters.
 func (p *Pool) Want(names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wanted = slices.Clone(names)
 }
 
-// wants reports whether a member is this member itself or one that rejoin never gives up on. p.mu is held.
+// wants reports whether a member is this member itself or was set by Want. p.mu is held.
 func (p *Pool) wants(name string) bool { return name == p.cfg.Name || slices.Contains(p.wanted, name) }
 
 // drop forgets a member. p.mu is held.
@@ -339,7 +342,8 @@ func (p *Pool) drop(name string, m Member) {
 	p.view.changed(m.Meta.Role, m.Meta.Role)
 }
 
-// suspected handles a failed probe of a member, found in memberlist's log. memberlist has no event for that.
+// suspected marks a living member as suspect. It is called when a failed probe is found in memberlist's log, because
+// memberlist has no event for that.
 func (p *Pool) suspected(name string) {
 	p.update(name, func(m *Member) bool {
 		if m.State != fsm.GossipAlive {
@@ -350,8 +354,8 @@ func (p *Pool) suspected(name string) {
 	})
 }
 
-// Heard notes a sign of life of a member. It ends a suspicion of the member. If gossip reports the member as dead,
-// rejoin contacts it soon.
+// Heard is called when a member has shown that it is alive. A suspect member then counts as alive again. If gossip
+// considers the member dead, rejoin contacts it soon.
 func (p *Pool) Heard(name string) {
 	p.update(name, func(m *Member) bool {
 		switch m.State {
@@ -391,7 +395,7 @@ func (p *Pool) update(name string, edit func(*Member) bool) {
 // put stores a new or changed member, and closes the channel of Changed. p.mu is held.
 func (p *Pool) put(m Member) {
 	m.since = time.Now()
-	before := m.Meta.Role // the role of a new member has not changed
+	before := m.Meta.Role // for a new member, the roles before and after are equal
 	if old, known := p.members[m.Name]; known {
 		before = old.Meta.Role
 	}
@@ -401,7 +405,7 @@ func (p *Pool) put(m Member) {
 	p.change = make(chan struct{})
 }
 
-// seen takes over what memberlist reports of a member. It runs in a callback of memberlist.
+// seen stores what memberlist reports of a member. It runs in a callback of memberlist.
 func (p *Pool) seen(n *memberlist.Node, state fsm.Gossip) {
 	node := *n
 	node.Addr, node.Meta = slices.Clone(n.Addr), nil

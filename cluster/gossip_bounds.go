@@ -9,12 +9,12 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Bounds on the members that a pool knows, including dead ones, because anyone with the gossip key can make up any
-// number of members. All of them must fit into one exchange of at most maxStreamBytes.
+// Bounds on the members that a pool knows, including dead ones. Anyone with the gossip key can make up any number of
+// members, and all known members must fit into one exchange of at most maxStreamBytes.
 const (
 	maxMembers    = 10_000
-	sweepEvery    = time.Second      // between sweeps, while a pool is full
-	fullSaidEvery = 10 * time.Minute // between warnings in the log
+	sweepEvery    = time.Second      // shortest time between sweeps, while a pool is full
+	fullSaidEvery = 10 * time.Minute // shortest time between warnings that a pool is full
 )
 
 var (
@@ -22,7 +22,7 @@ var (
 	errMemberSize = errors.New("its name or what it says of itself is too long")
 )
 
-// poolBounds says when a full pool last swept out dead members, and when it last logged that it is full.
+// poolBounds contains when a full pool last swept out dead members, and when it last logged that it is full.
 type poolBounds struct{ swept, said time.Time }
 
 // gossipBounds is a memberlist.AliveDelegate. memberlist ignores a member that NotifyAlive refuses.
@@ -46,8 +46,8 @@ func (b gossipBounds) NotifyAlive(n *memberlist.Node) error {
 	return errPoolFull
 }
 
-// hasRoom reports whether a member may be taken in. Known members, this member itself and the voters are always taken
-// in. A full pool drops dead members to make room. p.mu is held.
+// hasRoom reports whether the pool may take in a member. It always takes in known members, this member itself and the
+// voters. A full pool drops dead members to make room, at most once every sweepEvery. p.mu is held.
 func (p *Pool) hasRoom(name string) bool {
 	if _, known := p.members[name]; known || len(p.members) < maxMembers || p.wants(name) {
 		return true

@@ -13,10 +13,10 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// memberlist calls the methods of these delegates under its own lock. They copy what they get into the Pool, and never
-// call memberlist.
+// memberlist calls the methods of these delegates under its own lock. The methods copy what they get into the Pool, and
+// never call memberlist.
 
-// gossipDelegate is a memberlist.Delegate. It hands out this member's meta and takes in messages for Receive.
+// gossipDelegate is a memberlist.Delegate. It returns this member's meta, and passes messages to Receive.
 type gossipDelegate struct{ p *Pool }
 
 // NodeMeta implements memberlist.Delegate. The meta always fits, because encodeMeta refuses a longer one.
@@ -37,10 +37,10 @@ func (d gossipDelegate) NotifyMsg(msg []byte) {
 	}
 }
 
-// GetBroadcasts implements memberlist.Delegate; nothing is broadcast.
+// GetBroadcasts implements memberlist.Delegate. This package broadcasts nothing.
 func (gossipDelegate) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState implements memberlist.Delegate; nothing is added to a full exchange.
+// LocalState implements memberlist.Delegate. This package adds nothing to an exchange of members.
 func (gossipDelegate) LocalState(bool) []byte { return nil }
 
 // MergeRemoteState implements memberlist.Delegate.
@@ -57,7 +57,7 @@ func (e gossipEvents) NotifyUpdate(n *memberlist.Node) { e.p.seen(n, fsm.GossipA
 // NotifyLeave implements memberlist.EventDelegate. memberlist calls it for members that died and members that left.
 func (e gossipEvents) NotifyLeave(n *memberlist.Node) { e.p.seen(n, fsm.GossipDead) }
 
-// gossipPings is a memberlist.PingDelegate: an answered probe ends a suspicion.
+// gossipPings is a memberlist.PingDelegate. It ends the suspicion of a member that answers a probe.
 type gossipPings struct{ p *Pool }
 
 // AckPayload implements memberlist.PingDelegate.
@@ -68,7 +68,7 @@ func (g gossipPings) NotifyPingComplete(other *memberlist.Node, _ time.Duration,
 	g.p.Heard(other.Name)
 }
 
-// gossipLog passes on memberlist's log, its errors and warnings at debug level and the rest at trace level. It also
+// gossipLog copies memberlist's log, with errors and warnings at debug level and other lines at trace level. It also
 // finds suspected members in the log, because memberlist has no event for a suspicion.
 type gossipLog struct {
 	log     hclog.Logger
@@ -79,7 +79,7 @@ func newGossipLog(to hclog.Logger, suspect func(string)) *log.Logger {
 	return log.New(gossipLog{to, suspect}, "", 0)
 }
 
-// Write implements io.Writer; log.Logger calls it once for each line.
+// Write implements io.Writer. log.Logger calls it once for each line.
 func (g gossipLog) Write(line []byte) (int, error) {
 	level, text, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" memberlist: "))
 	if !ok {

@@ -11,11 +11,11 @@ import (
 	"github.com/hashicorp/go-metrics"
 )
 
-// screen looks at each message before memberlist does, and refuses what no member of the pool sends. Members never
-// compress, for example. memberlist trusts every message with the right key: it unpacks a compressed message of 30 KiB
-// into 40 MiB, and makes room for a million members because a stream of 60 bytes announces them. Even without the right
-// key, memberlist buffers all bytes that a stream announces. The screen detects a wrong key of a stream because the
-// first bytes decrypt to nonsense. It is safe for concurrent use.
+// screen checks each message before memberlist gets it, and refuses messages that no member sends, for example
+// compressed ones. memberlist trusts every message with the right key: it unpacks a compressed message of 30 KiB into
+// 40 MiB, and makes room for a million members if a stream of 60 bytes announces them. It also buffers all bytes that a
+// stream announces, even if the stream has a wrong key. The screen notices the wrong key, because the first bytes then
+// decrypt to nonsense. It is safe for concurrent use.
 type screen struct{ key cipher.Block }
 
 // The kinds of memberlist's messages, and the sizes of their headers.
@@ -34,8 +34,8 @@ const (
 	sealedHead    = 1 + 12 // version and nonce
 	sealedTail    = 16     // the authentication tag
 	streamHead    = 1 + 4  // kind and length
-	openedBytes   = 256    // how much of a stream is decrypted: its kind and the header of an exchange
-	memberBytes   = 32     // each member takes more than that in an exchange
+	openedBytes   = 256    // bytes of a stream that are decrypted: its kind and the header of an exchange
+	memberBytes   = 32     // each member takes more bytes than that in an exchange
 )
 
 var (
@@ -45,7 +45,6 @@ var (
 	errTooMany    = errors.New("it says that it holds more than it can")
 )
 
-// newScreen makes a screen for messages that are encrypted with a gossip key.
 func newScreen(key []byte) (*screen, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -56,8 +55,8 @@ func newScreen(key []byte) (*screen, error) {
 
 func countRefusedPacket() { metrics.IncrCounter([]string{"memberlist", "udp", "refused"}, 1) }
 
-// packet returns nil if memberlist may have a packet, and otherwise the reason why not. A packet that is not encrypted
-// with the key passes, because memberlist refuses it without unpacking it.
+// packet returns nil if memberlist may get the packet, and otherwise why it is refused. A packet that is not encrypted
+// with the key can pass, because memberlist refuses it without unpacking it.
 func (s *screen) packet(raw []byte) error {
 	raw, ok := withoutLabel(raw)
 	if !ok {
@@ -79,7 +78,8 @@ func (s *screen) packet(raw []byte) error {
 	return nil
 }
 
-// screenParts looks at the messages inside a compound message. Members never nest compound messages.
+// screenParts checks the messages inside a compound message. Members never compress them, and never nest compound
+// messages.
 func screenParts(parts []byte) error {
 	if len(parts) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func screenParts(parts []byte) error {
 	for i := range count {
 		size := int(binary.BigEndian.Uint16(sizes[2*i:]))
 		if size > len(rest) {
-			return nil // memberlist ignores the rest
+			return nil // memberlist ignores this part and those after it
 		}
 		if size > 0 && rest[0] == kindCompressed {
 			return errCompressed
@@ -105,8 +105,9 @@ func screenParts(parts []byte) error {
 	return nil
 }
 
-// open decrypts the beginning of a sealed message, up to the given number of bytes. memberlist authenticates the
-// message later. AES-GCM encrypts like AES-CTR with a counter of four bytes after the nonce, which starts at 2.
+// open decrypts the beginning of a sealed message, up to the given number of bytes. It does not authenticate the
+// message, which memberlist does later. AES-GCM encrypts like AES-CTR, if the nonce is followed by a counter of four
+// bytes that starts at 2.
 func (s *screen) open(sealed []byte, most int) []byte {
 	if len(sealed) <= sealedHead || most <= 0 {
 		return nil
@@ -120,7 +121,7 @@ func (s *screen) open(sealed []byte, most int) []byte {
 	return plain
 }
 
-// withoutLabel cuts off the name of the pool, which precedes an encrypted message. ok is false if the name is
+// withoutLabel removes the name of the pool, which precedes an encrypted message. ok is false if the name is
 // incomplete.
 func withoutLabel(raw []byte) (rest []byte, ok bool) {
 	if len(raw) == 0 || raw[0] != kindLabel {
@@ -132,8 +133,8 @@ func withoutLabel(raw []byte) (rest []byte, ok bool) {
 	return raw[2+int(raw[1]):], true
 }
 
-// headBytes returns how many bytes of a stream the screen has to see. If whole is false, that is not known yet, and n
-// is the number of bytes needed to compute it.
+// headBytes returns how many bytes at the beginning of a stream the screen must see. raw contains the bytes that were
+// read so far. If whole is false, they are too few to know that, and n bytes are needed first.
 func headBytes(raw []byte) (n int, whole bool) {
 	labelled := 0
 	if len(raw) > 0 && raw[0] == kindLabel {
@@ -153,7 +154,8 @@ func headBytes(raw []byte) (n int, whole bool) {
 	return n + int(min(sealed, sealedHead+openedBytes)), true
 }
 
-// stream returns nil if memberlist may have a stream that begins with these bytes, and otherwise the reason why not.
+// stream returns nil if memberlist may get a stream that begins with the bytes in head, and otherwise why the stream is
+// refused.
 func (s *screen) stream(head []byte) error {
 	head, ok := withoutLabel(head)
 	if !ok || len(head) < streamHead {
@@ -185,7 +187,7 @@ func (s *screen) stream(head []byte) error {
 	return errKind
 }
 
-// screenExchange looks at the header of an exchange of members. size is the announced length of the whole message.
+// screenExchange checks the header of an exchange of members. size is the announced length of the whole message.
 // Members add no user state to an exchange, and each of them knows at least itself.
 func screenExchange(plain []byte, size int64) error {
 	header, ok := decodeHeader(plain)
@@ -223,7 +225,7 @@ func decodeHeader(b []byte) (header map[string]uint64, ok bool) {
 // other value. b must not be empty.
 func decodeNumber(b []byte) (value uint64, rest []byte, ok bool) {
 	const (
-		small   = 0x7f // up to here the byte is the number itself
+		small   = 0x7f // a byte up to this value is the number itself
 		falsity = 0xc2
 		truth   = 0xc3
 	)
@@ -235,7 +237,7 @@ func decodeNumber(b []byte) (value uint64, rest []byte, ok bool) {
 		return uint64(first - falsity), b[1:], true
 	case first >= 0xcc && first <= 0xcf: // unsigned, of 1, 2, 4 or 8 bytes
 		width = 1 << (first - 0xcc)
-	case first >= 0xd0 && first <= 0xd3: // signed
+	case first >= 0xd0 && first <= 0xd3: // signed, of 1, 2, 4 or 8 bytes
 		width = 1 << (first - 0xd0)
 	}
 	if width == 0 || len(b) < 1+width {
@@ -275,7 +277,7 @@ func (c *screenedStream) Read(b []byte) (int, error) {
 }
 
 // look reads the head of the stream and screens it. If the stream is refused, look returns only the name of the pool,
-// so that memberlist can report the reason to the sender.
+// because memberlist must read the name before it can report the reason to the sender.
 func (c *screenedStream) look() (head []byte, why error) {
 	head = make([]byte, 0, 2+255+streamHead+sealedHead+openedBytes)
 	for {

@@ -18,8 +18,8 @@ import (
 
 const (
 	packetSize    = 64 << 10 // bytes; no UDP packet is larger
-	packetsBuffer = 2 << 20  // bytes; the size that is requested for the kernel's receive buffer
-	portAttempts  = 10       // to find a port that is free for both UDP and TCP, if no port is configured
+	packetsBuffer = 2 << 20  // bytes; what is requested as the kernel's receive buffer
+	portAttempts  = 10       // to find a port that is free for UDP and TCP, if no port is configured
 )
 
 // socket is a memberlist transport over UDP and TCP, on the same port number. It screens everything that it receives.
@@ -71,8 +71,8 @@ func openSocket(address string, port int, key []byte, log hclog.Logger) (*socket
 	return nil, failed
 }
 
-// GossipPortFree reports whether a pool could listen on a port now, for UDP and TCP. It opens the port for a moment. An
-// address that is no IP address counts as 0.0.0.0.
+// GossipPortFree reports whether a pool could listen on a port now, for UDP and TCP. It opens the port for a moment. If
+// address is no IP address, it tries 0.0.0.0.
 func GossipPortFree(address string, port int) bool {
 	ip := net.ParseIP(address)
 	if ip == nil {
@@ -114,8 +114,8 @@ func (s *socket) port() int {
 	return 0
 }
 
-// receive passes packets to memberlist until the socket is closed. It drops packets that the screen refuses. It passes
-// copies, because memberlist keeps a packet and receive uses its buffer again.
+// receive passes packets to memberlist until the socket is closed, except those that the screen refuses. It passes
+// copies, because memberlist keeps a packet while receive uses its buffer again.
 func (s *socket) receive() {
 	buf := make([]byte, packetSize)
 	for {
@@ -185,8 +185,8 @@ func (s *socket) over() bool {
 	}
 }
 
-// pause waits 100 ms, or until the socket is closed. It keeps a lasting error, such as too many open files, from using
-// up a core.
+// pause waits 100 ms, or until the socket is closed. Without it, a lasting error such as too many open files would keep
+// a core busy.
 func (s *socket) pause() {
 	timer := time.NewTimer(100 * time.Millisecond)
 	defer timer.Stop()

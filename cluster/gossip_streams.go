@@ -11,13 +11,13 @@ import (
 )
 
 // Bounds of incoming streams on the gossip port. The sender of a stream is authenticated only when the whole stream has
-// arrived and been decrypted. Until then memberlist would buffer up to 20 MiB of each stream.
+// arrived and been decrypted. Without these bounds, memberlist would buffer up to 20 MiB of each stream until then.
 const (
 	maxStreams          = 256
 	maxStreamsOfSource  = 64
 	smallStream         = 64 << 10    // bytes; a stream with more is a large stream
 	maxStreamBytes      = 8 << 20     // of one stream; the state of 5,000 members takes about 2 MiB
-	maxLargeStreams     = 3           // large streams at a time; further ones wait
+	maxLargeStreams     = 3           // large streams at a time; another one waits
 	maxLargeOfSource    = 1           // large streams of one IP address at a time; a member never sends two at a time
 	largeStreamWaitTime = joinTimeout // the sender waits no longer than this
 )
@@ -27,7 +27,7 @@ var (
 	errStreamBusy     = errors.New("too many large gossip streams are open")
 )
 
-// streamLimits counts the incoming streams of the gossip port that are open. It is safe for many goroutines.
+// streamLimits counts the open incoming streams of the gossip port. It is safe for concurrent use.
 type streamLimits struct {
 	mu      sync.Mutex
 	all     streamCount
@@ -61,8 +61,8 @@ func (l *streamLimits) admit(conn net.Conn) (net.Conn, bool) {
 	return &boundedStream{Conn: conn, limits: l, source: source, closed: make(chan struct{})}, true
 }
 
-// tryLarge takes a place among the large streams. If no place is free, it returns a channel that is closed when one may
-// have become free.
+// tryLarge counts one more large stream from source. If there are too many large streams, it counts none, and returns a
+// channel that is closed when a large stream is closed.
 func (l *streamLimits) tryLarge(source netip.Addr) (taken bool, freed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +110,8 @@ type boundedStream struct {
 	large  bool
 }
 
-// Read implements net.Conn. After smallStream bytes it waits for a place among the large streams. It fails with
-// errStreamBusy if it gets none within largeStreamWaitTime, and with errStreamTooLarge after maxStreamBytes.
+// Read implements net.Conn. After smallStream bytes it waits until the stream may be counted as large. It fails with
+// errStreamBusy after largeStreamWaitTime, and with errStreamTooLarge after maxStreamBytes.
 func (s *boundedStream) Read(b []byte) (int, error) {
 	most := smallStream
 	if s.read >= smallStream {
@@ -148,8 +148,9 @@ func (s *boundedStream) becomeLarge() error {
 	}
 }
 
-// tryLarge takes a place among the large streams, which Close gives back. It takes none if the stream already has one
-// or is closed.
+// tryLarge counts this stream as large until Close is called, and returns true. If that is not possible, it returns
+// false and a channel that is closed when another call may succeed. After Close, it counts nothing and returns no
+// channel.
 func (s *boundedStream) tryLarge() (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,8 @@ type poolView struct {
 }
 
 // changed drops the cached results that a change of a member makes invalid. before and after are the member's roles
-// before and after the change; they may be equal. If both are agent, the list of servers stays valid and is kept. Each
-// registration of an agent needs that list. The Pool's mu is held.
+// before and after the change. If both roles are agent, servers is kept, because each registration of an agent needs
+// it. The Pool's mu is held.
 func (v *poolView) changed(before, after pki.Role) {
 	v.liveness = nil
 	if before != pki.RoleAgent || after != pki.RoleAgent {
@@ -61,7 +61,7 @@ func (p *Pool) Servers() []Member {
 	return slices.Clone(p.viewedServers())
 }
 
-// Member returns one member; ok is false if the pool does not know it.
+// Member returns one member. ok is false if the pool does not know it.
 func (p *Pool) Member(name string) (m Member, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,7 +34,6 @@ type beat struct {
 	Address string `cbor:"9,keyasint,omitempty"`
 }
 
-// beatAnswer is the server's answer to a beat.
 type beatAnswer struct {
 	From    model.ServerID `cbor:"1,keyasint"`
 	Node    model.NodeID   `cbor:"2,keyasint"`
@@ -46,25 +45,27 @@ type beatAnswer struct {
 	electorate
 }
 
-// electorate names the voters of the newest committed raft configuration that a server knows. From the answers of all
-// servers, the agent takes the newest configuration, and only answers of its voters renew a lease. A server's own claim
-// to be a voter proves nothing: a server that was removed while it was unreachable does not know that.
+// electorate names the voters of the newest committed raft configuration that a server knows. The agent uses the newest
+// configuration in the answers of all servers. Only answers of the voters in it renew a lease. A server's own claim to
+// be a voter proves nothing, because the server may have been removed while it was unreachable.
 type electorate struct {
 	History string           `cbor:"9,keyasint,omitempty"`  // the server's model.History as a string
 	Index   uint64           `cbor:"10,keyasint,omitempty"` // of the configuration; 0 if the server knows none yet
 	Voters  []model.ServerID `cbor:"11,keyasint,omitempty"`
 }
 
-// verdict says how a server counts a beat.
+// verdict says what a server did with a beat.
 type verdict uint8
 
 const (
-	verdictHeard   verdict = 1 // the beat counts for the node's age and renews its lease
-	verdictEcho    verdict = 2 // the beat doesn't count; the agent must send another one with the answer's Echo
-	verdictGivenUp verdict = 3 // the beat renews no lease, because its epoch is given up; the agent must register again
+	verdictHeard verdict = 1 // the beat counts for the node's age and renews the node's lease
+	verdictEcho  verdict = 2 // the beat was ignored; the agent must send another one with the answer's Echo
+	// The beat counts for the node's age but renews no lease, because its epoch is given up or offline. The agent must
+	// register again.
+	verdictGivenUp verdict = 3
 )
 
-// The first byte of a message is its kind. It is signed too, so an answer can't be passed off as a beat.
+// The first byte of a message is its kind. The kind is signed too, so an answer can't be passed off as a beat.
 const (
 	kindBeat   = 'B'
 	kindAnswer = 'A'
@@ -72,7 +73,7 @@ const (
 
 const macSize = sha256.Size
 
-// maxBeat is the largest message, in bytes, that open decodes.
+// maxBeat is the largest message, in bytes, that open accepts.
 const maxBeat = 1024
 
 var (
@@ -89,8 +90,8 @@ func (c codec) seal(kind byte, body any, key []byte) ([]byte, error) {
 	return append(msg, sign(key, msg)...), nil
 }
 
-// open decodes msg into body, gets the key from the key function, and checks the signature. The key function may read
-// body, which is not authenticated until open has returned nil.
+// open decodes msg into body, gets the key from the function key, and checks the signature. The function may read body,
+// but body is not authenticated until open has returned nil.
 func (c codec) open(msg []byte, kind byte, body any, key func() ([]byte, bool)) error {
 	if len(msg) < 1+macSize || len(msg) > maxBeat || msg[0] != kind {
 		return errBeatFormat

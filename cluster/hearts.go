@@ -26,16 +26,16 @@ type HeartsConfig struct {
 	Offline func(nodeEpoch) bool                         // reports whether the servers consider this registration offline
 	Answer  func(node, address string, msg []byte) error // sends a message that may get lost; address is beat.Address
 	Alive   func(node string)                            // called for every beat that counts for the node's age
-	Voters  func() electorate                            // must return quickly
+	Voters  func() electorate                            // must not block
 	Logger  hclog.Logger
 }
 
-// Hearts is a server's end of the heartbeats: it knows when each node was last heard. It is safe for many goroutines
-// and writes nothing to the raft log.
+// Hearts is a server's end of the heartbeats. It knows when this server last heard each node. It is safe for concurrent
+// use.
 //
 // A beat counts only if it is signed with the node's key, carries the random number of this process, and has a larger
-// sequence number than the last one. So neither the gossip key nor a replay of old packets can make a dead node look
-// alive. That holds even on a server that has just started.
+// sequence number than the last beat. So nobody can make a dead node look alive with the gossip key or with copies of
+// old packets, even if this server has just started.
 type Hearts struct {
 	cfg   HeartsConfig
 	codec codec
@@ -53,18 +53,16 @@ type signer struct {
 	epoch uint64
 }
 
-// heart is what Hearts stores of one node.
 type heart struct {
 	at      time.Time // when the node was last heard; zero if never
 	of      signer    // of the last beat; seq and facts start again with each signer
 	seq     uint64
 	facts   uint64
 	deaf    time.Duration // beat.Unanswered of the last beat
-	givenUp uint64        // beats of this epoch renew no lease
+	givenUp uint64        // beats of this epoch renew no lease; 0 if no epoch is given up
 }
 
-// NewHearts returns a Hearts that counts the silence of nodes from now on. It fails only if the system provides no
-// random numbers.
+// NewHearts returns a Hearts that begins to listen now. It fails only if the system provides no random numbers.
 func NewHearts(cfg HeartsConfig) (*Hearts, error) {
 	var seed [8]byte
 	if _, err := rand.Read(seed[:]); err != nil {
@@ -76,8 +74,8 @@ func NewHearts(cfg HeartsConfig) (*Hearts, error) {
 	}, nil
 }
 
-// Receive handles a gossip message. It notes and answers a beat that is signed with the node's key, unless the beat is
-// a replay. It drops everything else, because anyone with the gossip key can send messages. It does not block.
+// Receive handles a gossip message. It answers a beat that is signed with the node's key, unless the beat is a replay.
+// It drops everything else, because anyone with the gossip key can send messages. It does not block.
 func (h *Hearts) Receive(msg []byte) {
 	var b beat
 	var key []byte
@@ -99,8 +97,8 @@ func (h *Hearts) Receive(msg []byte) {
 	h.answer(b, v, key)
 }
 
-// take notes a beat that is signed with key, and returns the verdict on it. It returns 0 for a replay, which gets no
-// answer. If the beat does not carry the number of this process, take notes nothing and returns verdictEcho.
+// take records a beat that is signed with key, and returns the verdict on it. It returns 0 for a replay, which gets no
+// answer. If the beat does not carry the number of this process, take records nothing and returns verdictEcho.
 func (h *Hearts) take(b beat, key []byte) verdict {
 	offline := h.cfg.Offline(nodeEpoch{b.Node, b.Epoch})
 	h.mu.Lock()
@@ -135,8 +133,8 @@ func (h *Hearts) answer(b beat, v verdict, key []byte) {
 	}
 }
 
-// Heard notes that the node's agent made a request over an authenticated connection. The request counts for the node's
-// age like a beat, but renews no lease.
+// Heard records that the node's agent made a request over an authenticated connection. The request counts for the
+// node's age like a beat, but renews no lease.
 func (h *Hearts) Heard(node model.NodeID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -181,7 +179,7 @@ func (h *Hearts) Sign(node *fsm.Node) Sign {
 	return h.sign(node, time.Now())
 }
 
-// sign does the work of Sign; h.mu is held.
+// sign is Sign for callers that hold h.mu.
 func (h *Hearts) sign(node *fsm.Node, now time.Time) Sign {
 	n := h.nodes[node.ID]
 	sign := Sign{Age: Age{Since: now.Sub(h.began)}}
@@ -203,8 +201,8 @@ func (h *Hearts) Ages(nodes []model.NodeID) map[model.NodeID]Age {
 	return out
 }
 
-// GiveUp notes that this server agreed to call an epoch of a node offline. Beats of that epoch still count for the
-// node's age, but they renew no lease any more. Only beats of a new registration do.
+// GiveUp records that this server agreed to call this epoch of the node offline. Beats of the epoch still count for the
+// node's age, but no longer renew the node's leases. Beats of a later registration renew them again.
 func (h *Hearts) GiveUp(node model.NodeID, epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,5 +222,5 @@ func (h *Hearts) Retain(keep func(model.NodeID) bool) {
 	}
 }
 
-// Uptime returns how long this Hearts has counted heartbeats.
+// Uptime returns the time since NewHearts.
 func (h *Hearts) Uptime() time.Duration { return time.Since(h.began) }

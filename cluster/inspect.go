@@ -18,13 +18,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// StoppedDir is the data directory of a server that doesn't run, opened for reading. While its log is open, the server
-// can't start. Reading a damaged part gives an error that names the file; the rest can still be read. Only one
-// goroutine may use it.
+// StoppedDir is the data directory of a stopped server, opened for reading. The server can't start before Close. If a
+// file is damaged, methods that need it return an error that names the file, and other methods still work. A StoppedDir
+// is not safe for concurrent use.
 type StoppedDir struct {
 	path   string
 	store  *raftboltdb.BoltStore
-	keys   *bbolt.DB // the file of store; used to find the entry after a gap, which store can't do
+	keys   *bbolt.DB // the file of store, opened again to find the entry after a gap
 	broken error     // why the log can't be read; nil if it can
 	bounds LogBounds
 }
@@ -44,7 +44,7 @@ type StoppedServer struct {
 
 // OpenStopped opens a data directory for reading. It waits at most 2 s for the lock of a server that is just stopping.
 // If the log is damaged, OpenStopped succeeds, and the methods that need the log return the error. Codes: not_found if
-// the directory is missing; invalid if it is no server's or can't be read; conflict while the server runs.
+// the directory is missing; invalid if it is not a server's or can't be read; conflict while the server runs.
 func OpenStopped(path string) (*StoppedDir, error) {
 	log := filepath.Join(path, fileLog)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -103,9 +103,9 @@ func damagedLog(path string, err error) *model.Error {
 			"new one with an empty data directory", filepath.Dir(path))
 }
 
-// guard runs fn and turns a panic or a memory fault in it into an error. bbolt maps the file into memory and trusts its
-// content, so a damaged page or a truncated file causes a panic or a fault. Use guard only to inspect a stopped server:
-// a running server must exit instead of continuing after such an error.
+// guard runs fn, and turns a panic or a memory fault in fn into an error. bbolt maps the file into memory and trusts
+// its content, so a damaged page or a truncated file causes a panic or a fault. Use guard only to inspect a stopped
+// server: a running server must exit instead of continuing after such an error.
 func guard(fn func() error) (err error) {
 	old := debug.SetPanicOnFault(true)
 	defer debug.SetPanicOnFault(old)
@@ -145,7 +145,7 @@ func (d *StoppedDir) Server() StoppedServer {
 	if d.broken != nil {
 		return s
 	}
-	_ = guard(func() error { // the keys are raft's; a server that never voted lacks those of the vote
+	_ = guard(func() error { // raft's keys; a server that never voted lacks the two keys of the vote
 		s.Term, _ = d.store.GetUint64([]byte("CurrentTerm"))
 		s.VotedTerm, _ = d.store.GetUint64([]byte("LastVoteTerm"))
 		candidate, err := d.store.Get([]byte("LastVoteCand"))
@@ -155,8 +155,8 @@ func (d *StoppedDir) Server() StoppedServer {
 	return s
 }
 
-// Bounds returns the indexes of the log's oldest and newest entry. The newest entries may be uncommitted; a log does
-// not show which ones are. Code: invalid if the log is damaged.
+// Bounds returns the indexes of the log's oldest and newest entry. The newest entries may not be committed; the log
+// does not show which entries are. Code: invalid if the log is damaged.
 func (d *StoppedDir) Bounds() (LogBounds, error) { return d.bounds, d.broken }
 
 // Newest returns the index of the last entry in the log or of the newest snapshot, whichever is higher.
@@ -168,8 +168,8 @@ func (d *StoppedDir) Newest() uint64 {
 	return newest
 }
 
-// entryTime returns the wall time of an entry, for people. An entry without one gets the time when the leader appended
-// it.
+// entryTime returns an entry's wall time. If the entry has none, it returns the time when the leader appended the
+// entry.
 func entryTime(wall int64, appended time.Time) time.Time {
 	if wall > 0 {
 		return time.UnixMilli(wall)

@@ -23,8 +23,8 @@ type RecordKind string
 const (
 	RecordCommand       RecordKind = "command"       // an fsm.Entry
 	RecordNoop          RecordKind = "noop"          // raft's first entry of a leader's term
-	RecordBarrier       RecordKind = "barrier"       // an entry of raft for which a read or a new leader waited
-	RecordConfiguration RecordKind = "configuration" // an entry of raft that lists the servers from its index on
+	RecordBarrier       RecordKind = "barrier"       // raft's entry that a read or a new leader waits for
+	RecordConfiguration RecordKind = "configuration" // raft's entry with a new list of servers
 	RecordDamaged       RecordKind = "damaged"       // an entry that can't be read, or missing entries
 	RecordUnknown       RecordKind = "unknown"       // an entry that only a newer program understands
 )
@@ -47,9 +47,9 @@ type LogRecord struct {
 	Term  uint64
 	Kind  RecordKind
 	Time  time.Time // when the entry was proposed; if that is unknown, when the leader appended it
-	Bytes int       // size of its content
-	Entry fsm.Entry // only of a RecordCommand
-	// Servers are the cluster's servers; only of a RecordConfiguration.
+	Bytes int       // size of the entry's content
+	Entry fsm.Entry // only for a RecordCommand
+	// Servers are the cluster's servers. Only a RecordConfiguration has them.
 	Servers []StoredMember
 	// Err says why the entry can't be read, or why this program can't understand it. Otherwise it is nil.
 	Err *model.Error
@@ -62,9 +62,9 @@ type StoredMember struct {
 	Voter   bool           `json:"voter"`
 }
 
-// Records iterates over the log's entries between two indexes, both included. A damaged entry is a record with Err set,
-// and the entries after it follow. A gap of any length is one such record. If the log can't be read at all, Records
-// yields only an error with code invalid.
+// Records iterates over the log's entries between two indexes, both included. A damaged entry, or a gap of any length,
+// is one record with Err set, and later entries follow. If the log can't be read at all, Records yields only an error
+// with code invalid.
 func (d *StoppedDir) Records(from, to uint64) iter.Seq2[LogRecord, error] {
 	return func(yield func(LogRecord, error) bool) {
 		if d.broken != nil {
@@ -110,8 +110,8 @@ func (b LogBounds) String() string {
 
 func (d *StoppedDir) logFile() string { return filepath.Join(d.path, fileLog) }
 
-// read decodes one entry. If the entry is damaged or missing, the record has Err set. next is the index at which to
-// read on. It is 0 if the entry is missing and no later one is found.
+// read decodes one entry. If the entry is damaged or missing, the record has Err set. next is the index to read next.
+// It is 0 if the entry is missing and no later entry is found.
 func (d *StoppedDir) read(index uint64) (r LogRecord, next uint64) {
 	var l raft.Log
 	next = index + 1
@@ -129,8 +129,8 @@ func (d *StoppedDir) read(index uint64) (r LogRecord, next uint64) {
 	return r.decode(d, &l), next
 }
 
-// nextAfterGap returns the index of the first entry after a missing one. It returns 0 if there is none or the search
-// fails. The error is never nil: it says what is missing, or why the search failed.
+// nextAfterGap returns the index of the first entry after a missing entry. It returns 0 if there is no later entry or
+// the search fails. The error is never nil: it says what is missing, or why the search failed.
 func (d *StoppedDir) nextAfterGap(index uint64) (next uint64, _ error) {
 	err := guard(func() error {
 		return d.keys.View(func(tx *bbolt.Tx) error {

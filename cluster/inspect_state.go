@@ -31,18 +31,18 @@ const (
 
 // StoredSnapshot is one snapshot of a data directory, as its meta.json describes it.
 type StoredSnapshot struct {
-	File    string // the file that holds the state
-	Index   uint64 // of the last entry in it
+	File    string // the file with the state
+	Index   uint64 // of the last entry in the state
 	Term    uint64 // of that entry
 	Bytes   int64
 	Servers []StoredMember // the members at that entry
 	Err     *model.Error   // why meta.json can't be read; then only File is known
 
-	sum []byte // CRC-64 of the file
+	sum []byte // CRC-64 of the file, from meta.json
 }
 
-// Snapshots lists the snapshots of the directory, the newest first. One whose meta.json can't be read comes last, with
-// its Err. Unfinished snapshots are left out. A server leaves one behind if it ends while it writes the snapshot.
+// Snapshots returns the snapshots of the directory, the newest first. Snapshots whose meta.json can't be read are last,
+// with Err set. Unfinished snapshots are skipped. A server leaves one behind if it stops while it writes the snapshot.
 func (d *StoppedDir) Snapshots() []StoredSnapshot {
 	root := filepath.Join(d.path, dirSnapshots)
 	entries, _ := os.ReadDir(root) // no directory means no snapshot
@@ -58,7 +58,7 @@ func (d *StoppedDir) Snapshots() []StoredSnapshot {
 	return found
 }
 
-// ReadStored reads the meta.json of one directory below snapshots.
+// ReadStored reads the meta.json of one directory below snapshots, and checks its seal. An error is returned in Err.
 func ReadStored(dir string) StoredSnapshot {
 	s := StoredSnapshot{File: filepath.Join(dir, snapshotData)}
 	path := filepath.Join(dir, snapshotMeta)
@@ -89,8 +89,8 @@ func IsStored(path string) bool {
 	return err == nil
 }
 
-// State reads the state of the snapshot and makes every check there is. Codes: those of fsm.ReadSnapshot, with the file
-// in the message.
+// State reads the state of the snapshot and verifies the checksum from meta.json. Codes: that of Err; invalid if the
+// checksum is wrong; those of fsm.ReadSnapshot, with the file in the message.
 func (s StoredSnapshot) State() (fsm.State, error) {
 	if s.Err != nil {
 		return fsm.State{}, s.Err
@@ -130,16 +130,16 @@ func readState(path string, sum io.Writer) (fsm.State, error) {
 // Replay is a state that was rebuilt from a snapshot and the log after it.
 type Replay struct {
 	State   fsm.State
-	From    string         // the file of the snapshot that it began with; empty: the beginning of the cluster
-	Index   uint64         // of the last record that is in it
-	Applied int            // records after the snapshot
+	From    string         // the file of the snapshot that it began with; empty if it began with an empty state
+	Index   uint64         // of the last record that State includes
+	Applied int            // number of records after the snapshot that State includes
 	Skipped []*model.Error // newer snapshots that could not be read
 }
 
-// Replay rebuilds the state as of a record, which may be one of raft's own; index 0 means the newest. It begins with
-// the newest readable snapshot that is not newer than the record. On an error it also returns what it had rebuilt until
-// then. Codes: not_found if the index is too new or entries before it are missing; those of Records for a damaged
-// entry; internal for an entry that this program can't apply.
+// Replay rebuilds the state as of the record at index; 0 means the newest record. It begins with the newest readable
+// snapshot that is not newer than the record. If it fails, it also returns what it has rebuilt. Codes: not_found if
+// index is too new, or if the log does not reach from the snapshot to index; invalid or needs_format for an entry that
+// can't be read; internal for an entry that this program can't apply.
 func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
 	newest := d.Newest()
 	switch {
@@ -176,7 +176,7 @@ func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
 	return r, nil
 }
 
-// base returns the newest snapshot at or before an index, or the beginning of the cluster.
+// base returns the newest readable snapshot at or before an index, or the empty state if there is none.
 func (d *StoppedDir) base(index uint64) Replay {
 	r := Replay{State: fsm.NewState()}
 	for _, s := range d.Snapshots() {
@@ -197,7 +197,7 @@ func (d *StoppedDir) base(index uint64) Replay {
 	return r
 }
 
-// hole returns the error for entries that are missing between the newest readable snapshot and the wanted state.
+// hole returns Replay's error for a log that lacks entries between the snapshot and the wanted index.
 func (d *StoppedDir) hole(from, to uint64) *model.Error {
 	begins := "no snapshot at or before it can be read"
 	if from > 0 {
@@ -208,8 +208,8 @@ func (d *StoppedDir) hole(from, to uint64) *model.Error {
 		WithHint("see which states there are with: outspan debug snapshot %s", d.path)
 }
 
-// Step applies one record to a state, as the server does. raft's own records change nothing. Codes: that of a damaged
-// record; internal for a record that makes the program panic, as it would on every server.
+// Step applies one record to a state, as a server does. Records of raft itself change nothing. Codes: that of r.Err;
+// internal if applying the record panics, as it would on every server.
 func Step(s fsm.State, r LogRecord) (next fsm.State, results []fsm.Result, err error) {
 	if r.Err != nil {
 		return s, nil, r.Err

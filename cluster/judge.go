@@ -16,7 +16,7 @@ type judge struct {
 
 	mu       sync.Mutex
 	verdicts map[model.NodeID]ruling
-	change   chan struct{}                 // is closed and replaced when Live has news
+	change   chan struct{}                 // is closed and replaced when publish notices a change of Live's result
 	shown    map[model.NodeID]fsm.Liveness // what publish last compared; ages are reduced to 0 or 1
 }
 
@@ -31,7 +31,7 @@ func newJudge(s *Server) *judge {
 	return &judge{s: s, verdicts: map[model.NodeID]ruling{}, change: make(chan struct{})}
 }
 
-// run judges the nodes in rounds until ctx ends, because this server no longer leads. Then it forgets the verdicts.
+// run judges the nodes in rounds while this server leads. When ctx ends, it forgets the verdicts and returns.
 func (j *judge) run(ctx context.Context, _ uint64) {
 	defer j.forget()
 	for ctx.Err() == nil {
@@ -43,7 +43,8 @@ func (j *judge) run(ctx context.Context, _ uint64) {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-gossip:
-			// Many members may change at once, for example when thousands of agents start. The next round waits for them.
+			// Many members may change at once, for example when thousands of agents start. The pause lets one round see many of
+			// these changes.
 			pause(ctx, min(max(minLook, restShare*took), mostRest))
 		}
 		timer.Stop()
@@ -56,8 +57,8 @@ func (j *judge) forget() {
 	clear(j.verdicts)
 }
 
-// round asks the other servers about the nodes that this server has not heard for lateAfter, and publishes the result.
-// It returns the time until the next round: at most one heartbeat interval, or half of one while a node is late.
+// round asks the other servers about the nodes whose age has reached lateAfter, and publishes the result. It returns
+// the time until the next round: at most one heartbeat interval, or half an interval while a node is late.
 func (j *judge) round(ctx context.Context) (next time.Duration) {
 	state := j.s.cfg.Machine.State()
 	threshold := durationOf(state.Settings.OfflineAfter)
@@ -85,9 +86,9 @@ func (j *judge) round(ctx context.Context) (next time.Duration) {
 	return max(next, minLook)
 }
 
-// lateAfter returns the age from which the leader asks the other servers whether they hear a node. It is more than one
-// heartbeat interval, so that one lost heartbeat causes no question. It is less than the three intervals after which
-// HOLD counts a node as missing. So a leader learns in time that only its own connection to the agents is cut.
+// lateAfter returns the age from which the leader asks the other servers whether they hear a node. It is 2.5 heartbeat
+// intervals, so that one lost heartbeat causes no question, but at most threshold. HOLD treats a node as missing after
+// three intervals. By then, the leader must know whether only its own connection to the agents is cut.
 func lateAfter(threshold, interval time.Duration) time.Duration { return min(threshold, 5*interval/2) }
 
 // askLimit bounds the wait for the other servers' answers, so that a dead server does not delay the verdict.
@@ -96,17 +97,17 @@ const askLimit = time.Second
 // minLook is the shortest time between two rounds.
 const minLook = 20 * time.Millisecond
 
-// Each round looks at every node. So after a change in gossip, the pause before the next round is restShare times as
-// long as the last round took. It is at most mostRest, because that round may have spent its time waiting for answers.
+// Each round looks at every node, which takes CPU time. So after a change in gossip, the pause before the next round is
+// restShare times as long as the last round took. It is at most mostRest, because the round may have spent its time
+// waiting for answers.
 const (
 	restShare = 9
 	mostRest  = 100 * time.Millisecond
 )
 
-// weigh asks the other servers twice. The first question is only for ages. The second question is about the nodes that
-// are silent by those ages. A server that agrees to it renews no more leases of these nodes. Only answers to the second
-// question can make a node silent. So once a node's offline entry may be on its way, no majority renews the node's
-// lease.
+// weigh asks the other servers twice. The first question only asks for ages. The second question is about the nodes
+// that are silent by these ages. A server that agrees no longer renews the leases of these nodes. Only the second
+// question can make a node silent, so no majority renews a node's lease once the node's offline entry may be written.
 func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interval time.Duration) {
 	asked := time.Now()
 	evidence := j.evidence(ctx, nodes, threshold, interval, false)
@@ -128,9 +129,9 @@ func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interva
 	}
 }
 
-// rule stores the verdict on a node. If the last verdict rests on a server that hears the node, and that server did not
-// answer this time, the last verdict stays for up to one heartbeat interval. Otherwise one late answer to a leader that
-// is cut off from its agents could cause a HOLD.
+// rule stores the verdict on a node. If the last verdict names another server that hears the node, and that server did
+// not answer this time, rule keeps the last verdict for up to one heartbeat interval. Otherwise one late answer could
+// cause a HOLD while the leader is cut off from its agents.
 func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -142,9 +143,9 @@ func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.verdicts[n.Node] = ruling{live: e.Weigh(n.Node), asked: asked, epoch: n.Epoch}
 }
 
-// evidence asks all other servers at once, and adds what this server knows itself. It waits until all have answered,
-// but for at most half a heartbeat interval and at most askLimit. If giveUp is true, each server that agrees renews no
-// more leases of the nodes.
+// evidence asks all other servers at once, and adds what this server knows itself. It waits for the answers for at most
+// half a heartbeat interval and at most askLimit. If giveUp is true, each server that agrees, including this one, no
+// longer renews the leases of the nodes.
 func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	interval time.Duration, giveUp bool) Evidence {
 	s := j.s
@@ -169,7 +170,7 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	return e
 }
 
-// askAges puts the question to all other servers at once. Servers that do not answer within the limit are left out.
+// askAges sends q to all other servers at once. It returns the answers that arrive within the limit.
 func (s *Server) askAges(ctx context.Context, q ageQuery, limit time.Duration) []Opinion {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -195,7 +196,6 @@ func (s *Server) askAges(ctx context.Context, q ageQuery, limit time.Duration) [
 	return out
 }
 
-// fitness returns the facts that decide whether this server may judge.
 func (s *Server) fitness() Fitness {
 	f := Fitness{Uptime: s.seen.hearts.Uptime(), Calm: s.seen.stall.calm()}
 	if r := s.state.leadership.Load(); r != nil {
@@ -204,8 +204,8 @@ func (s *Server) fitness() Fitness {
 	return f
 }
 
-// calmEnough reports whether this server's ages can be trusted. They can if the process was neither paused nor starved
-// during the last two heartbeat intervals and the last second.
+// calmEnough reports whether this server's ages can be trusted, because the process was neither paused nor short of CPU
+// time lately. Lately means the last two heartbeat intervals, and at least the last second.
 func (s *Server) calmEnough() bool {
 	h := HeartbeatInterval(s.cfg.Machine.State().Settings.OfflineAfter)
 	return s.seen.stall.calm() >= max(2*h, time.Second)
@@ -214,21 +214,21 @@ func (s *Server) calmEnough() bool {
 // Live returns the liveness of every node of the state. Only the leader's result contains verdicts. It does not block.
 func (s *Server) Live() map[model.NodeID]fsm.Liveness { return s.seen.judge.live() }
 
-// LiveOf returns what Live returns for one node, without looking at the others. ok is false if the state does not have
-// the node.
+// LiveOf returns what Live returns for one node, but does not look at other nodes. ok is false if the state does not
+// have the node.
 func (s *Server) LiveOf(id model.NodeID) (l fsm.Liveness, ok bool) { return s.seen.judge.liveOf(id) }
 
-// LiveChanged returns a channel that is closed when the leader notices that Live has news, for example a verdict, a
-// gossip state, an age that has passed three heartbeat intervals, or facts that are newer than those in the state. To
-// miss no news, call LiveChanged before Live.
+// LiveChanged returns a channel that is closed when the leader notices a change of Live's result, for example a
+// verdict, a gossip state, an age above three heartbeat intervals, or facts that are newer than those in the state. To
+// miss no change, call LiveChanged before Live.
 func (s *Server) LiveChanged() <-chan struct{} {
 	s.seen.judge.mu.Lock()
 	defer s.seen.judge.mu.Unlock()
 	return s.seen.judge.change
 }
 
-// Heard notes that the node's agent made a request over mTLS. The request counts for the node's age like a heartbeat,
-// but renews no lease. It also ends a suspicion of the node by gossip.
+// Heard records that the node's agent made a request over mTLS. The request counts for the node's age like a heartbeat,
+// but renews no lease. If gossip suspected the node, it no longer does.
 func (s *Server) Heard(node model.NodeID) {
 	s.seen.hearts.Heard(node)
 	s.seen.pool.Heard(string(node))
@@ -282,12 +282,12 @@ func (j *judge) livenessOf(g *livenessInput, n *fsm.Node, sign Sign) fsm.Livenes
 	if l.Gossip == "" {
 		l.Gossip = fsm.GossipUnknown
 	}
-	// Until this leader was elected, perhaps no server could answer agents. So agents first get time to reach a server.
+	// Before this leader was elected, perhaps no server could answer agents. So agents first get time to reach a server.
 	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) &&
 		(g.led >= durationOf(limit) || n.Health == model.HealthUnreachable) {
 		l.Deaf = model.Duration(sign.Deaf.Milliseconds())
 	}
-	// A verdict counts no longer than the answers that it rests on, and not if the node has been heard since.
+	// A verdict is valid for one heartbeat interval after the question, and only while this server does not hear the node.
 	if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(g.threshold, g.interval) &&
 		g.now.Sub(v.asked) <= g.interval {
 		l.Silent, l.SeenBy = v.live.Silent && sign.Since >= g.threshold, v.live.SeenBy
@@ -295,7 +295,7 @@ func (j *judge) livenessOf(g *livenessInput, n *fsm.Node, sign Sign) fsm.Livenes
 	return l
 }
 
-// publish wakes those who wait for LiveChanged if Live has news.
+// publish closes the channel of LiveChanged if Live's result has changed since the last call.
 func (j *judge) publish() {
 	state := j.s.cfg.Machine.State()
 	now := j.live()
@@ -320,8 +320,8 @@ func (j *judge) publish() {
 	}
 }
 
-// sameNews reports whether b has no news compared with a. If b.FactsGen is 0, the state already has the facts. They are
-// no news, because the entry that wrote them has woken everybody.
+// sameNews reports whether LiveChanged need not report the change from a to b. If b.FactsGen is 0, the state already
+// has the node's facts, so a.FactsGen is ignored: the entry that wrote the facts has already woken those who wait.
 func sameNews(a, b fsm.Liveness) bool {
 	if b.FactsGen == 0 {
 		a.FactsGen = 0

@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// keyring gets from the other servers the keys of registrations that this server's own state does not have yet. A
-// server that has just started needs these keys to check heartbeats. Its own state may take long to catch up, and
-// without a leader it can't. Leases must not wait for that.
+// keyring gets keys of registrations that this server's state does not have yet from the other servers. A server that
+// has just started needs these keys to check heartbeats. It can't wait until its own state has caught up, because
+// leases would expire meanwhile. Without a leader, the state never catches up.
 type keyring struct {
 	wake chan struct{} // capacity 1
 
@@ -19,13 +19,13 @@ type keyring struct {
 	known  map[model.NodeID]learnedKey
 }
 
-// learnedKey is a registration that another server's state contains.
+// learnedKey is a registration in another server's state.
 type learnedKey struct {
 	nodeKey
 	index uint64 // of the other server's state; the key is not used any more once this server's state is as new
 }
 
-// nodeKey is the last registration of a node in a server's state. Offline reports whether the node is offline there.
+// nodeKey is the last registration of a node in a server's state. Offline is true if the node is offline in that state.
 type nodeKey struct {
 	Node    model.NodeID `cbor:"1,keyasint"`
 	Epoch   uint64       `cbor:"2,keyasint"`
@@ -37,7 +37,7 @@ type keyQuery struct {
 	Nodes []model.NodeID `cbor:"1,keyasint"`
 }
 
-// keyReply is a server's answer to a keyQuery. Nodes that the server does not know are left out.
+// keyReply is a server's answer to a keyQuery. It has no keys for nodes that the server does not know.
 type keyReply struct {
 	State uint64    `cbor:"1,keyasint"` // index of the server's state
 	Keys  []nodeKey `cbor:"2,keyasint"`
@@ -53,8 +53,8 @@ func newKeyring() *keyring {
 	return &keyring{wake: make(chan struct{}, 1), wanted: map[model.NodeID]bool{}, known: map[model.NodeID]learnedKey{}}
 }
 
-// get returns a registration that was learned from a state newer than index. If it has none, it returns false, and the
-// other servers will be asked, unless maxWantedKeys nodes are waiting for that already.
+// get returns a registration that was learned from a state newer than index. If there is none, it returns false, and
+// run will ask the other servers, unless maxWantedKeys nodes are waiting already.
 func (k *keyring) get(n nodeEpoch, index uint64) (key nodeKey, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 }
 
 // registration returns a node's registration from this server's state, or from another server's newer state. ok is
-// false if the registration is unknown or is known not to be the node's last.
+// false if the registration is unknown, or if the node is known to have registered again since.
 func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	state := s.cfg.Machine.State()
 	n, known := state.Nodes.Get(of.Node)
@@ -150,8 +150,8 @@ func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	return s.seen.keys.get(of, state.Index)
 }
 
-// nodeKey returns the key with which the heartbeats of a registration must be signed. ok is false unless it is the
-// node's last known registration.
+// nodeKey returns the key that must sign the heartbeats of a registration. ok is false unless the registration is the
+// node's last known one.
 func (s *Server) nodeKey(of nodeEpoch) (key []byte, ok bool) {
 	n, ok := s.registration(of)
 	return n.Key, ok

@@ -15,20 +15,21 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// leadership describes this server's leadership in one term. It begins once the term's first Barrier is done.
+// leadership describes this server's leadership in one term. It begins once the term's first Barrier is done and the
+// first entries of a new or recovered cluster are written.
 type leadership struct {
 	term  uint64
 	since time.Time
-	// confirmed is when the last Barrier that proved the leadership was started: the first Barrier of the term, or one
-	// after a pause of this process.
+	// confirmed is when this server started the last Barrier that proved its leadership: the first Barrier of the term, or
+	// one after a pause of this process.
 	confirmed time.Time
 }
 
 var errLostLeadership = errors.New("this server no longer leads")
 
 // followTerms runs Server.term in each term that this server leads, until ctx ends. raft's main loop blocks while
-// nobody reads its notifications. So one goroutine does nothing but read them. It stops when drained is closed, which
-// must happen after raft has stopped.
+// nobody reads its notifications, so one goroutine does nothing but read them. followTerms returns only after drained
+// is closed, which must happen after raft has stopped.
 func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	var box mailbox
 	box.wake = make(chan struct{}, 1)
@@ -51,8 +52,8 @@ func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	wg.Wait()
 }
 
-// runTerms starts and ends terms according to the notifications in box. If direct is not nil, it also takes
-// notifications from that channel, to which raft writes. When ctx ends, it ends the current term and returns.
+// runTerms starts and ends terms as the notifications in box say. It also reads notifications from direct, which is
+// raft's own channel or nil. When ctx ends, runTerms ends the current term and returns.
 func (s *Server) runTerms(ctx context.Context, box *mailbox, direct <-chan bool) {
 	end := func() {}
 	defer func() { end() }()
@@ -99,8 +100,7 @@ func (m *mailbox) take() []bool {
 	return out
 }
 
-// startTerm runs Server.term in a goroutine. It returns a function that makes term stop and waits until it has
-// returned.
+// startTerm runs Server.term in a goroutine. The function end stops term and waits until it has returned.
 func (s *Server) startTerm(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if plant.Is(plant.UnreadNotify) {
@@ -174,9 +174,9 @@ func (s *Server) term(ctx context.Context) {
 }
 
 // announce writes an entry that names this term's leader, so that an event shows who leads. It tries until it succeeds
-// or ctx ends. Nothing waits for the entry: a server whose disk is full leads too, and writes the entry once there is
-// room. Writing it twice is harmless. ticks starts announce once it knows enough wall clocks or has waited for some
-// rounds. The first entry of a term sets the time that people see, which must not come from one wrong clock.
+// or ctx ends. Writing the entry twice is harmless. No other work of the leader waits for the entry, because a server
+// with a full disk must lead too. The entry sets the time that people see, which must not come from one wrong clock. So
+// ticks calls announce only when a majority's clocks are known, or after announceRound rounds.
 func (s *Server) announce(ctx context.Context, term uint64) {
 	begin := &fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}
 	for ctx.Err() == nil {
@@ -192,9 +192,9 @@ func (s *Server) announce(ctx context.Context, term uint64) {
 	}
 }
 
-// confirm passes a Barrier after each pause of this process, to prove that this server still leads. Until then Leader
-// returns self as false. raft's lease proves nothing after a pause: raft renews it with answers that were already in
-// the sockets, while another server may lead and write by now.
+// confirm waits for a Barrier after each pause of this process, to prove that this server still leads. Until the
+// Barrier is done, Leader returns self as false. raft's lease proves nothing after a pause: raft renews it with old
+// answers that were still in the sockets, although another server may lead and write by now.
 func (s *Server) confirm(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		r := s.state.leadership.Load()
@@ -215,8 +215,8 @@ func (s *Server) confirm(ctx context.Context, _ uint64) {
 	}
 }
 
-// settle passes a Barrier and returns the term in which it was committed. It tries until it succeeds; ok is false if
-// ctx ended first.
+// settle waits until a Barrier is committed, and returns the Barrier's term. It tries again after an error. ok is false
+// if ctx ended first.
 func (s *Server) settle(ctx context.Context) (term uint64, ok bool) {
 	for ctx.Err() == nil {
 		before := s.raft.CurrentTerm()
@@ -242,8 +242,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// beginCluster writes the first entry of a new cluster, which fixes its id and name and sets its first settings. It
-// does nothing if the state has a cluster id already.
+// beginCluster writes the first entry of a new cluster, which sets the cluster's id, name and first settings. It does
+// nothing if the state has a cluster id already.
 func (s *Server) beginCluster(ctx context.Context) error {
 	if s.cfg.Machine.State().Cluster.ID != "" {
 		return nil
@@ -261,10 +261,10 @@ func (s *Server) beginCluster(ctx context.Context) error {
 	return nil
 }
 
-// TransferLeader hands leadership to another voter. If to is empty, it chooses one: it prefers voters that work, then
-// those with the most room on their disk, then the one with the longest log. It blocks for at most two election
-// timeouts. Codes: no_leader if this server does not lead; not_found if to is no voter; conflict if to leads already,
-// if there is no other voter, or if the transfer failed.
+// TransferLeader hands leadership to another voter. If no id is given, it chooses one: it prefers voters that answer,
+// then voters with more room on their disk, then the one with the longest log. It blocks for at most two election
+// timeouts. Codes: no_leader if this server does not lead; not_found if no voter has the given id; conflict if the
+// given server leads already, if there is no other voter, or if the transfer failed.
 func (s *Server) TransferLeader(ctx context.Context, to model.ServerID) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
@@ -311,9 +311,9 @@ func (s *Server) transferTarget(to model.ServerID) (raft.Server, error) {
 	return raft.Server{}, model.Refuse(model.CodeConflict, "there is no other server with a vote")
 }
 
-// Leader returns who leads. self is true only if raft says that this server leads and a Barrier has proved that, in
-// this term and since the last pause of this process. self is false if a majority contradicts this server's state. ok
-// is false if no leader is known, or if raft says that this server leads but self is false. Leader does not block.
+// Leader returns who leads. self is true if this server leads: raft says so, a Barrier has proved it in this term and
+// since the last pause of this process, and no majority contradicts this server's state. ok is false if no leader is
+// known, or if raft says that this server leads but self is false. Leader does not block.
 func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	address, id := s.raft.LeaderWithID()
 	if id == "" {
@@ -336,8 +336,8 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	return leader, self, self
 }
 
-// Term returns the term in which this server leads. It returns 0 if this server does not lead, or if the first Barrier
-// of the term is not done yet.
+// Term returns the term in which this server leads. It returns 0 if this server does not lead, or if its leadership has
+// not begun yet (see leadership).
 func (s *Server) Term() uint64 {
 	if r := s.state.leadership.Load(); r != nil {
 		return r.term

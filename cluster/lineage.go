@@ -44,7 +44,7 @@ func (s *Server) joinHistory(h model.History) error {
 	return nil
 }
 
-// replacedBy stops this server for good, because the cluster was recovered without it. by is the history of the
+// replacedBy stops this server permanently, because the cluster was recovered without it. by is the history of the
 // recovered cluster. In production replacedBy does not return.
 func (s *Server) replacedBy(by model.History) {
 	s.failWith(replacedError(s.cfg.DataDir, by), func() { // runs once, though each server of the new lineage calls
@@ -54,7 +54,7 @@ func (s *Server) replacedBy(by model.History) {
 	})
 }
 
-// noteReplaced writes a mark into the directory that keeps the server from starting again.
+// noteReplaced marks the directory, so that the server does not start again.
 func (d *dataDir) noteReplaced(by model.History) error {
 	return durable.ReplaceBytes(d.file(fileReplaced), []byte(by.String()+"\n"), 0o600)
 }
@@ -85,9 +85,10 @@ func (d *dataDir) checkReplaced() error {
 	return err
 }
 
-// superseded returns the lineages that a recovery of this directory supersedes. There are some only if an earlier
-// recovery left this server behind. lineage is the lineage of that recovery, as the operator gave it, or empty. Codes:
-// conflict if the directory's mark of that recovery has another lineage or is damaged; invalid if lineage is malformed.
+// superseded returns the lineages that a recovery of this directory replaces. There are some only if an earlier
+// recovery left this server behind. lineage is the lineage of the earlier recovery, as the operator gave it, or empty.
+// Codes: conflict if noteReplaced marked the directory with a lineage that is not the given one, or if the mark is
+// damaged; invalid if lineage is malformed.
 func (d *dataDir) superseded(lineage string) ([]string, error) {
 	by, err := d.replaced()
 	switch {
@@ -95,7 +96,7 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 		return nil, err
 	case by.Cluster == "" && lineage == "":
 		return nil, nil
-	case by.Cluster == "": // this server met no server of that lineage; the operator has it from an agent's refusal
+	case by.Cluster == "": // this server met no server of that lineage; an agent's refusal named it to the operator
 		return []string{lineage}, checkLineage(lineage)
 	case lineage != by.Lineage():
 		return nil, replacedError(d.path, by)
@@ -125,8 +126,8 @@ func newLineage() string {
 	return strings.ToLower(id[len(id)-lineageLength:])
 }
 
-// checkRecovering returns an error if Recover was interrupted in the directory. Then the lineage and the configuration
-// in the directory may not belong together. Code: conflict.
+// checkRecovering returns an error if Recover was interrupted in the directory, because the directory's lineage and
+// raft configuration may not belong together. Code: conflict.
 func (d *dataDir) checkRecovering() error {
 	if _, err := os.Stat(d.file(fileRecovering)); err == nil {
 		return model.Refuse(model.CodeConflict, "server recover was interrupted in %s", d.path).
@@ -142,12 +143,12 @@ func replacedError(dir string, by model.History) *model.Error {
 			"server recover --supersedes %s", by.Lineage())
 }
 
-// greetLeftServers connects to the servers that a recovery left behind, at their last addresses in the log and wherever
-// gossip sees them. It repeats that until ctx ends. The hello at the start of a connection makes such a server stop.
+// greetLeftServers connects again and again, until ctx ends, to the servers that a recovery left behind. It uses their
+// last addresses in the log and those in gossip. The hello at the start of a connection makes such a server stop.
 // Otherwise these servers could elect a leader among themselves and acknowledge writes.
 //
-// Another server may answer at such an address, for example a new server without state. Each greeting causes a warning
-// in the log of the server that answers, so greetings at an address that answers become more and more rare.
+// Another server may answer at such an address, for example a new server without state, and logs a warning. So the
+// pause doubles after each greeting that was answered, up to tellMost.
 func (s *Server) greetLeftServers(ctx context.Context) {
 	layer := s.hello(s.log.Named("raft-net"))
 	type greeting struct {
@@ -183,8 +184,8 @@ func (s *Server) greetLeftServers(ctx context.Context) {
 
 const (
 	tellMost    = 5 * time.Minute // the longest pause between two greetings at an address that answers
-	greetAtOnce = 8               // greetings at a time
-	maxGreeted  = 32              // servers that are greeted because of gossip, not because the directory lists them
+	greetAtOnce = 8               // concurrent greetings
+	maxGreeted  = 32              // servers that are greeted only because of gossip, in one round
 )
 
 // greet connects to the address of a server that was left behind. It reports whether any server answered there.
@@ -199,8 +200,8 @@ func greet(layer *helloLayer, left leftServer) (answered bool) {
 }
 
 // leftServers returns the servers to greet: those that the data directory lists as left behind, and those in gossip
-// whose lineage was replaced by this server's. Members are left out. If no recovery began this server's lineage, it
-// returns nil.
+// with a lineage that this server's lineage replaced. It returns no members. It returns nil if this server's cluster
+// was never recovered.
 func (s *Server) leftServers() []leftServer {
 	h := s.History()
 	if h.Lineage() == "" {

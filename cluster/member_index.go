@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// memberIndex finds the members of a Membership by id, address and name. Members are the servers in the configuration.
-// Other servers are not in the index, because an attacker may invent thousands of them in gossip. Each of these is only
-// checked against the index. The index points into the Servers of the Membership.
+// memberIndex finds members of a Membership by id, address and name. Members are the servers in the configuration.
+// Servers that are only in gossip are not in the index, because an attacker may invent thousands of them. The index
+// points into the Servers of the Membership.
 type memberIndex struct {
 	Format    uint16
 	LastIndex uint64
@@ -45,8 +45,8 @@ func (m Membership) index() *memberIndex {
 	return r
 }
 
-// namesake returns a living member, other than s, that has the name of s. It returns nil if there is none. A new server
-// with the name of a living member is not added, because the name would be ambiguous in a command.
+// namesake returns a living member, other than s, that has the name of s, or nil. A new server with the name of a
+// living member is not added, because the name would be ambiguous in a command.
 func (r *memberIndex) namesake(s ServerView) *ServerView {
 	for _, one := range r.name[s.Name] {
 		if one.ID != s.ID {
@@ -67,7 +67,7 @@ func (r *memberIndex) move(s ServerView) (Change, bool) {
 }
 
 // replace returns the removal of a dead member whose address now belongs to s, a new server without state. The member's
-// directory must have been wiped, so the member will not return.
+// directory was evidently wiped, so the member will not return.
 func (r *memberIndex) replace(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign {
 		return Change{}, false
@@ -80,8 +80,8 @@ func (r *memberIndex) replace(s ServerView) (Change, bool) {
 		Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
 }
 
-// add returns the addition of s if s has no state. A server with state was removed before or belongs to another
-// cluster, so an operator has to decide about it.
+// add returns the addition of s as a non-voter, if s has no state. A server with state was removed before or belongs to
+// another cluster, so an operator has to decide about it.
 func (r *memberIndex) add(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < r.Format || s.Address == "" ||
 		r.at(s.Address) != nil || r.namesake(s) != nil {
@@ -97,8 +97,8 @@ func (r *memberIndex) promote(s ServerView) (Change, bool) {
 	return Change{Kind: ChangePromote, ID: s.ID, Address: s.Configured, Reason: "it has caught up"}, true
 }
 
-// succeed returns the removal of s, a dead voter, if a living voter has its name. The living voter took the place of s
-// at another address.
+// succeed returns the removal of s, a dead voter, if a living voter with its name has taken its place at another
+// address.
 func (r *memberIndex) succeed(s ServerView) (Change, bool) {
 	if !s.Voter || s.Alive || s.Name == "" || r.checkRemove(s.ID) != nil {
 		return Change{}, false
