@@ -1,7 +1,7 @@
-// Package e2e holds the tests of whole clusters. They build the program and run servers and agents as real processes.
-// Each process has its own loopback address or, if the tests run as root, its own network namespace. The tests use
-// these processes only through the command line and the HTTP API, as a user would. The kernel's process table, cgroups
-// and files show what really runs.
+// Package e2e has the tests of whole clusters of real processes. The tests build the program and run servers and
+// agents. Each process has its own loopback address or, if the tests run as root, its own network namespace. The tests
+// use these processes only through the command line and the HTTP API, as a user would. To find out what really runs,
+// they read the kernel's process table, cgroups and files.
 //
 // OUTSPAN_E2E_REQUIRED=1 makes a missing prerequisite (root, ip, iptables) a failure instead of a skip.
 // OUTSPAN_E2E_KEEP=1 keeps the directories of clusters whose test failed. OUTSPAN_E2E_PROGRAM=FILE tests a program that
