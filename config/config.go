@@ -46,10 +46,10 @@ type Agent struct {
 	Labels     map[string]string
 	Reserve    model.Resources // kept back for the machine itself
 	Capacity   model.Resources // of the machine; the agent detects a resource that is 0
-	OnShutdown string          // when the agent stops: keep (default) its instances running, or drain the node first
+	OnShutdown string          // if the agent is stopped, keep (default) lets its instances run, drain empties the node
 	Drivers    []string        // default ["exec"]
 	AllowRoot  bool            // let instances run as uid 0; default false
-	AllowUsers []string        // names or numbers of users; see MinUID
+	AllowUsers []string        // names or numbers of users that job files may name; see MinUID
 	// VolumePaths are absolute directories. The agent creates a missing mount point of a volume only at or below one of
 	// them. nil means driver.DefaultVolumePaths. If the list is empty but not nil, no mount point is created.
 	VolumePaths []string

@@ -9,8 +9,8 @@
 //
 // OUTSPAN_AWAY=10m makes TestServersAway keep all servers down for 10 minutes.
 //
-// OUTSPAN_CHAOS=15m makes TestChaos break a cluster for 15 minutes (make chaos). OUTSPAN_SEED=N repeats an order of
-// faults, and OUTSPAN_CHAOS_FAULTS=NAME,... uses only these faults. OUTSPAN_CHAOS_OLD=FILE is the program of an earlier
-// release for rolling upgrades (default: the same source with another version). OUTSPAN_CHAOS_LOG=1 logs each step
-// immediately.
+// OUTSPAN_CHAOS=15m makes TestChaos break a cluster for 15 minutes (make chaos). OUTSPAN_SEED=N repeats the order of
+// faults of the run that printed N. OUTSPAN_CHAOS_FAULTS=NAME,... uses only these faults. OUTSPAN_CHAOS_OLD=FILE is the
+// program of an earlier release for rolling upgrades. By default, the tests build this program from the same source
+// with another version. OUTSPAN_CHAOS_LOG=1 logs each step immediately.
 package e2e

@@ -135,8 +135,8 @@ func (i *Instance) Preparation() uint64 {
 	return i.Eviction.Seq
 }
 
-// holdsClaims reports whether the instance still takes memory and ports of its node. It does until it is confirmed
-// stopped.
+// holdsClaims reports whether the instance still takes memory and ports of its node. Every instance does so until it is
+// confirmed stopped.
 func (i *Instance) holdsClaims() bool { return i != nil && i.Status.Observed != model.ObservedStopped }
 
 func (i *Instance) isReady() bool { return i != nil && i.Ready() }

@@ -14,14 +14,14 @@ const (
 )
 
 // AvoidEntry is part of a node's row. It makes a group avoid the node, because an instance of the group failed there,
-// or because a person asked for it with an eviction. Placement then prefers every other node that fits, whatever the
+// or because a person requested this with an eviction. Placement then prefers every other node that fits, whatever the
 // scores (R37, R40).
 type AvoidEntry struct {
 	Group model.GroupID `cbor:"1,keyasint"`
 	// An entry is ignored from the time Until on. It is removed when the node gets its next entry.
 	Until   model.Time `cbor:"2,keyasint"`
 	Reason  string     `cbor:"3,keyasint,omitempty"`
-	Version uint64     `cbor:"4,keyasint,omitempty"` // that failed here; 0 if a person asked, for all versions
+	Version uint64     `cbor:"4,keyasint,omitempty"` // that avoids the node; 0 means all, because a person asked
 }
 
 // Avoids returns the entry that makes a version of a group avoid the node at cluster time now. It returns false if
@@ -46,10 +46,10 @@ func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 	return live
 }
 
-// avoid makes the instance's group avoid its node for avoidFor from now. If version is 0, the entry is for all
-// versions. A group has at most one entry for all versions and one for a single version, and avoid replaces the entry
-// of its kind. If the list is full, the entry that expires first is removed. A group of role system never avoids a
-// node, because each of its instances belongs to one node.
+// avoid adds an entry for the instance's group to the avoid list of the instance's node. If version is 0, the entry is
+// for all versions of the group. It replaces the group's older entry for all versions, or for any single version. If
+// the list is full, the entry that expires first is removed. A group of role system never avoids a node, because each
+// of its instances belongs to one node.
 func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	node, ok := s.Nodes.Get(inst.Node)
 	group, known := s.Groups.Get(inst.Group)
@@ -74,7 +74,7 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	s.putAvoid(node, list)
 }
 
-// avoidOnRequest makes all versions of an instance's group avoid the instance's node, because a person asked for it
+// avoidOnRequest makes all versions of an instance's group avoid the instance's node, because a person requested this
 // with an eviction. If message is empty, the reason names the log entry's actor.
 func (s *State) avoidOnRequest(inst *Instance, message string) {
 	s.avoid(inst, 0, "evicted: "+cmp.Or(message, string(s.entry.actor)))
@@ -98,8 +98,8 @@ func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
 	}
 }
 
-// AvoidedOnRequest returns the time until which an instance's group avoids the instance's node because a person asked
-// for it with an eviction. It returns false if nobody asked, or if that time is over.
+// AvoidedOnRequest returns the time until which an instance's group avoids the instance's node because a person
+// requested this with an eviction. It returns false if nobody did, or if that time is over.
 func (s *fleet) AvoidedOnRequest(inst *Instance, now model.Time) (model.Time, bool) {
 	node, ok := s.Nodes.Get(inst.Node)
 	if !ok {
@@ -113,8 +113,9 @@ func (s *fleet) AvoidedOnRequest(inst *Instance, now model.Time) (model.Time, bo
 	return 0, false
 }
 
-// undoEviction undoes the eviction of an instance that a person asked for. The group no longer avoids the instance's
-// node. If the stop has not begun, the eviction itself is withdrawn. Code: conflict (nobody asked).
+// undoEviction undoes an eviction that a person requested. The instance's group no longer avoids the instance's node.
+// If the stop has not begun, the eviction itself is withdrawn. Code: conflict (nobody requested that the group avoids
+// the node).
 func (s *State) undoEviction(inst *Instance) *model.Error {
 	if _, avoids := s.AvoidedOnRequest(inst, s.Now); !avoids {
 		return model.Refuse(model.CodeConflict, "nobody asked that %s avoids the node of instance %s", inst.Group, inst.ID)
@@ -161,7 +162,7 @@ func (s *State) forgetAvoided(job model.JobName) {
 	}
 }
 
-// clipReason cuts a reason to about 128 bytes, which bounds the size of a full list.
+// clipReason cuts a reason to about 128 bytes, to bound the size of a full avoid list.
 func clipReason(reason string) string {
 	const longest = 128
 	for i := range reason {

@@ -40,8 +40,8 @@ func CheckStep(before, after State) error {
 }
 
 // endings records in gone the nodes that were forgotten, the jobs that were purged and the instances that stopped after
-// the index since. If a node or job has such a name now, it may be another node or job. If an instance was allocated
-// again under the same id, the stop of this later instance is ignored.
+// the index since. A row under such a name may now be of another object. If an instance was created under the same id
+// after the index since, its stop is ignored.
 func (c *checker) endings(since uint64) {
 	again := map[string]bool{}
 	for _, e := range c.s.Events.From(NewEventKey(since+1, 0)) {
@@ -227,7 +227,7 @@ func (c *checker) newRows(before *State) {
 		c.holds(S9, before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
 	}
 	for id, n := range c.s.Nodes.All() {
-		if !before.Nodes.Has(id) { // a new node that registered twice may have been larger in between
+		if !before.Nodes.Has(id) { // a new node that registered twice may have been larger for a while
 			c.holds(S1, n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0),
 				"node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
 		}

@@ -55,7 +55,7 @@ type codecs struct {
 	enc   cbor.UserBufferEncMode
 	entry cbor.DecMode // strict
 	row   cbor.DecMode // strict, but accepts invalid UTF-8, because model.Clip may cut a string within a character
-	peek  cbor.DecMode // accepts unknown fields; used only to explain why entry failed
+	peek  cbor.DecMode // accepts unknown fields; used only to explain why the decoder named entry failed
 }
 
 var wire = newCodecs()

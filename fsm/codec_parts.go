@@ -170,7 +170,7 @@ func (p *partReader) fill(b []byte) error {
 	return readError(err)
 }
 
-// readError returns the error that ReadSnapshot returns after the read error err, or nil if err is nil.
+// readError turns the error of a reader into the error that ReadSnapshot returns. It returns nil if err is nil.
 func readError(err error) error {
 	if err == nil {
 		return nil

@@ -81,7 +81,8 @@ func (s *State) unusedVersions(job *Job, newest uint64) []*JobVersion {
 	return unused
 }
 
-// forgetJob removes a purged job and everything that belongs to it.
+// forgetJob removes a purged job with its versions, deployments, volumes and services, and ends its transfers. The
+// caller must have removed its groups and instances.
 func (s *State) forgetJob(name model.JobName) {
 	var versions []*JobVersion
 	for _, v := range s.Versions.From(versionKey(name, 0)) {

@@ -79,7 +79,7 @@ func lost(a Ask, err error) Outcome {
 
 func refused(a Ask, resp *http.Response, body []byte) Answer {
 	var p problem
-	_ = json.Unmarshal(body, &p) // without a code, the outcome is unknown
+	_ = json.Unmarshal(body, &p) // if the body has no code, the outcome of a write is unknown
 	out := Answer{Outcome: Unknown, Text: fmt.Sprintf("%d %s: %s", resp.StatusCode, p.Code, p.Message)}
 	switch {
 	case a.Action == Swap && p.Code == "conflict":

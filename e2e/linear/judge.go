@@ -147,7 +147,7 @@ func shrink(ops []Op, limit time.Duration) []Op {
 			i = end
 		}
 	}
-	for i := 0; i < len(ops); { // writes on which no other operation depends
+	for i := 0; i < len(ops); { // removes writes on which no other operation depends
 		o := ops[i]
 		rest := slices.DeleteFunc(slices.Clone(ops), func(p Op) bool {
 			return p.Action != Read && p.Ask.Value == o.Ask.Value

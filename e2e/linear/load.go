@@ -14,10 +14,10 @@ import (
 type Load struct {
 	Doors   []Door
 	Nodes   []string      // nodes whose labels are written
-	Jobs    []string      // names of jobs; the first write creates the job; no name may be a prefix of another
+	Jobs    []string      // no name may be a prefix of another, because the API takes unique prefixes of jobs' names
 	Labels  int           // number of labels of each node that are written; default 2
 	Clients int           // default 8
-	Think   time.Duration // longest pause of a client; default 20 ms
+	Think   time.Duration // longest pause of a client between two operations; default 20 ms
 	Limit   time.Duration // longest time that a client waits for an answer; default 3 s
 	Seed    uint64
 	Name    string // prefix of every value and request id; different loads on one cluster need different names
