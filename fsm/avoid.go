@@ -47,9 +47,9 @@ func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 }
 
 // avoid adds an entry for the instance's group to the avoid list of the instance's node. If version is 0, the entry is
-// for all versions of the group. It replaces the group's older entry for all versions, or for any single version. If
-// the list is full, the entry that expires first is removed. A group of role system never avoids a node, because each
-// of its instances belongs to one node.
+// for all versions, and replaces an older entry for all versions. Otherwise it replaces an older entry for a single
+// version. If the list is full, the entry that expires first is removed. A group of role system never avoids a node,
+// because each of its instances belongs to one node.
 func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	node, ok := s.Nodes.Get(inst.Node)
 	group, known := s.Groups.Get(inst.Group)

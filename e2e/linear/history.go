@@ -149,7 +149,7 @@ type counts struct {
 	nothing  int // writes that certainly had no effect, and reads without an answer
 }
 
-// NewHistory returns an empty history. The times of its operations are measured from now on.
+// NewHistory returns an empty history. The times of its operations are relative to this call.
 func NewHistory() *History { return &History{began: time.Now()} }
 
 func (h *History) now() time.Duration { return time.Since(h.began) }
