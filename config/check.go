@@ -11,11 +11,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// refuse returns an error about a key, such as "log.level". The error begins with the place of the key in the files.
+// refuse returns an error about a key, such as "log.level". The error begins with the file and line of the key.
 type refuse func(key, format string, args ...any) *model.Error
 
-// check checks the whole configuration after all files were read, and returns the first mistake. It also fills in a
-// missing advertise address. placeOf is Decoder.PlaceOf. files is the place of mistakes that have none of their own.
+// check checks the whole configuration after all files were read, and returns the first mistake. It also sets a missing
+// Advertise. placeOf is Decoder.PlaceOf. If no file has the key or a block around the key, the error begins with files,
+// a list of all file names.
 func (c *Config) check(files string, placeOf func(key, otherwise string) string) error {
 	invalid := func(key, format string, args ...any) *model.Error {
 		e := model.Refuse(model.CodeInvalid, format, args...)
@@ -80,8 +81,8 @@ func (c *Config) checkListen(invalid refuse) *model.Error {
 	return nil
 }
 
-// noAddress returns the first entry that is not HOST:PORT. If programs is true, "exec:/path" is allowed too: a program
-// that prints addresses.
+// noAddress returns the first entry of list that is not HOST:PORT. If programs is true, an entry may also be
+// "exec:/path", which names a program that prints addresses.
 func noAddress(list []string, programs bool) (bad string, found bool) {
 	i := slices.IndexFunc(list, func(address string) bool {
 		host, port, err := net.SplitHostPort(address)

@@ -13,7 +13,7 @@ import (
 // Config is the configuration of one process. One process may be a server, an agent, or both.
 type Config struct {
 	Name      string // of this server or node; default the host's name
-	Cluster   string // default outspan; certificates and gossip contain it
+	Cluster   string // name of the cluster, which certificates and gossip contain; default outspan
 	DataDir   string // required; the process creates it with mode 0700
 	Log       Log
 	Server    *Server // nil if the process is no server
@@ -22,47 +22,47 @@ type Config struct {
 	Advertise string // IP address at which others reach this process; default the listen address
 	TLS       TLS
 	Gossip    Gossip
-	Settings  *model.Settings // the first settings of a new cluster; the API changes them later
+	Settings  *model.Settings // the first settings of a new cluster; nil means model.DefaultSettings
 	Limits    Limits
 	Metrics   bool // serve /metrics; default true
 }
 
-// Log says how much is logged, and in which form.
+// Log configures the log of this process.
 type Log struct {
-	Level  string // trace, debug, info (default), warn, error
+	Level  string // trace, debug, info (default), warn or error
 	Format string // text (default) or json
 }
 
 // Server configures the server of this process.
 type Server struct {
-	BootstrapExpect int      // how many servers begin a new cluster together: 1, 3, 5 or 7; 0 to join an existing one
-	RetryJoin       []string // gossip addresses "host:port", or "exec:/path" of a program that prints some
-	RaftMultiplier  int      // lengthens raft's timeouts; default 1
+	BootstrapExpect int      // how many servers begin a new cluster together (1, 3, 5 or 7); 0 joins an existing cluster
+	RetryJoin       []string // gossip addresses "host:port", or "exec:/path" of a program that prints such addresses
+	RaftMultiplier  int      // factor of raft's timeouts, 1 (default) to 10
 }
 
 // Agent configures the agent of this process.
 type Agent struct {
-	Servers    []string // API addresses "host:port"; default: this process's own server
+	Servers    []string // API addresses "host:port"; default the server of this process
 	Labels     map[string]string
 	Reserve    model.Resources // kept back for the machine itself
-	Capacity   model.Resources // of the machine; a resource that is 0 is detected
-	OnShutdown string          // keep (default) or drain
+	Capacity   model.Resources // of the machine; the agent detects a resource that is 0
+	OnShutdown string          // if the agent is stopped, keep (default) lets its instances run, drain empties the node
 	Drivers    []string        // default ["exec"]
 	AllowRoot  bool            // let instances run as uid 0; default false
-	AllowUsers []string        // see MinUID
-	// VolumePaths are absolute directories. If the directory at which a volume is to be mounted is missing, the agent
-	// creates it only at or below one of VolumePaths. nil means driver.DefaultVolumePaths. An empty list allows none.
+	AllowUsers []string        // names or numbers of users that job files may name; see MinUID
+	// VolumePaths are absolute directories. The agent creates a missing mount point of a volume only at or below one of
+	// them. nil means driver.DefaultVolumePaths. If the list is empty but not nil, no mount point is created.
 	VolumePaths []string
-	// FirstUID and LastUID are a range of user ids. Each instance whose job file names no user gets one of them. 0 means
-	// agent.DefaultUIDs.
+	// FirstUID and LastUID are a range of user ids. Each instance whose job file names no user gets an id of the range. If
+	// both are 0 and SharedUser is false, an agent that runs as root uses agent.DefaultUIDs.
 	FirstUID   int
 	LastUID    int
-	SharedUser bool // instance_uids = "off": instances whose job files name no user all run as nobody
-	// If AllowUsers or MinUID is set, a job file may name only the users in AllowUsers (names or numbers) and, if MinUID
-	// is set, users whose id is at least MinUID. AllowRoot alone decides about root.
+	SharedUser bool // all instances whose job files name no user run as nobody (instance_uids = "off")
+	// If MinUID is not 0, job files may also name users whose id is at least MinUID. If MinUID is 0 and AllowUsers is
+	// empty, job files may name any user. Only AllowRoot decides about root.
 	MinUID     int
-	PortMin    int    // of dynamic ports; default 20000
-	PortMax    int    // default 29999
+	PortMin    int    // lowest port for instances; default 20000
+	PortMax    int    // highest port for instances; default 29999
 	BackupDir  string // directory for backups of volumes, typically a shared mount; default none
 	CgroupRoot string // parent of the instances' cgroups; default outspan
 }
@@ -70,13 +70,13 @@ type Agent struct {
 // Listen configures where the process listens.
 type Listen struct {
 	Address    string // default 127.0.0.1
-	Port       int    // API and raft; default 7640, 0 = any free port
-	GossipPort int    // default 7642, 0 = any free port
+	Port       int    // of the API and raft; default 7640; 0 means any free port
+	GossipPort int    // default 7642; 0 means any free port
 	Socket     string // unix socket of the API; default DATA_DIR/api.sock
 }
 
-// TLS names the certificates: either the three files, or a directory in which a cluster on a single machine makes its
-// own.
+// TLS names the certificates. Either the three files are set, or Dir is. Dir is a directory in which a cluster on a
+// single machine creates its certificates.
 type TLS struct {
 	CAFile, CertFile, KeyFile string
 	Dir                       string
@@ -91,14 +91,14 @@ type Gossip struct {
 // Limits are limits of the API.
 type Limits struct {
 	RequestsPerSecond int // of each client; default 200
-	// Connections is how many connections of authenticated clients may be open at once; default 16384. If only one server
-	// is left, it must serve people and 5,000 agents, each of which has one or two connections.
+	// Connections is how many connections of authenticated clients may be open at once. The default 16384 lets one server
+	// alone serve people and 5,000 agents, each of which has one or two connections.
 	Connections int
 }
 
-// Load reads files, and the *.hcl files of directories in name order. Values of later files replace those of earlier
-// ones. If files can't be decoded, the error has every such mistake, one per line. Otherwise the whole configuration is
-// checked, and the error has the first mistake.
+// Load reads files, and the *.hcl files of directories in the order of their names. Values of later files replace those
+// of earlier files. If decoding fails, the error lists all mistakes that the decoder found, one per line. Otherwise
+// Load checks the whole configuration, and returns the first mistake.
 func Load(paths ...string) (*Config, error) {
 	files, err := list(paths)
 	if err != nil {

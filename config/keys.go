@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// keys returns the fields of a file of a server or an agent. A key that a file leaves out keeps its value from earlier
-// files.
+// keys returns the fields of a file of a server or an agent. Each field stores its value in c. A key that is missing
+// from a file keeps its value from earlier files.
 func keys(c *Config) []hclfile.Field {
 	return []hclfile.Field{
 		hclfile.Text("name", &c.Name), hclfile.Text("cluster", &c.Cluster), hclfile.Text("data_dir", &c.DataDir),
@@ -81,7 +81,7 @@ func settingKeys(s *model.Settings) []hclfile.Field {
 	}
 }
 
-// rate is a limit on how many stops an actor may begin in a window, such as "5/1m", or "none".
+// rate returns a field for the number of stops that an actor may begin in a window, such as "5/1m", or "none".
 func rate(name string, to *model.ActorRate) hclfile.Field {
 	return hclfile.Attribute(name, "rate", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		if v, ok := d.Text(a, name+` = "5/1m"`); ok {
@@ -92,7 +92,7 @@ func rate(name string, to *model.ActorRate) hclfile.Field {
 	})
 }
 
-// uidRange is a range of user ids, such as "2000000-2065535", or "off".
+// uidRange returns a field for a range of user ids, such as "2000000-2065535", or "off".
 func uidRange(name string, first, last *int, off *bool) hclfile.Field {
 	return hclfile.Attribute(name, "range", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		v, ok := d.Text(a, name+` = "2000000-2065535"`)
@@ -118,10 +118,11 @@ func uidRange(name string, first, last *int, off *bool) hclfile.Field {
 
 const (
 	nobody    = 65534 // ranges begin above it, because the machine's own accounts have lower user ids
-	leastUIDs = 1000  // the least size of a range; in a smaller one, each id would be used again too soon
+	leastUIDs = 1000  // the least size of a range; a smaller range would use each id again too soon
 )
 
-// directories is a list of absolute paths. An empty list in the file sets a list that is empty but not nil.
+// directories returns a field for a list of absolute paths. An empty list in the file is stored as an empty list that
+// is not nil.
 func directories(name string, to *[]string) hclfile.Field {
 	return hclfile.Attribute(name, "list of texts", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		list, ok := d.Texts(a)
@@ -138,7 +139,7 @@ func directories(name string, to *[]string) hclfile.Field {
 	})
 }
 
-// cron is a cron expression of five fields, or "".
+// cron returns a field for a cron expression of five parts, or "".
 func cron(name string, to *string) hclfile.Field {
 	return hclfile.Text(name, to).Takes("cron expression").Checked(func() (summary, detail string) {
 		if *to != "" && !gronx.IsValid(*to) {
@@ -149,7 +150,7 @@ func cron(name string, to *string) hclfile.Field {
 	})
 }
 
-// address is an IP address, or a template such as "{{ GetPrivateIP }}" that finds one.
+// address returns a field for an IP address, or for a template such as "{{ GetPrivateIP }}" that finds an IP address.
 func address(name string, to *string) hclfile.Field {
 	return hclfile.Text(name, to).Takes("address or template").Checked(func() (summary, detail string) {
 		if !strings.Contains(*to, "{{") {

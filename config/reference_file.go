@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/internal/hclfile"
 )
 
-// Reference returns the Markdown reference of the files of servers and agents: a section for each block with its keys,
-// in the order of the decoder's tables. It leaves out the block settings; see SettingTexts.
+// Reference returns the Markdown reference of the files of servers and agents. It has a section for each block, except
+// for the block settings, whose keys SettingTexts describes.
 func Reference() string {
 	var b strings.Builder
 	all, texts := allKeys(), allTexts()
@@ -20,7 +20,7 @@ func Reference() string {
 	return b.String()
 }
 
-// allKeys lists every key of the files of servers and agents, in the order of the decoder's tables.
+// allKeys lists every key of the files of servers and agents, in the order of keys.
 func allKeys() []hclfile.Key { return hclfile.Keys(keys(defaults())...) }
 
 // allTexts returns the texts of the attributes that allKeys lists, by path.
@@ -42,7 +42,7 @@ func allTexts() map[string]hclfile.KeyText {
 	return all
 }
 
-// fileTexts has the texts of each block's attributes, except for the block settings; see SettingTexts.
+// fileTexts has the texts of the attributes of every block but settings, whose texts are in SettingTexts.
 var fileTexts = []struct {
 	path string
 	keys map[string]hclfile.KeyText

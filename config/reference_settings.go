@@ -1,9 +1,9 @@
 package config
 
-// SettingText is what people should know about one of the cluster's settings.
+// SettingText describes one of the cluster's settings for people.
 type SettingText struct {
-	Key     string // the name in settings get and settings set
-	File    string // the name in the block settings of a server's file; empty if it can't be set there
+	Key     string // the name in the commands "settings get" and "settings set"
+	File    string // the name in the block settings of a server's file; empty if the block has no such key
 	Type    string
 	Unit    string
 	Default string // as written in a server's file

@@ -1,7 +1,7 @@
-// Package e2e holds the tests of whole clusters. They build the program and run servers and agents as real processes.
-// Each process has its own loopback address or, if the tests run as root, its own network namespace. The tests use
-// these processes only through the command line and the HTTP API, as a user would. The kernel's process table, cgroups
-// and files show what really runs.
+// Package e2e has the tests of whole clusters of real processes. The tests build the program and run servers and
+// agents. Each process has its own loopback address or, if the tests run as root, its own network namespace. The tests
+// use these processes only through the command line and the HTTP API, as a user would. To find out what really runs,
+// they read the kernel's process table, cgroups and files.
 //
 // OUTSPAN_E2E_REQUIRED=1 makes a missing prerequisite (root, ip, iptables) a failure instead of a skip.
 // OUTSPAN_E2E_KEEP=1 keeps the directories of clusters whose test failed. OUTSPAN_E2E_PROGRAM=FILE tests a program that
@@ -9,8 +9,8 @@
 //
 // OUTSPAN_AWAY=10m makes TestServersAway keep all servers down for 10 minutes.
 //
-// OUTSPAN_CHAOS=15m makes TestChaos break a cluster for 15 minutes (make chaos). OUTSPAN_SEED=N repeats an order of
-// faults, and OUTSPAN_CHAOS_FAULTS=NAME,... uses only these faults. OUTSPAN_CHAOS_OLD=FILE is the program of an earlier
-// release for rolling upgrades (default: the same source with another version). OUTSPAN_CHAOS_LOG=1 logs each step
-// immediately.
+// OUTSPAN_CHAOS=15m makes TestChaos break a cluster for 15 minutes (make chaos). OUTSPAN_SEED=N repeats the order of
+// faults of the run that printed N. OUTSPAN_CHAOS_FAULTS=NAME,... uses only these faults. OUTSPAN_CHAOS_OLD=FILE is the
+// program of an earlier release for rolling upgrades. By default, the tests build this program from the same source
+// with another version. OUTSPAN_CHAOS_LOG=1 logs each step immediately.
 package e2e

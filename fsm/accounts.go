@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// setInstance replaces an instance's row and updates every sum and index that depends on it, such as the node's usage,
-// the group's counts, the owners of ports and the generations of services. before is nil for a new instance; after is
-// nil for one that is removed. Every change of an instance is made by setInstance, so no sum can be forgotten.
+// setInstance replaces an instance's row and updates every sum and index that depends on the row, such as the node's
+// usage and the group's counts. before is nil if the instance is new, and after is nil if it is removed. Every change
+// of an instance must be made by setInstance, so that no sum is forgotten.
 func (s *State) setInstance(before, after *Instance) {
 	row := after
 	if row == nil {
@@ -42,8 +42,7 @@ func (s *State) accountUnheard(row, before, after *Instance) {
 	}
 }
 
-// accountNode updates what is placed on the node and what is promised to preemptors there, and raises Assigned if the
-// agent must learn of the change.
+// accountNode updates the node's Placed and Promised. It raises Assigned if the agent must learn of the change.
 func (s *State) accountNode(row, before, after *Instance) {
 	held, holds := before.takesRoom(), after.takesRoom()
 	waits := before.WaitsForRoom() || after.WaitsForRoom()
@@ -112,7 +111,7 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	}
 }
 
-// renewServices raises the generation of a group's services, because their set of backends changed.
+// renewServices raises the generation of a group's services after the set of their backends changed.
 func (s *State) renewServices(group model.GroupID) {
 	spec, ok := s.Policy(group)
 	if !ok {
@@ -136,19 +135,19 @@ func (i *Instance) Preparation() uint64 {
 	return i.Eviction.Seq
 }
 
-// holdsClaims reports whether the instance still takes memory and ports of its node, as it does until it is confirmed
-// stopped.
+// holdsClaims reports whether the instance still takes memory and ports of its node. Every instance does so until it is
+// confirmed stopped.
 func (i *Instance) holdsClaims() bool { return i != nil && i.Status.Observed != model.ObservedStopped }
 
 func (i *Instance) isReady() bool { return i != nil && i.Ready() }
 
-// isLost reports whether the instance should run and is on a node that is offline.
+// isLost reports whether the instance should run, and its node is offline.
 func (i *Instance) isLost() bool {
 	return i != nil && i.Desired == model.DesiredRunning && i.Status.Observed == model.ObservedLost
 }
 
-// isReplaced reports whether the instance is being stopped for a cause after which a system group puts another instance
-// on the same node. So the group still wants an instance there.
+// isReplaced reports whether the instance is being stopped for a cause after which a system group starts another
+// instance on the same node. Such a group still wants an instance on that node.
 func (i *Instance) isReplaced() bool {
 	if !i.holdsClaims() || i.Desired == model.DesiredRunning || i.Status.Observed == model.ObservedLost {
 		return false
@@ -176,12 +175,12 @@ func jobOf(g model.GroupID) model.JobName {
 // sortedKeys returns the keys of a map in ascending order, so that no result depends on the order of the map.
 func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// keepsEvents reports whether events are kept. A draft keeps none, because nobody reads them. Code that would make many
-// events calls keepsEvents first, to save the work.
+// keepsEvents returns false in a draft, because nobody reads a draft's events. Code that would make many events calls
+// keepsEvents first, to save the work.
 func (s *State) keepsEvents() bool { return !s.entry.draft }
 
-// emit appends an event of the entry being applied, and fills in its key, times, actor and request. In a draft, or
-// while events are muted, emit only counts the event.
+// emit fills in the key, times, actor and request of an event, and appends the event to the table of events. In a
+// draft, or while events are muted, emit only counts the event.
 func (s *State) emit(e Event) {
 	s.entry.made++
 	if !s.keepsEvents() || s.entry.muted {

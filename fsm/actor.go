@@ -5,14 +5,14 @@ import (
 )
 
 // ActorLedger lists the stops that one kind of actor has begun within its rate's window. The first stop under a rate
-// writes the row. If the kind no longer has a rate, its next stop removes the row.
+// creates the row. If the kind no longer has a rate, its next stop removes the row.
 type ActorLedger struct {
 	Actor model.StopOrigin `cbor:"1,keyasint"`
 	Stops []model.Time     `cbor:"2,keyasint,omitempty"`
 }
 
-// NextOf returns the earliest time at which the rate of a kind of actor allows another stop to begin. It may be in the
-// past. It is 0 if the kind has no rate, or has begun fewer stops than the rate allows.
+// NextOf returns the earliest time at which the rate of a kind of actor allows another stop to begin. That time may be
+// in the past. It is 0 if the kind has no rate, or if fewer stops than the rate allows are in the ledger.
 func (s *rules) NextOf(k model.StopOrigin) model.Time {
 	rate := s.Settings.ActorRate(k)
 	l, ok := s.Actors.Get(k)
@@ -22,7 +22,7 @@ func (s *rules) NextOf(k model.StopOrigin) model.Time {
 	return nextOf(l.Stops, rate.Max, rate.Window)
 }
 
-// UsedBy returns how many stops a kind of actor has begun within its rate's window.
+// UsedBy returns how many stops a kind of actor has begun within its rate's window. It returns 0 without a rate.
 func (s *State) UsedBy(k model.StopOrigin) int {
 	l, ok := s.Actors.Get(k)
 	if !ok {
@@ -31,11 +31,11 @@ func (s *State) UsedBy(k model.StopOrigin) int {
 	return usedOf(l.Stops, s.Settings.ActorRate(k).Window, s.Now)
 }
 
-// spendActor counts a stop towards the rate of the kind of actor that began it.
+// spendActor adds a stop that begins now to the ledger of the kind of actor that begins it.
 func (s *State) spendActor(k model.StopOrigin) {
 	rate := s.Settings.ActorRate(k)
 	if rate.Max == 0 {
-		if s.Actors.Has(k) { // left by an earlier rate
+		if s.Actors.Has(k) { // the kind had a rate earlier
 			s.delActor(k)
 		}
 		return

@@ -9,16 +9,16 @@ import (
 )
 
 // Apply returns the state after an entry, and the outcome of each of the entry's groups. s itself does not change. An
-// invalid command is refused. Apply panics only on what a healthy log can't contain (an entry of a newer format, an
-// index that does not grow), and the panic must end the server.
+// invalid command is refused. Apply panics on an entry of a newer format and on an index that does not grow, because a
+// healthy log contains neither. Callers must not recover from the panic.
 func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
 	f := s.fork()
 	results := f.applyNext(index, logTerm, e)
 	return f.publish(), results
 }
 
-// applyNext applies one more entry to a fork. The fork collects the touched topics of all its entries until it is
-// published.
+// applyNext applies one more entry to a fork. Until the fork is published, it collects the touched topics of all its
+// entries.
 func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 	if e.Format > model.CurrentFormat {
 		panic(fmt.Sprintf("fsm: entry %d needs format %d, this program reads formats up to %d", index,
@@ -76,8 +76,8 @@ func refuseAll(groups [][]Command, refusal *model.Error) []Result {
 	return results
 }
 
-// applyGroup applies all commands of a group or none. A group of one command needs no undo log, because a command
-// checks everything before it edits anything.
+// applyGroup applies all commands of a group, or refuses the group and changes nothing. A group of one command needs no
+// undo log, because a command checks everything before it changes a row.
 func (s *State) applyGroup(group []Command) *model.Error {
 	s.entry.group = group
 	if len(group) == 1 {
@@ -110,14 +110,14 @@ func asRefusal(err error) *model.Error {
 	panic(fmt.Sprintf("fsm: a command failed without a code: %v", err))
 }
 
-// publish returns the fork as a State, which must only be read from now on.
+// publish returns the fork as a State. From now on the fork must not be written.
 func (s *State) publish() State {
 	s.entry = entryContext{}
 	return *s
 }
 
-// Draft is a private fork on which commands are tried with the code that applies the log. It is not safe for concurrent
-// use.
+// Draft is a private fork on which commands are tried with the code that applies the log. A Draft is not safe for
+// concurrent use.
 type Draft struct{ s *State }
 
 // NewDraft returns a draft of s at cluster time now. Rows that the draft writes carry the index of the next entry.
@@ -128,12 +128,14 @@ func (s State) NewDraft(now model.Time) *Draft {
 	return &Draft{s: f}
 }
 
-// Try applies all the commands or none. It returns nil, or the refusal that the log would give on this state.
+// Try applies all the commands, or returns a refusal and changes nothing. The log would give the same refusal on this
+// state.
 func (d *Draft) Try(group ...Command) *model.Error { return d.s.applyGroup(group) }
 
 // Written returns a row of each instance that the accepted commands have written so far. An instance may be listed more
 // than once.
 func (d *Draft) Written() []*Instance { return d.s.entry.written }
 
-// State returns the draft's state, which the next Try changes. To keep a state, make another draft of it.
+// State returns the draft's state, which the next Try changes. A caller that needs the state of this moment later must
+// make another draft of it.
 func (d *Draft) State() *State { return d.s }

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attribute returns the value of the node's attribute node.id, node.name, node.label.X or node.attr.X. It returns false
-// if the node has no such attribute.
+// Attribute returns the value of an attribute of the node. The name is node.id, node.name, node.label.X or node.attr.X.
+// Attribute returns false if the node has no such attribute.
 func (n *Node) Attribute(name string) (string, bool) {
 	switch {
 	case name == "node.id":
@@ -29,7 +29,7 @@ func (n *Node) Attribute(name string) (string, bool) {
 // Meets reports whether a node satisfies a constraint.
 func (n *Node) Meets(c *model.Constraint) bool { return c.Holds(n.Attribute(c.Attribute)) }
 
-// MeetsAll reports whether each constraint holds on the node.
+// MeetsAll reports whether the node satisfies all constraints.
 func (n *Node) MeetsAll(list []model.Constraint) bool {
 	for i := range list {
 		if !n.Meets(&list[i]) {

@@ -10,21 +10,22 @@ import (
 const (
 	avoidLimit = 64         // entries on one node (R39)
 	avoidFor   = model.Hour // how long a group avoids a node
-	avoidNodes = 3          // a version that has failed on this many nodes avoids none of them
+	avoidNodes = 3          // a version that has failed on this many nodes avoids no node
 )
 
-// AvoidEntry records that instances of a group failed on the node whose row holds it. Placement then prefers every
-// other node that fits, whatever the scores (R37, R40). Failures of one version don't count against the next. An entry
-// for all versions is made only when a person asks for it with an eviction.
+// AvoidEntry is part of a node's row. It makes a group avoid the node, because an instance of the group failed there,
+// or because a person requested this with an eviction. Placement then prefers every other node that fits, whatever the
+// scores (R37, R40).
 type AvoidEntry struct {
 	Group model.GroupID `cbor:"1,keyasint"`
-	// the entry is ignored from then on, and removed when this node gets its next entry
+	// An entry is ignored from the time Until on. It is removed when the node gets its next entry.
 	Until   model.Time `cbor:"2,keyasint"`
 	Reason  string     `cbor:"3,keyasint,omitempty"`
-	Version uint64     `cbor:"4,keyasint,omitempty"` // of the group that failed here; 0: every version avoids the node
+	Version uint64     `cbor:"4,keyasint,omitempty"` // that avoids the node; 0 means all, because a person asked
 }
 
-// Avoids returns the entry that makes a version of a group avoid the node at cluster time now; false without one.
+// Avoids returns the entry that makes a version of a group avoid the node at cluster time now. It returns false if
+// there is no such entry.
 func (n *Node) Avoids(group model.GroupID, version uint64, now model.Time) (AvoidEntry, bool) {
 	for _, a := range n.Avoid {
 		if a.Group == group && now < a.Until && (a.Version == 0 || a.Version == version) {
@@ -34,7 +35,7 @@ func (n *Node) Avoids(group model.GroupID, version uint64, now model.Time) (Avoi
 	return AvoidEntry{}, false
 }
 
-// Avoiding lists the entries that still hold at cluster time now, in order of group.
+// Avoiding lists the entries that have not expired at cluster time now, in order of group.
 func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 	var live []AvoidEntry
 	for _, a := range n.Avoid {
@@ -45,9 +46,10 @@ func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 	return live
 }
 
-// avoid adds the instance's group to the list of its node, or renews the entry. It holds for one version, or for every
-// version if version is 0; a group has at most one entry of each kind. A full list drops the entry that ends first. A
-// group of role system avoids nothing: it has one instance on each node and nowhere else to go.
+// avoid adds an entry for the instance's group to the avoid list of the instance's node. If version is 0, the entry is
+// for all versions, and replaces an older entry for all versions. Otherwise it replaces an older entry for a single
+// version. If the list is full, the entry that expires first is removed. A group of role system never avoids a node,
+// because each of its instances belongs to one node.
 func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	node, ok := s.Nodes.Get(inst.Node)
 	group, known := s.Groups.Get(inst.Group)
@@ -72,8 +74,8 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	s.putAvoid(node, list)
 }
 
-// avoidOnRequest makes every version of an instance's group avoid the instance's node, because a person asked for it
-// with an eviction. Without a message the reason names the actor.
+// avoidOnRequest makes all versions of an instance's group avoid the instance's node, because a person requested this
+// with an eviction. If message is empty, the reason names the log entry's actor.
 func (s *State) avoidOnRequest(inst *Instance, message string) {
 	s.avoid(inst, 0, "evicted: "+cmp.Or(message, string(s.entry.actor)))
 }
@@ -96,8 +98,8 @@ func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
 	}
 }
 
-// AvoidedOnRequest returns until when the group of an instance avoids its node because a person asked for it with an
-// eviction; false if nobody did.
+// AvoidedOnRequest returns the time until which an instance's group avoids the instance's node because a person
+// requested this with an eviction. It returns false if nobody did, or if that time is over.
 func (s *fleet) AvoidedOnRequest(inst *Instance, now model.Time) (model.Time, bool) {
 	node, ok := s.Nodes.Get(inst.Node)
 	if !ok {
@@ -111,8 +113,9 @@ func (s *fleet) AvoidedOnRequest(inst *Instance, now model.Time) (model.Time, bo
 	return 0, false
 }
 
-// undoEviction undoes what a person asked for with an eviction. The group no longer avoids the instance's node, and the
-// eviction itself is withdrawn if the stop has not begun.
+// undoEviction undoes an eviction that a person requested. The instance's group no longer avoids the instance's node.
+// If the stop has not begun, the eviction itself is withdrawn. Code: conflict (nobody requested that the group avoids
+// the node).
 func (s *State) undoEviction(inst *Instance) *model.Error {
 	if _, avoids := s.AvoidedOnRequest(inst, s.Now); !avoids {
 		return model.Refuse(model.CodeConflict, "nobody asked that %s avoids the node of instance %s", inst.Group, inst.ID)
@@ -125,8 +128,8 @@ func (s *State) undoEviction(inst *Instance) *model.Error {
 	return nil
 }
 
-// avoidFailed makes the version of a failed instance avoid its node. A version that has failed on avoidNodes nodes is
-// itself at fault, and avoids none of them.
+// avoidFailed makes the version of a failed instance avoid its node. But if the version has failed on avoidNodes nodes,
+// the version is at fault, and no longer avoids these nodes.
 func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
 	var nodes []model.NodeID
 	for _, f := range failures {
@@ -145,8 +148,8 @@ func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
 	}
 }
 
-// forgetAvoided removes a purged job from the lists of all nodes. A new job of that name counts its versions from 1
-// again.
+// forgetAvoided removes a purged job from the lists of all nodes, because a new job of that name numbers its versions
+// from 1 again.
 func (s *State) forgetAvoided(job model.JobName) {
 	var listed []*Node
 	for _, node := range s.Nodes.All() {
@@ -159,7 +162,7 @@ func (s *State) forgetAvoided(job model.JobName) {
 	}
 }
 
-// clipReason cuts a reason to about 128 bytes, which bounds the size of a full list.
+// clipReason cuts a reason to about 128 bytes, to bound the size of a full avoid list.
 func clipReason(reason string) string {
 	const longest = 128
 	for i := range reason {

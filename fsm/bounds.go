@@ -6,17 +6,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of what a row may hold, so that it fits into a snapshot (maxFrame) and can be read back (maxElements).
+// Bounds of the contents of a row, so that the row fits into a snapshot (maxFrame) and can be read back (maxElements).
 const (
 	maxAgentText   = 256      // bytes of one string that an agent reports about itself
 	maxAttributes  = 16 << 10 // bytes of a node's attributes, names included
-	maxWarnings    = 32       // of an agent; the rest is dropped
+	maxWarnings    = 32       // warnings of an agent; later ones are dropped
 	maxDrainNodes  = 10_000
 	maxDrainErrors = 2 << 20  // bytes of all last errors of one drain
 	maxDrainError  = 4 << 10  // bytes of the last error of one node
 	maxSharers     = 10_000   // groups that name one shared budget
 	maxRefusal     = 1 << 10  // bytes of a refusal's message, and also of its hint
-	maxEvent       = 16 << 10 // bytes of an event; in a longer one, each text is cut to maxEventText
+	maxEvent       = 16 << 10 // bytes of an event; in a longer event, each text is cut to maxEventText bytes
 	maxEventText   = 1 << 10
 )
 
@@ -49,7 +49,7 @@ func (c *NodeRegister) checkBounds() *model.Error {
 	return nil
 }
 
-// CutWarnings returns an agent's warnings, cut in number and length to what a node's row may hold.
+// CutWarnings returns the first maxWarnings warnings of an agent, each cut to maxAgentText bytes.
 func CutWarnings(warnings []string) []string {
 	kept := slices.Clone(warnings[:min(len(warnings), maxWarnings)])
 	for i := range kept {
@@ -61,18 +61,18 @@ func CutWarnings(warnings []string) []string {
 // lastErrorRoom returns how many bytes the last error of each node may take in a drain of this many nodes.
 func lastErrorRoom(nodes int) int { return min(maxDrainError, maxDrainErrors/max(nodes, 1)) }
 
-// clipped returns the refusal as a request's row may hold it: with message and hint cut, and without Key.
+// clipped cuts the message and the hint of a refusal to maxRefusal bytes each, and removes Key.
 func clipped(e *model.Error) *model.Error {
 	if len(e.Message) <= maxRefusal && len(e.Hint) <= maxRefusal && e.Key == "" {
 		return e
 	}
 	short := *e
-	short.Key = "" // snapshots leave Key out
+	short.Key = "" // snapshots do not contain Key, so a state must not either
 	short.Message, short.Hint = model.ClipText(e.Message, maxRefusal), model.ClipText(e.Hint, maxRefusal)
 	return &short
 }
 
-// clip cuts each text of an event to maxEventText.
+// clip cuts each text of an event to maxEventText bytes.
 func (e *Event) clip() {
 	e.Before, e.After = model.ClipText(e.Before, maxEventText), model.ClipText(e.After, maxEventText)
 	for _, key := range sortedKeys(e.Data) {

@@ -14,13 +14,13 @@ func allowsNone(b *model.BudgetSpec) bool {
 	return b.MaxDown != nil && b.MaxDown.N == 0 || b.MinReady != nil && *b.MinReady == model.Amount{N: 100, Percent: true}
 }
 
-// everything allows all instances to be down. It is the default for shared budgets, and for groups of which a shared
-// budget limits how many may be down.
+// everything allows all instances to be down. It is the default for shared budgets. It is also the default for groups
+// without a budget block, if one of their shared budgets limits how many may be down.
 func everything() model.MaxDown { return model.MaxDown{Amount: model.Amount{N: 100, Percent: true}} }
 
-// ResolveGroup returns the numbers of a group's own budget for a count. If the group's budget block does not say how
-// many instances may be down, the default of its class applies. If the group has no budget block and one of its shared
-// budgets limits how many may be down, the group's own budget allows everything.
+// ResolveGroup returns the numbers of a group's own budget for a count. If the spec has no budget block, or the block
+// does not limit how many instances may be down, the default of the class applies. But if the spec has no budget block
+// and one of its shared budgets limits how many may be down, all may be down.
 func (s *State) ResolveGroup(spec *model.GroupSpec, class model.ClassName, count int) model.Budget {
 	c, _, _ := s.Class(class)
 	def := c.MaxDown
@@ -39,8 +39,7 @@ func (s *jobs) sharesNumber(names []model.BudgetName) bool {
 	return false
 }
 
-// resolveBudget recomputes a group's own budget and its shared budgets. It is called in each entry that changes how
-// many instances the group wants.
+// resolveBudget recomputes a group's own budget and its shared budgets. It must be called after each change of Want.
 func (s *State) resolveBudget(id model.GroupID) {
 	s.resolveOwn(id)
 	for _, b := range s.SharedBudgets(id) {
@@ -70,8 +69,8 @@ func (s *State) resolveOwn(id model.GroupID) {
 	}
 }
 
-// emitBudget emits an event if min_ready or the rate of a budget changed. If only the number that may be down changed,
-// the count has changed too and has its own event.
+// emitBudget emits an event if min_ready or the rate of a budget changed. If only MaxDown changed, the count has
+// changed too, and the change of the count has its own event.
 func (s *State) emitBudget(subject string, before, after model.Budget) {
 	e := Event{Type: model.EventBudget, Subject: subject, Before: fmt.Sprint(before.MinReady),
 		After: fmt.Sprint(after.MinReady)}
@@ -90,8 +89,8 @@ func rateText(b model.Budget) string {
 	return fmt.Sprintf("%d in %s", b.RateMax, b.Window)
 }
 
-// Want returns the number of instances that a group should have. For a system group it is the number of its instances
-// on nodes that are not offline, including those that are being replaced there.
+// Want returns the number of instances that a group should have. For a system group, this is the number of its
+// instances on nodes that are not offline, including instances that are being replaced on the same node.
 func (g *Group) Want() int {
 	if g.Role == model.RoleSystem {
 		return g.Running - g.Lost + g.Replaced

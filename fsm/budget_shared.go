@@ -32,7 +32,7 @@ func (c *BudgetSet) apply(s *State) error {
 		return refusal
 	}
 	s.putBudget(&next)
-	for _, id := range next.Groups { // each group may now get or lose the default budget of its class
+	for _, id := range next.Groups { // the default of the class may now apply, or no longer apply
 		s.resolveOwn(id)
 	}
 	s.touchBudget(c.Name)
@@ -44,8 +44,8 @@ func (c *BudgetSet) apply(s *State) error {
 	return nil
 }
 
-// mayShare refuses a budget that lets no instance be down if one of its groups has the order stop_first: a drain could
-// then never stop an instance of that group. A budget that is marked as blocking is not refused for this.
+// mayShare refuses a budget that lets no instance be down if one of its groups has the order stop_first, because a
+// drain could then never stop an instance of that group. A budget that is marked as blocking is accepted.
 func (s *State) mayShare(b *SharedBudget) *model.Error {
 	want := 0
 	var stuck model.GroupID
@@ -88,7 +88,7 @@ func (c *BudgetRemove) apply(s *State) error {
 	return nil
 }
 
-// joinGroups names the first five groups and the number of the others.
+// joinGroups returns the ids of the first five groups, and how many groups follow.
 func joinGroups(ids []model.GroupID) string {
 	var texts []string
 	for _, id := range ids[:min(len(ids), 5)] {
@@ -169,8 +169,8 @@ func (s *jobs) sharedWant(b *SharedBudget) int {
 }
 
 // checkSharedBudgets refuses a group if a shared budget that it names does not exist or has maxSharers groups already.
-// It also refuses a group with the order stop_first if such a budget lets no instance be down and is not marked as
-// blocking.
+// It also refuses a group with the order stop_first that names a budget which lets no instance be down, unless that
+// budget is marked as blocking.
 func (s *State) checkSharedBudgets(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, name := range g.Budgets {
 		b, ok := s.Budgets.Get(name)

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// BudgetLines returns the numbers of every budget of a group, with an explanation. The own budget of the group comes
-// first, then the shared ones.
+// BudgetLines returns the numbers of every budget of a group, with an explanation. The group's own budget is the first
+// line. The shared budgets follow.
 func (s *State) BudgetLines(id model.GroupID) []model.BudgetLine {
 	g, ok := s.Groups.Get(id)
 	job, known := s.Jobs.Get(jobOf(id))
@@ -31,7 +31,7 @@ func lineOf(name, scope string, b model.Budget, want int) model.BudgetLine {
 }
 
 // PreviewBudget returns the numbers that a group's own budget will have in a cluster with the built-in classes. It
-// supposes that the shared budgets of the group limit how many may be down.
+// assumes that the shared budgets of the group limit how many instances may be down.
 func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName) model.BudgetLine {
 	s := State{rules: rules{Classes: BuiltinClasses()}}
 	c, _, known := s.Class(class)
@@ -48,8 +48,8 @@ func PreviewBudget(g *model.GroupSpec, job model.JobName, class model.ClassName)
 	return line
 }
 
-// describeBudget explains in words where the numbers of a line come from. If elsewhere is true, no default of a class
-// applies.
+// describeBudget explains in words why a line has its numbers. If elsewhere is true, the default of the class does not
+// apply.
 func describeBudget(l *model.BudgetLine, spec *model.BudgetSpec, class Class, elsewhere bool) string {
 	var b strings.Builder
 	switch {

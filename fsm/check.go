@@ -10,10 +10,9 @@ import (
 // maxFindings bounds the findings of a check, because one broken rule tends to break many rows.
 const maxFindings = 20
 
-// Check returns Findings with what is wrong in the state, or nil. Sums must equal what they sum up, indexes must match
-// the rows, references must lead to a row, and values must be in their closed sets. It also checks S1, S2, S7 and S11
-// (see docs/proof.md) as far as one state can show them; CheckStep does more. Check only reads the state. It visits
-// every row, some twice, and takes about 5 microseconds an instance.
+// Check returns Findings with what is wrong in the state, or nil. Sums, indexes and references must match the rows, and
+// values must be in their closed sets. It also checks S1, S2, S7 and S11 (see docs/proof.md), as far as one state can
+// show them. Check only reads the state, and takes about 5 microseconds an instance.
 func Check(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{},
 		sums: map[model.GroupID]groupSum{}}
@@ -31,15 +30,14 @@ func Check(s State) error {
 
 // checker collects the findings of Check or CheckStep.
 type checker struct {
-	rule   Invariant // the invariant that want reports: none in Check, S8 in CheckStep
+	rule   Invariant // the invariant in findings of want: empty in Check, S8 in CheckStep
 	s      *State
 	memory map[model.NodeID]Usage
 	waits  map[model.NodeID]int64
 	sums   map[model.GroupID]groupSum
 	ports  int
-	// gone is filled by CheckStep only. It has the subjects of the nodes that were forgotten, the jobs that were purged
-	// and the instances that stopped between the two states. A stop is left out if it is that of a later instance with the
-	// same id.
+	// gone is filled by CheckStep only. It has the event subjects of nodes that were forgotten, of jobs that were purged
+	// and of instances that stopped, between the two states. See endings.
 	gone  map[string]bool
 	found Findings
 }
@@ -49,7 +47,7 @@ type groupSum struct{ ready, running, lost, alive, held, replaced int }
 // want adds a finding unless ok is true.
 func (c *checker) want(ok bool, format string, args ...any) { c.holds(c.rule, ok, format, args...) }
 
-// holds adds a finding for a rule unless ok is true. It adds no more than maxFindings.
+// holds adds a finding for a rule unless ok is true. It ignores findings after the first maxFindings.
 func (c *checker) holds(rule Invariant, ok bool, format string, args ...any) {
 	if !ok && len(c.found) < maxFindings {
 		c.found.Add(rule, format, args...)
@@ -158,8 +156,8 @@ func (c *checker) addUp(i *Instance) {
 	}
 }
 
-// slots checks that a slot has at most two instances that should run, of which one replaces the other. It also checks
-// that a slot with one holder has at most one instance that is not confirmed stopped.
+// slots checks that a slot has at most two instances that should run, and that one of the two replaces the other. It
+// also checks that a slot with one holder has at most one instance that is not confirmed stopped.
 func (c *checker) slots() {
 	type place struct {
 		group model.GroupID
@@ -174,7 +172,7 @@ func (c *checker) slots() {
 	for _, row := range c.s.inGroup.All() {
 		i, ok := c.s.Instances.Get(row.ID)
 		if !ok {
-			continue // indexes reports it
+			continue // the function indexes reports the missing row
 		}
 		if next := (place{i.Group, i.Slot}); next != at {
 			flush()
@@ -201,8 +199,8 @@ func (c *checker) slot(running, alive []*Instance) {
 	default:
 		c.holds(S7, false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
 	}
-	// The versions of a group can differ in whether only one instance may hold the slot. So for each instance, the spec of
-	// its own version decides.
+	// Some versions of a group may require one holder and others not. So for each instance, the spec of its own version
+	// decides.
 	var holder model.InstanceID
 	for _, i := range alive {
 		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.OneHolder() {
@@ -225,8 +223,8 @@ func (c *checker) nodes() {
 			"node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
 		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v",
 			id, n.Placed, c.memory[id])
-		// A node may have registered again with less memory than its instances take. CheckStep checks that such a node gets
-		// no more.
+		// A node may have registered again with less memory than its instances take. CheckStep checks that no more instances
+		// are placed on such a node.
 		c.holds(S1, n.Registrations > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0,
 			"node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes,
 			n.Allocatable().MemoryBytes, n.Promised)

@@ -6,8 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// budgets checks that shared budgets and groups name each other, and that the numbers of shared budgets follow from the
-// rows. It also checks that the stops of shared budgets and actors are in order.
+// budgets checks that shared budgets and groups name each other, and that each shared budget has the numbers that
+// follow from its groups. It also checks that the stops of shared budgets and of actors are sorted and not in the
+// future.
 func (c *checker) budgets() {
 	s := c.s
 	named := 0
@@ -50,7 +51,8 @@ func (c *checker) budgets() {
 	}
 }
 
-// classes checks that the usage of each class equals what its instances take, and that its limits are valid.
+// classes checks that the usage of each class equals the sum over its instances, and that the limits of each class are
+// valid.
 func (c *checker) classes() {
 	use := map[model.ClassName]Usage{}
 	for _, i := range c.s.Instances.All() {

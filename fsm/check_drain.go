@@ -64,7 +64,7 @@ func (c *checker) drainNode(d *Drain, p *DrainNode) {
 	}
 }
 
-// records checks the rows that only record the past: events and requests.
+// records checks the rows of events and requests, which only record the past.
 func (c *checker) records() {
 	s := c.s
 	most := maxRequests + minRequestsOfActor*s.requestsOf.Len()

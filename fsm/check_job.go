@@ -168,8 +168,8 @@ func (c *checker) copies() int {
 	return n
 }
 
-// members checks an instance of a replicated group that is not confirmed stopped. Its copy must have a row, and no
-// other such instance of the group may be on the same node.
+// members checks an instance of a replicated group that is not confirmed stopped. The instance's copy must have a row.
+// No other instance of the group that is not confirmed stopped may be on the same node.
 func (c *checker) members(i *Instance) {
 	m, ok := c.s.MemberOf(i)
 	if !ok || !i.holdsClaims() {

@@ -6,9 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// waiting checks a preemptor that waits until its victims stop, and adds up the memory that is promised to it. The
-// victims must be on the same node and must be stopping for this preemptor. Each port of the preemptor must belong to
-// itself or to a victim (S1 and S11 in docs/proof.md).
+// waiting checks a preemptor that waits until its victims stop, and adds the memory that is promised to the preemptor
+// to c.waits. The victims must be on the same node and must be stopping for this preemptor. Each port of the preemptor
+// must belong to the preemptor or to a victim (S1 and S11 in docs/proof.md).
 func (c *checker) waiting(i *Instance) {
 	c.holds(S11, i.Desired == model.DesiredRunning, "instance %s awaits %v and is %s", i.ID, i.Links.Awaits, i.Desired)
 	c.holds(S11, oneOf(i.Status.Observed, model.ObservedPending, model.ObservedLost), "instance %s awaits %v and is %s",

@@ -6,10 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// CheckStep compares a state with a later one of the same history; a restored snapshot begins a new history. It returns
-// Findings with each difference that must never occur, or nil. Indexes, epochs and cluster time must not go back, what
-// has ended must not change, and only declared transitions may be taken (S8). No deleted instance or event may come
-// back (S9), and no node may be filled beyond what it offers (S1).
+// CheckStep compares a state with a later state of the same history. A restored snapshot begins a new history.
+// CheckStep returns Findings with each difference that must never occur (S1, S8, S9), or nil.
 func CheckStep(before, after State) error {
 	c := &checker{rule: S8, s: &after, gone: map[string]bool{}}
 	c.endings(before.Index)
@@ -42,7 +40,8 @@ func CheckStep(before, after State) error {
 }
 
 // endings records in gone the nodes that were forgotten, the jobs that were purged and the instances that stopped after
-// an index. A row that has one of their names now may be a different object.
+// the index since. A row under such a name may now be of another object. If an instance was created under the same id
+// after the index since, its stop is ignored.
 func (c *checker) endings(since uint64) {
 	again := map[string]bool{}
 	for _, e := range c.s.Events.From(NewEventKey(since+1, 0)) {
@@ -57,7 +56,7 @@ func (c *checker) endings(since uint64) {
 	}
 }
 
-// instruction is the part of an instance's row that its agent gets and that may change during the instance's life.
+// instruction has those fields of an instance's row that the agent gets and that may change during the instance's life.
 type instruction struct {
 	desired     model.Desired
 	restarts    uint64
@@ -78,13 +77,13 @@ func instructionFor(i *Instance) instruction {
 	return o
 }
 
-// assigned checks that Assigned was raised on each node whose instructions changed. An agent waits until Assigned
-// grows, so it would miss any other change.
+// assigned checks that Assigned was raised on each node whose instructions changed. An agent gets new instructions only
+// after Assigned has grown.
 func (c *checker) assigned(before *State) {
 	want := func(i *Instance) {
 		n, ok := c.s.Nodes.Get(i.Node)
 		if !ok {
-			return // the node was forgotten
+			return // nobody waits for instructions of a node that was forgotten
 		}
 		c.want(n.Assigned > before.Index,
 			"instance %s: what its agent is told changed after index %d, its node was last called at %d",
@@ -105,7 +104,7 @@ func (c *checker) assigned(before *State) {
 	}
 }
 
-// eachChange calls visit for each key that has a row in both tables, if the rows differ.
+// eachChange calls visit for each key whose rows in the two tables differ. It ignores keys that only one table has.
 func eachChange[K ~string | ~uint64, V comparable](before, after Table[K, V], visit func(key K, a, b V)) {
 	if before.Same(after) {
 		return
@@ -149,15 +148,15 @@ func (c *checker) nodeStep(id model.NodeID, a, b *Node) {
 	judged := a.Intent != b.Intent || a.Health != b.Health || registered
 	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
 	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
-	between := b.Registrations > a.Registrations+1 // the node may also have had a size that neither state shows
+	between := b.Registrations > a.Registrations+1 // then the node may have had a size that neither state shows
 	c.holds(S1, between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room,
 		"node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
 }
 
 func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
 	if b.Marks.CreatedIndex > a.Marks.CreatedIndex {
-		// The instance stopped, its row was removed (with its job, or because its slot has newer ones), and the proposer used
-		// its id again, all between the two states. The leader can't do that, because it derives ids from the index (P27).
+		// Between the two states, the row of instance a was removed (with its job, or because its slot has newer instances),
+		// and a proposer used the id again for b. The leader never does so, because it derives ids from the index (P27).
 		c.want(a.Terminal() || c.gone["instance/"+string(id)], "instance %s began anew before it had ended", id)
 		return
 	}
@@ -187,8 +186,8 @@ func (c *checker) instanceStep(id model.InstanceID, a, b *Instance) {
 		a.Links.RestartSeq, b.Links.RestartSeq)
 }
 
-// observedEdge reports whether an instance may be observed as from and, one or more entries later, as to. No instance
-// becomes pending again, and a stopped one stays stopped.
+// observedEdge reports whether the observed state of an instance may change between the two given states in one or more
+// entries. No instance becomes pending again, and a stopped instance stays stopped.
 func observedEdge(from, to model.Observed) bool {
 	return from == to || from != model.ObservedStopped && to != model.ObservedPending
 }
@@ -217,7 +216,8 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 	c.want(!a.Promoted || b.Promoted, "deployment %s was promoted", id)
 }
 
-// newRows checks that no deleted instance or event came back, and that no new node is filled beyond what it offers.
+// newRows checks that no deleted instance or event came back, and that no new node has more memory placed on it than it
+// offers.
 func (c *checker) newRows(before *State) {
 	for id, i := range c.s.Instances.All() {
 		c.holds(S9, before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d",
@@ -227,15 +227,15 @@ func (c *checker) newRows(before *State) {
 		c.holds(S9, before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
 	}
 	for id, n := range c.s.Nodes.All() {
-		if !before.Nodes.Has(id) { // a node that registered twice may have had a size that neither state shows
+		if !before.Nodes.Has(id) { // a new node that registered twice may have been larger for a while
 			c.holds(S1, n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0),
 				"node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
 		}
 	}
 }
 
-// listed checks that PeersAt was raised for each change of a group's list of peers. Readers of the list wait for that
-// index.
+// listed checks that PeersAt was raised for each change of a group's list of peers. Readers of the list wait until
+// PeersAt grows.
 func (c *checker) listed(before *State) {
 	if before.Instances.Same(c.s.Instances) {
 		return

@@ -14,9 +14,9 @@ func (c *checker) detached(id model.VolumeID, v *Volume) {
 	c.want(c.s.Nodes.Has(v.Home), "volume %s: its home %s does not exist", id, v.Home)
 }
 
-// transfers checks that a transfer and the volumes that it works on name each other. The home of a volume that is
-// migrated or backed up must be the node From, or To once the copy is attached. All local volumes of a slot must have
-// the same home. No instance may use a volume while it is copied.
+// transfers checks that a transfer and its volumes name each other. The home of a volume that is migrated or backed up
+// must be the node From, or the node To if Phase.Attached is true. All local volumes of a slot must have the same home.
+// No instance may use a volume while the volume is copied.
 func (c *checker) transfers() {
 	busy := map[model.VolumeID]model.TransferID{}
 	for id, t := range c.s.Transfers.All() {
@@ -72,7 +72,7 @@ func (c *checker) runningTransfer(t *Transfer, busy map[model.VolumeID]model.Tra
 	if !t.Holds() || t.Phase == model.TransferStopping {
 		return
 	}
-	for inst := range c.s.InstancesInSlot(t.Group, t.Slot) { // an instance of a version without volumes uses none
+	for inst := range c.s.InstancesInSlot(t.Group, t.Slot) { // instances of versions without volumes may run
 		c.holds(S2, !inst.holdsClaims() || !inst.Links.HasVolumes, "transfer %s is %s and instance %s may use its volumes",
 			t.ID, t.Phase, inst.ID)
 	}

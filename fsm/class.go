@@ -7,11 +7,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Class is a priority level. A class that comes earlier in State.Classes is more important. A class is only a name, a
-// place in this order and limits. So a new class takes one log entry and rewrites no instance (R7).
+// Class is a priority level. A class that is earlier in State.Classes is more important. Instances don't store their
+// class, so a new class takes one log entry and rewrites no instance (R7).
 type Class struct {
 	Name         model.ClassName    `cbor:"1,keyasint"`
-	MaxDown      model.MaxDown      `cbor:"2,keyasint"`           // default for the budgets of its groups
+	MaxDown      model.MaxDown      `cbor:"2,keyasint"`           // default for the budgets of the class's groups
 	Quota        model.Quota        `cbor:"3,keyasint,omitempty"` // of all instances of the class together
 	PreemptEqual model.PreemptEqual `cbor:"4,keyasint,omitempty"`
 }
@@ -27,8 +27,8 @@ func BuiltinClasses() []Class {
 	}
 }
 
-// Class returns the named class and its rank; rank 0 is the most important. For an unknown class, it returns false and
-// a rank after all others.
+// Class returns the named class and its rank. Rank 0 is the most important. For an unknown class, it returns false and
+// a rank after all other ranks.
 func (s *rules) Class(name model.ClassName) (Class, int, bool) {
 	i := slices.IndexFunc(s.Classes, func(c Class) bool { return c.Name == name })
 	if i < 0 {
@@ -37,7 +37,8 @@ func (s *rules) Class(name model.ClassName) (Class, int, bool) {
 	return s.Classes[i], i, true
 }
 
-// ClassRank returns the rank of a class; rank 0 is the most important. An unknown class has a rank after all others.
+// ClassRank returns the rank of a class. Rank 0 is the most important. An unknown class has a rank after all known
+// classes.
 func (s *rules) ClassRank(name model.ClassName) int {
 	_, rank, _ := s.Class(name)
 	return rank

@@ -9,19 +9,19 @@ import (
 
 const maxClasses = 64
 
-// ClassSet creates a class, or changes the given fields of an existing one. Below or Above gives the place in the
-// order; a new class needs one of them. If nothing changes, there is no event. No instance is rewritten (R7). Codes:
+// ClassSet creates a class, or changes the given fields of an existing class. A new class needs either Below or Above,
+// which gives its place in the order. If nothing changes, there is no event. No instance is rewritten (R7). Codes:
 // invalid, unknown_class.
 type ClassSet struct {
 	Name         model.ClassName    `cbor:"1,keyasint"`
-	Below        model.ClassName    `cbor:"2,keyasint,omitempty"` // the class that this one comes directly after
-	Above        model.ClassName    `cbor:"3,keyasint,omitempty"` // the class that this one comes directly before
+	Below        model.ClassName    `cbor:"2,keyasint,omitempty"` // the class that is to be directly before this class
+	Above        model.ClassName    `cbor:"3,keyasint,omitempty"` // the class that is to be directly after this class
 	MaxDown      *model.MaxDown     `cbor:"4,keyasint,omitempty"`
 	Quota        *model.Quota       `cbor:"5,keyasint,omitempty"`
 	PreemptEqual model.PreemptEqual `cbor:"6,keyasint,omitempty"`
 }
 
-// ClassRemove removes a class. Codes: not_found, in_use (a job has the class), invalid (it is the default class).
+// ClassRemove removes a class. Codes: not_found, in_use (a job has the class), invalid (production, the default class).
 type ClassRemove struct {
 	Name model.ClassName `cbor:"1,keyasint"`
 }
@@ -95,7 +95,7 @@ func (c *ClassSet) check(s *State, exists bool) *model.Error {
 	return nil
 }
 
-// place returns the position that Below or Above asks for. It returns false if both are empty.
+// place returns the position in classes that Below or Above asks for. It returns false if neither is set.
 func (c *ClassSet) place(classes []Class) (int, bool) {
 	for i, other := range classes {
 		switch other.Name {

@@ -18,8 +18,8 @@ const MaxEntryBytes = 2 << 20
 
 // Limits of the decoders, besides the length of the input.
 const (
-	// An entry needs about half of these levels. The deepest path is: entry, groups, group, command, body, spec, groups,
-	// group, list, element, its constraint.
+	// An entry needs about half of these levels. The deepest path has 11: entry, groups, group, command, body, spec,
+	// groups, group, list, element, constraint.
 	maxNesting  = 24
 	maxElements = 1 << 17
 )
@@ -36,8 +36,8 @@ type wireEntry struct {
 	Groups  [][]wireCommand `cbor:"8,keyasint"`
 }
 
-// wireCommand is a Command on disk: an array of three. Format is the format that a reader must know to understand the
-// body.
+// wireCommand is a Command on disk: an array of three elements. Format is the lowest format whose readers understand
+// the body.
 type wireCommand struct {
 	_      struct{} `cbor:",toarray"`
 	Kind   Kind
@@ -45,19 +45,17 @@ type wireCommand struct {
 	Body   cbor.RawMessage
 }
 
-// wireFormat is the only part that is read of an entry which the strict decoder refused. It shows whether the entry has
-// a newer format.
+// wireFormat is read from an entry that the strict decoder refused, to find out whether the entry has a newer format.
 type wireFormat struct {
 	Format uint16 `cbor:"1,keyasint"`
 }
 
-// codecs are the encoder and the decoders of everything that is replicated. They are immutable and safe for many
-// goroutines.
+// codecs are the encoder and the decoders of everything that is replicated. They are safe for concurrent use.
 type codecs struct {
 	enc   cbor.UserBufferEncMode
 	entry cbor.DecMode // strict
-	row   cbor.DecMode // strict, but accepts invalid UTF-8: Apply may have cut a string within a character
-	peek  cbor.DecMode // ignores unknown fields; used only to explain a failure
+	row   cbor.DecMode // strict, but accepts invalid UTF-8, because model.Clip may cut a string within a character
+	peek  cbor.DecMode // accepts unknown fields; used only to explain why the decoder named entry failed
 }
 
 var wire = newCodecs()
@@ -89,8 +87,8 @@ func mode(opts cbor.DecOptions, failure *error) cbor.DecMode {
 	return m
 }
 
-// EncodeEntry returns the bytes of an entry. It tries to decode them before it returns them: an entry that no server
-// can read would stop every server once it is in the log. Codes: invalid, needs_format.
+// EncodeEntry returns the bytes of an entry. It also decodes these bytes as a test, because an entry in the log that no
+// server can read would stop every server. Codes: invalid, needs_format.
 func EncodeEntry(e Entry) ([]byte, error) {
 	if e.Format == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "an entry without a format").WithHint("set it to the State's")
@@ -149,8 +147,8 @@ func kindOf(kind Kind) (kindInfo, bool) {
 	return kindInfo{}, false
 }
 
-// KindName returns the name of a command kind, such as "node.register", or "kind N" for a kind that this program
-// doesn't know.
+// KindName returns the name of a command kind, such as "node.register". For a kind that this program doesn't know, it
+// returns "kind N".
 func KindName(kind Kind) string {
 	if info, known := kindOf(kind); known {
 		return info.name
@@ -158,9 +156,9 @@ func KindName(kind Kind) string {
 	return fmt.Sprintf("kind %d", kind)
 }
 
-// DecodeEntry reads what EncodeEntry wrote, and nothing else: duplicate keys, unknown fields, indefinite lengths, tags
-// and trailing bytes are errors. The error is always a *model.Error. Codes: needs_format for an entry that only a newer
-// program understands (the server must stop, and never skip it); invalid for damage.
+// DecodeEntry reads what EncodeEntry wrote. Duplicate keys, unknown fields, indefinite lengths, tags and trailing bytes
+// are errors. The error is always a *model.Error. Its code is needs_format if only a newer program understands the
+// entry, and otherwise invalid. A server with such an entry in its log must stop, and must not skip the entry.
 func DecodeEntry(data []byte) (Entry, error) {
 	if len(data) > MaxEntryBytes {
 		return Entry{},
@@ -213,8 +211,8 @@ func decodeCommand(w *wireCommand) (Command, error) {
 	return c, nil
 }
 
-// explainEntry returns the reason why the strict decoder refused an entry. If the entry has a newer format, that is the
-// reason, rather than the unknown fields that the format added.
+// explainEntry returns the reason why the strict decoder refused an entry. If the entry has a newer format, the reason
+// is this format, even if err is about an unknown field that the format added.
 func explainEntry(data []byte, err error) *model.Error {
 	var w wireFormat
 	if wire.peek.Unmarshal(data, &w) == nil && w.Format > model.CurrentFormat {
@@ -235,7 +233,7 @@ func explain(what string, err error) *model.Error {
 }
 
 func needsFormat(what string, format uint16) *model.Error {
-	if format <= model.CurrentFormat { // an unknown kind of command, with a format that this program reads
+	if format <= model.CurrentFormat { // the entry has an unknown kind of command, but a format that this program reads
 		format = model.CurrentFormat + 1
 	}
 	return model.Refuse(model.CodeNeedsFormat, "%s needs format %d; this program reads formats up to %d", what,

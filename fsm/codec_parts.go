@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	partSize = 64 << 10 // bytes of a part that is written
-	maxPart  = 1 << 20  // most bytes of a part that is read
+	partSize = 64 << 10 // bytes of each part that this program writes, except for the last part
+	maxPart  = 1 << 20  // most bytes of a part that this program reads
 	partHead = 4 + 4
 )
 
-// packParts compresses what fill writes and passes it to w in parts. Compression runs in its own goroutine, which has
-// exited when packParts returns.
+// packParts compresses what fill writes, and writes the result to w in parts. Compression runs in its own goroutine,
+// which has exited when packParts returns.
 func packParts(w io.Writer, fill func(io.Writer) error) error {
 	from, to := io.Pipe()
 	packed := make(chan error, 1)
@@ -35,7 +35,7 @@ func packParts(w io.Writer, fill func(io.Writer) error) error {
 	}
 	_ = to.CloseWithError(err) // a nil error means the end of the stream
 	if failed := <-packed; failed != nil {
-		return failed // failed is the cause of fill's error, or the same error
+		return failed // if fill failed too, its error follows from failed or is the same
 	}
 	return err
 }
@@ -55,7 +55,7 @@ func packAll(w io.Writer, r io.Reader) error {
 	return err
 }
 
-// partWriter writes parts of partSize, and a smaller last one.
+// partWriter writes parts of partSize bytes. The last part, which flush writes, may be smaller.
 type partWriter struct {
 	w    io.Writer
 	part []byte
@@ -95,13 +95,13 @@ func partSum(length, part []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, part)
 }
 
-// partReader returns the bytes of the parts. It verifies the checksum of a part before it returns any of its bytes. It
-// returns io.EOF if r ends right after a part.
+// partReader returns the bytes of the parts. It verifies the checksum of a part before it returns any byte of the part.
+// It returns io.EOF if r ends right after a part.
 type partReader struct {
 	r    io.Reader
 	read int64 // bytes taken from r
 	part []byte
-	rest []byte // the end of part that Read has not returned yet
+	rest []byte // the bytes of part that Read has not returned yet
 }
 
 // prelude reads and checks the prelude of a snapshot, and returns its format.
@@ -170,7 +170,7 @@ func (p *partReader) fill(b []byte) error {
 	return readError(err)
 }
 
-// readError turns a read error into the error that ReadSnapshot returns.
+// readError turns the error of a reader into the error that ReadSnapshot returns. It returns nil if err is nil.
 func readError(err error) error {
 	if err == nil {
 		return nil

@@ -16,7 +16,8 @@ import (
 // tableID is a table's number in snapshots and digests. A number is never reused.
 type tableID uint8
 
-// Ids of the frames that are not rows of a table. The scalars of a state come first, the trailer last.
+// Ids of the frames that are not rows of a table. The first frame of a snapshot has the scalars of the state, and the
+// last frame is the trailer.
 const (
 	metaTable    tableID = 1
 	trailerTable tableID = 255
@@ -34,7 +35,7 @@ type rowTable struct {
 	diff func(a, b *State) []RowChange
 }
 
-// rowTables lists every table in the order in which its rows stand in snapshots and digests.
+// rowTables lists every table, in the order of snapshots and digests.
 var rowTables = [...]rowTable{
 	rows(2, "nodes", func(s *State) *Table[model.NodeID, *Node] {
 		return &s.Nodes
@@ -132,7 +133,7 @@ func rowsByText[K cmp.Ordered, V any](rows iter.Seq2[K, V]) iter.Seq2[string, an
 	}
 }
 
-// metaRow has everything of a State that is not in a table.
+// metaRow has the scalars of a State, which are all fields that are not in a table.
 type metaRow struct {
 	Index         uint64         `cbor:"1,keyasint"`
 	LogTerm       uint64         `cbor:"2,keyasint"`
@@ -181,8 +182,8 @@ func decodeRow(what string, body []byte, row any) *model.Error {
 	return nil
 }
 
-// eachRow visits the canonical bytes of the scalars, and then of each row: table by table, each in the order of its
-// keys. The bytes are valid only during the visit.
+// eachRow visits the canonical bytes of the scalars, and then of each row. Tables are in the order of rowTables, and
+// the rows of a table are in the order of their keys. The bytes are valid only during the visit.
 func (s *State) eachRow(visit func(t tableID, body []byte) error) error {
 	scalars, err := wire.enc.Marshal(s.meta())
 	if err != nil {
@@ -200,10 +201,10 @@ func (s *State) eachRow(visit func(t tableID, body []byte) error) error {
 	return nil
 }
 
-// rowSum is the running digest of a state: SHA-256 over the frames of its snapshot, without the trailer.
+// rowSum computes the digest of a state, which is the SHA-256 over the frames of its snapshot, without the trailer.
 type rowSum struct {
 	hash hash.Hash
-	head []byte // kept, because the input of a hash.Hash escapes to the heap
+	head []byte // reused, because the input of a hash.Hash escapes to the heap
 }
 
 func newRowSum() *rowSum { return &rowSum{hash: sha256.New()} }
@@ -217,8 +218,8 @@ func (r *rowSum) add(t tableID, body []byte) {
 func (r *rowSum) String() string { return hex.EncodeToString(r.hash.Sum(nil)) }
 
 // Digest returns the SHA-256, in hex, of all rows and scalars of the state in canonical form. Servers compare the
-// digests of their states after the same entry. Index tables are left out, because they are derived. Digest takes about
-// 2 microseconds a row and hardly any memory. It only reads s, so it may run concurrently with everything else.
+// digests of their states after the same entry. Digest takes about 2 microseconds a row. It only reads s, so it may run
+// concurrently with everything else.
 func Digest(s State) string {
 	sum := newRowSum()
 	err := s.eachRow(func(t tableID, body []byte) error {

@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// MaxGroupBytes is the most bytes that one group of commands may add to an entry. It leaves 4 KiB for the rest of the
-// entry.
+// MaxGroupBytes is the most bytes that one group of commands may add to an entry. It leaves 4 KiB for the other fields
+// of the entry.
 const MaxGroupBytes = MaxEntryBytes - 4<<10
 
 // Upper bounds of the bytes around a command and around a group in an encoded entry.
@@ -12,8 +12,8 @@ const (
 	groupHead   = 5
 )
 
-// GroupSize returns how many bytes a group of commands adds to an encoded entry, or a few more. Codes: invalid (the
-// group can't be encoded), too_large (no entry could hold it).
+// GroupSize returns an upper bound, too high by a few bytes at most, of how much a group of commands adds to an encoded
+// entry. Codes: invalid (the group can't be encoded), too_large (the group has more than MaxGroupBytes).
 func GroupSize(group []Command) (int, *model.Error) {
 	size := groupHead
 	for _, c := range group {

@@ -10,25 +10,25 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A snapshot is a prelude and one DEFLATE stream, cut into parts. The stream holds one frame for the scalars of the
-// state, one for each row, and a trailer. Readers and writers hold one frame at a time, however large the state is.
+// A snapshot is a prelude and one DEFLATE stream, which is cut into parts. The stream has one frame for the scalars of
+// the state, one frame for each row, and a trailer. Readers and writers need memory for only one frame at a time.
 //
 //	prelude: magic (8), format (2), CRC-32C of both (4)
 //	part:    length (4), CRC-32C of length and bytes (4), bytes of the stream
 //	frame:   table (1), length (4), body: one CBOR map
 //	trailer: a frame of table 255 with the number of rows of each table and the state's Digest
 //
-// Numbers are big-endian. The format is the cluster's, not the program's: an older server must be able to take a newer
-// one's snapshot while the cluster is being upgraded. Compression at the fastest level takes a third more time, but
-// leaves only a fifth of the bytes to store and to send.
+// Numbers are big-endian. The format is that of the cluster, not of the program, because an older server must be able
+// to read the snapshot of a newer server while the cluster is being upgraded. Compression at the fastest level takes a
+// third more time, but leaves only a fifth of the bytes to store and to send.
 const (
 	snapshotMagic = "outspan\n"
 	preludeSize   = len(snapshotMagic) + 2 + 4
 	frameHead     = 1 + 4
-	// maxFrame bounds one row. The largest regular rows are job versions, none of which is larger than an entry, and
-	// drains of thousands of nodes.
+	// maxFrame is the most bytes of one row. The largest regular rows are job versions, which are never larger than an
+	// entry, and drains of thousands of nodes.
 	maxFrame = 8 << 20
-	// maxUnpacked bounds the bytes of all rows together, so that a small file can't fill the memory.
+	// maxUnpacked is the most bytes of all rows together, so that a small file can't fill the memory.
 	maxUnpacked = 16 << 30
 )
 
@@ -57,12 +57,12 @@ type SnapshotInfo struct {
 	Wall        int64        `json:"wall_ms"` // Unix ms of the last applied entry
 	Tables      []TableCount `json:"tables"`
 	Bytes       int64        `json:"bytes"`
-	Digest      string       `json:"digest"` // what Digest returns for the state
+	Digest      string       `json:"digest"` // the result of the function Digest for the state
 }
 
 // WriteSnapshot writes s as a stream. It only reads s, so the server can continue meanwhile. It needs a megabyte of
-// memory, and uses a second core if there is one. It wraps an error of w. Code: internal (a row is too large for any
-// reader).
+// memory, and uses a second core if the machine has one. It wraps an error of w. Code: internal (a row is larger than
+// maxFrame).
 func WriteSnapshot(w io.Writer, s State) error {
 	head := binary.BigEndian.AppendUint16([]byte(snapshotMagic), s.Format)
 	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
@@ -72,7 +72,7 @@ func WriteSnapshot(w io.Writer, s State) error {
 	return packParts(w, func(out io.Writer) error { return writeFrames(out, &s) })
 }
 
-// writeFrames writes everything after the prelude, uncompressed.
+// writeFrames writes all frames, uncompressed.
 func writeFrames(out io.Writer, s *State) error {
 	sum, frames := newRowSum(), frameWriter{out: out}
 	err := s.eachRow(func(t tableID, body []byte) error {
@@ -94,8 +94,8 @@ func writeFrames(out io.Writer, s *State) error {
 	return frames.write(trailerTable, body)
 }
 
-// filled returns the counts without empty tables. So programs that know different tables can read each other's
-// snapshots while the new tables are empty.
+// filled returns the counts without those of empty tables. An older program that does not know a new table can
+// therefore read a newer program's snapshot while that table is empty.
 func filled(counts []TableCount) []TableCount {
 	return slices.DeleteFunc(slices.Clone(counts), func(c TableCount) bool { return c.Rows == 0 })
 }

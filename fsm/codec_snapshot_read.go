@@ -11,10 +11,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ReadSnapshot reads a whole snapshot and rebuilds the indexes. It needs memory for the new state and one frame. It
-// checks everything before it returns a State: checksums, order, counts, the digest, and that nothing follows. It wraps
-// errors of r. All other errors are a *model.Error, with the code needs_format for a snapshot of a newer program, and
-// invalid for a damaged snapshot or other data.
+// ReadSnapshot reads a whole snapshot, checks it and rebuilds the indexes. It needs memory for the new state and one
+// frame. It wraps errors of r. All other errors are a *model.Error, with the code needs_format if only a newer program
+// can read the snapshot, and otherwise invalid.
 func ReadSnapshot(r io.Reader) (State, error) {
 	var s *State
 	texts := sharing{}
@@ -35,13 +34,14 @@ func ReadSnapshot(r io.Reader) (State, error) {
 }
 
 // InspectSnapshot describes a snapshot, and checks its checksums, counts and digest. It decodes only the first and the
-// last frame, so it accepts rows that ReadSnapshot would refuse. With an error it returns what it has read so far.
+// last frame, so it accepts rows that ReadSnapshot would refuse. If it returns an error, the info has what was read
+// before.
 func InspectSnapshot(r io.Reader) (SnapshotInfo, error) {
 	return scanSnapshot(r, func(*metaRow, *rowTable, []byte) *model.Error { return nil })
 }
 
-// scanSnapshot calls visit for the scalars (t is nil) and then for each row. With an error it returns what it has read
-// so far.
+// scanSnapshot reads and checks a snapshot. It calls visit for the scalars, with t and body nil, and then for each row.
+// If it returns an error, info has what was read before.
 func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *model.Error) (info SnapshotInfo,
 	err error) {
 	parts := &partReader{r: r}
@@ -80,15 +80,15 @@ func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byt
 
 // frameReader reads frames into one buffer, which grows to the size of the largest frame.
 type frameReader struct {
-	packed *bufio.Reader // the compressed stream, taken out of the parts
-	r      *bufio.Reader // the frames, unpacked
+	packed *bufio.Reader // the compressed stream without the heads of the parts
+	r      *bufio.Reader // the uncompressed frames
 	head   [frameHead]byte
 	body   []byte
 	read   int64
 }
 
 func newFrameReader(parts *partReader) *frameReader {
-	packed := bufio.NewReader(parts) // an io.ByteReader, so that flate takes no byte after the end of its stream
+	packed := bufio.NewReader(parts) // flate reads beyond the end of its stream unless it gets an io.ByteReader
 	return &frameReader{packed: packed, r: bufio.NewReaderSize(flate.NewReader(packed), 64<<10)}
 }
 
@@ -106,8 +106,8 @@ func (f *frameReader) meta(m *metaRow) error {
 	return nil
 }
 
-// rows reads, counts and visits the rows of all tables. It stops after it has read the trailer, which is then in
-// f.body.
+// rows reads the rows of all tables. It counts each row and passes it to visit. It stops after it has read the trailer
+// into f.body.
 func (f *frameReader) rows(meta *metaRow, counts []TableCount, sum *rowSum,
 	visit func(*metaRow, *rowTable, []byte) *model.Error) error {
 	for at := 0; ; {
@@ -151,7 +151,8 @@ func (f *frameReader) next() (tableID, error) {
 	return tableID(f.head[0]), f.fill(f.body)
 }
 
-// trailer compares the trailer in f.body with what was read, and checks that nothing follows the trailer.
+// trailer compares the trailer in f.body with the counts and the digest of the rows that were read. It also checks that
+// nothing follows the trailer.
 func (f *frameReader) trailer(counts []TableCount, digest string) error {
 	var t trailerRow
 	if err := decodeRow("the trailer", f.body, &t); err != nil {
@@ -172,8 +173,8 @@ func (f *frameReader) trailer(counts []TableCount, digest string) error {
 	return nil
 }
 
-// notTheEnd returns the error for a stream that does not end where it should. If err is nil, the stream continues
-// there, and what is the message for that.
+// notTheEnd returns the error for a stream that did not end with io.EOF. If err is nil, the stream has another byte,
+// and the parameter what is the message of the error.
 func notTheEnd(err error, what string) error {
 	if err != nil {
 		return readError(err)
@@ -191,7 +192,7 @@ func damaged(format string, args ...any) *model.Error {
 		WithHint("use another snapshot; nothing was changed")
 }
 
-// buildIndexes builds the indexes of a state whose rows were read.
+// buildIndexes builds the indexes of a state after all its rows were read.
 func (s *State) buildIndexes() error {
 	if err := s.fleet.index(); err != nil {
 		return err

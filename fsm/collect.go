@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	keptPerSlot   = 2    // terminal instances that stay visible in a slot
-	eventsAnEntry = 2000 // old events that one entry may drop; more if its own events take more room
-	eventBytes    = 400  // bytes that an event may take on average at EventLimit; most events take 200
+	keptPerSlot   = 2    // terminal instances whose rows are kept in each slot
+	eventsAnEntry = 2000 // old events that one entry may drop, or more if the entry's own events take more bytes
+	eventBytes    = 400  // bytes of each event that EventLimit allows, on average; most events take 200
 )
 
 // dropOldEvents drops the oldest events while they are too old, too many, or take too many bytes. It is called for each
-// entry, so no entry is written only to clean up. grown is how many bytes of events the entry has added. At least that
-// many bytes may be dropped, so an excess over the limit never grows.
+// entry, so no entry is written only to clean up. The parameter grown is how many bytes of events the entry has added.
+// At least as many bytes may be dropped, so an excess over the limit never grows.
 func (s *State) dropOldEvents(grown int) {
 	for dropped, bytes := 0, s.Events.Bytes(); dropped < eventsAnEntry || bytes-s.Events.Bytes() < grown; dropped++ {
 		key, at, ok := s.Events.oldest()
@@ -30,8 +30,8 @@ func (s *State) dropOldEvents(grown int) {
 // eventRoom returns how many bytes the events may take.
 func (s *rules) eventRoom() int { return min(s.Settings.EventLimit, 1<<40) * eventBytes }
 
-// forgetOld drops the terminal instances in the slot of inst, except for the newest keptPerSlot. It does nothing if
-// inst is not terminal.
+// forgetOld removes the rows of terminal instances in the slot of inst, except for the newest keptPerSlot. It does
+// nothing if inst is not terminal.
 func (s *State) forgetOld(inst *Instance) {
 	if !inst.Terminal() {
 		return
@@ -48,7 +48,7 @@ func (s *State) forgetOld(inst *Instance) {
 	}
 }
 
-// forgetVersions drops the versions of a job that nothing uses and that are not among the newest keptVersions.
+// forgetVersions removes the versions of a job that nothing uses and that are not among the newest keptVersions.
 func (s *State) forgetVersions(name model.JobName) {
 	job, ok := s.Jobs.Get(name)
 	if !ok {
@@ -81,7 +81,8 @@ func (s *State) unusedVersions(job *Job, newest uint64) []*JobVersion {
 	return unused
 }
 
-// forgetJob removes a purged job and everything that belongs to it.
+// forgetJob removes a purged job with its versions, deployments, volumes and services, and ends its transfers. The
+// caller must have removed its groups and instances.
 func (s *State) forgetJob(name model.JobName) {
 	var versions []*JobVersion
 	for _, v := range s.Versions.From(versionKey(name, 0)) {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Door gives access to the API of one server. No layer below it repeats requests, so the history contains exactly the
-// answers that its clients got.
+// Door gives access to the API of one server. Via must not repeat requests, because the history must contain every
+// answer.
 type Door struct {
 	Name string
 	Base string // such as https://10.0.0.1:7640
@@ -42,7 +42,7 @@ func certain(code string) bool {
 
 var indexInText = regexp.MustCompile(`is at index (\d+), not \d+`)
 
-// send makes one request and returns its result, without times. After a success it also returns the body.
+// send makes one request and returns its result. After a success it also returns the body of the answer.
 func (d Door) send(ctx context.Context, a Ask) (Answer, []byte) {
 	req, err := d.request(ctx, a)
 	if err != nil {
@@ -67,8 +67,8 @@ func (d Door) send(ctx context.Context, a Ask) (Answer, []byte) {
 	return out, body
 }
 
-// lost returns the outcome of a request that got no answer. The outcome is known only of a read, or if nothing was
-// sent.
+// lost returns the outcome of a request that got no answer because of err. A write that was sent may have been carried
+// out, so its outcome is unknown.
 func lost(a Ask, err error) Outcome {
 	var op *net.OpError
 	if a.Action == Read || errors.As(err, &op) && op.Op == "dial" {
@@ -79,7 +79,7 @@ func lost(a Ask, err error) Outcome {
 
 func refused(a Ask, resp *http.Response, body []byte) Answer {
 	var p problem
-	_ = json.Unmarshal(body, &p) // without a code, the outcome is unknown
+	_ = json.Unmarshal(body, &p) // if the body has no code, the outcome of a write is unknown
 	out := Answer{Outcome: Unknown, Text: fmt.Sprintf("%d %s: %s", resp.StatusCode, p.Code, p.Message)}
 	switch {
 	case a.Action == Swap && p.Code == "conflict":
@@ -152,7 +152,7 @@ type shownObject struct {
 // read returns one Answer for each part of the object that body shows: one for a job, and one for each label in parts.
 func (a Ask) read(got Answer, body []byte, parts []string) ([]Answer, error) {
 	var o shownObject
-	if a.Key.Kind == Register { // a node's version is that of its agent, and a string
+	if a.Key.Kind == Register { // shownObject does not fit, because a node's version is a string
 		var node struct {
 			Labels map[string]string `json:"labels"`
 		}

@@ -58,8 +58,8 @@ type Outcome string
 const (
 	Done     Outcome = "done"
 	Conflict Outcome = "conflict" // a swap that was refused because the job's last change has another index
-	Nothing  Outcome = "nothing"  // certainly not carried out
-	Unknown  Outcome = "unknown"
+	Nothing  Outcome = "nothing"  // a write that was certainly not carried out, or a read without an answer
+	Unknown  Outcome = "unknown"  // a write that was perhaps carried out, or may be carried out later
 )
 
 // Never is the End of an operation without an answer. If the operation is a write, its outcome is unknown, and it may
@@ -74,8 +74,8 @@ type Ask struct {
 	Value   string        // for a write; every write has a different value
 	IfIndex uint64        // for a swap
 	After   uint64        // for a blocking read: highest index that the client has seen in an answer to a read
-	Wait    time.Duration // for a blocking read: how long it may wait
-	Door    string        // name of the server, or of all servers that got the request, with commas between them
+	Wait    time.Duration // for a blocking read: how long the server may wait
+	Door    string        // names of all servers that got the request, separated by commas
 	Request string        // request id of a write
 }
 
@@ -137,24 +137,24 @@ type History struct {
 
 	mu     sync.Mutex
 	ops    []Op
-	faults []string // violations found while the history was recorded
+	faults []string // see fault
 	counts counts
 }
 
 // counts are numbers that do not follow from the recorded operations.
 type counts struct {
 	requests int // all requests that were sent
-	repeated int // answered writes that were sent once more
-	resolved int // writes of unknown outcome that Settle resolved
-	nothing  int // requests that certainly had no effect, and reads without an answer
+	repeated int // writes of known outcome that were sent once more
+	resolved int // writes of unknown outcome whose outcome Settle found out
+	nothing  int // writes that certainly had no effect, and reads without an answer
 }
 
-// NewHistory starts a history. Its time begins now.
+// NewHistory returns an empty history. The times of its operations are relative to this call.
 func NewHistory() *History { return &History{began: time.Now()} }
 
 func (h *History) now() time.Duration { return time.Since(h.began) }
 
-// Add adds an operation. It only counts operations that certainly had no effect, and reads without an answer.
+// Add adds an operation. A write that certainly had no effect and a read without an answer are counted but not stored.
 func (h *History) Add(o Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,7 +171,7 @@ func (h *History) count(add func(*counts)) {
 	add(&h.counts)
 }
 
-// fault records a violation that shows without a comparison of operations.
+// fault records a violation that is found while operations are recorded.
 func (h *History) fault(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +183,7 @@ func (h *History) open() []Op {
 	return slices.DeleteFunc(h.Ops(), func(o Op) bool { return o.Outcome != Unknown })
 }
 
-// replace replaces the recorded write of unknown outcome with o, the same write with its outcome.
+// replace replaces a recorded write of unknown outcome with o, which is the same write with its known outcome.
 func (h *History) replace(o Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +193,7 @@ func (h *History) replace(o Op) {
 	}
 }
 
-// Ops returns all operations so far, sorted by their beginning.
+// Ops returns a copy of all operations so far, sorted by Begin.
 func (h *History) Ops() []Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Bounds say how old weaker reads may be.
+// Bounds limit the age of default and stale reads, and the time of the search.
 type Bounds struct {
 	// Default is how long an acknowledged write may be missing from default reads. It is the leader's lease.
 	Default time.Duration
@@ -26,7 +26,7 @@ type Bounds struct {
 // Verdict is the result of judging a history.
 type Verdict struct {
 	Violations []string // each begins with the id of the broken invariant
-	Undecided  []string // keys whose search took too long, which is a failure of the test
+	Undecided  []string // messages about keys whose search took too long; a test fails if there are any
 	Figures    Figures
 }
 
@@ -47,9 +47,8 @@ func (f Figures) String() string {
 		f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
 }
 
-// Judge judges a history, to which nothing may be added any more. It must not run in fake time, because real time
-// bounds the search. If no order explains the operations on a key, it writes a picture of them into dir, unless dir is
-// empty.
+// Judge judges a history after its last operation was added. It must not run in fake time, because real time bounds the
+// search. If no order explains the operations on a key and dir is not empty, Judge writes a picture of them into dir.
 func (h *History) Judge(b Bounds, dir string) Verdict {
 	b.Check = cmp.Or(b.Check, 30*time.Second)
 	ops := h.Ops()
@@ -124,9 +123,9 @@ func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) st
 	return text + "\n  all of them: " + path
 }
 
-// shrink removes operations that are not needed for a contradiction, as many as it finds within limit. First it removes
-// operations after the contradiction, then reads and conflicts, and then writes on which no remaining operation
-// depends.
+// shrink removes operations that are not needed for a contradiction, as many as it finds within the time limit. First
+// it removes operations after the contradiction, then reads and conflicts, and then writes on which no remaining
+// operation depends.
 func shrink(ops []Op, limit time.Duration) []Op {
 	until := time.Now().Add(limit)
 	illegal := func(some []Op) bool {
@@ -135,7 +134,7 @@ func shrink(ops []Op, limit time.Duration) []Op {
 			porcupine.CheckOperationsTimeout(model(), forChecker(some), min(left, 2*time.Second)) == porcupine.Illegal
 	}
 	ops = firstContradiction(ops, illegal)
-	for size := max(1, len(ops)/2); size > 0; size /= 2 { // reads and conflicts: many at a time, and then one by one
+	for size := max(1, len(ops)/2); size > 0; size /= 2 { // removes reads and conflicts, first many at a time
 		for i := 0; i < len(ops); {
 			end := min(i+size, len(ops))
 			rest := slices.Concat(ops[:i], slices.DeleteFunc(slices.Clone(ops[i:end]), func(o Op) bool {
@@ -148,7 +147,7 @@ func shrink(ops []Op, limit time.Duration) []Op {
 			i = end
 		}
 	}
-	for i := 0; i < len(ops); { // writes on which no other operation depends
+	for i := 0; i < len(ops); { // removes writes on which no other operation depends
 		o := ops[i]
 		rest := slices.DeleteFunc(slices.Clone(ops), func(p Op) bool {
 			return p.Action != Read && p.Ask.Value == o.Ask.Value
@@ -162,8 +161,8 @@ func shrink(ops []Op, limit time.Duration) []Op {
 	return ops
 }
 
-// shown reports whether another operation depends on the write w. Without w, that operation would itself be a
-// contradiction.
+// shown reports whether an operation in ops depends on the write w, so that removing w alone would make a new
+// contradiction. A read of a job's version depends on all writes of the job.
 func shown(ops []Op, w Op) bool {
 	return slices.ContainsFunc(ops, func(o Op) bool {
 		return o.Action == Read && o.Answer.Value == w.Ask.Value || w.At != 0 && o.Action == Swap && o.IfIndex == w.At ||
@@ -198,8 +197,8 @@ func firstContradiction(ops []Op, illegal func([]Op) bool) []Op {
 	return ops
 }
 
-// until returns what was known at the time end. It leaves out reads and conflicts without an answer by then. Writes
-// without an answer by then may still be carried out.
+// until returns the operations that began by the time end. It omits reads and conflicts that were not answered by end.
+// Other writes that were not answered by end get the outcome Unknown.
 func until(ops []Op, end time.Duration) []Op {
 	var out []Op
 	for _, o := range ops {

@@ -14,10 +14,10 @@ import (
 type Load struct {
 	Doors   []Door
 	Nodes   []string      // nodes whose labels are written
-	Jobs    []string      // names of jobs; the first write creates the job; no name may be a prefix of another
+	Jobs    []string      // no name may be a prefix of another, because the API takes unique prefixes of jobs' names
 	Labels  int           // number of labels of each node that are written; default 2
 	Clients int           // default 8
-	Think   time.Duration // longest pause of a client; default 20 ms
+	Think   time.Duration // longest pause of a client between two operations; default 20 ms
 	Limit   time.Duration // longest time that a client waits for an answer; default 3 s
 	Seed    uint64
 	Name    string // prefix of every value and request id; different loads on one cluster need different names
@@ -35,10 +35,9 @@ func (l *Load) Run(ctx context.Context, h *History) {
 	wg.Wait()
 }
 
-// Settle sends writes of unknown outcome again: all writes to jobs, and about half of the writes to labels. Then it
-// reads every object through every server with a consistent read. It blocks until all requests are answered, or returns
-// an error when ctx ends. All faults must be over, and Run must have returned. A write whose outcome stays unknown may
-// still be carried out later.
+// Settle must be called after Run has returned and all faults are over. It sends writes of unknown outcome again: all
+// writes to jobs, and about half of the writes to labels. Then it reads every object through every server with a
+// consistent read. It blocks until all requests are answered, or returns an error when ctx ends.
 func (l *Load) Settle(ctx context.Context, h *History) error {
 	c := &client{load: l, history: h, id: l.Clients, random: rand.New(rand.NewPCG(l.Seed, l.Seed)), at: map[Key]uint64{}}
 	if err := c.resend(ctx); err != nil {
@@ -57,8 +56,8 @@ func (l *Load) Settle(ctx context.Context, h *History) error {
 	return nil
 }
 
-// resend sends writes of unknown outcome again. If a write was carried out before, the answer has its result. Otherwise
-// the write is carried out now.
+// resend sends writes of unknown outcome again (see Settle), each of them until its outcome is known. A write that was
+// carried out before is not carried out again, because the request id is the same.
 func (c *client) resend(ctx context.Context) error {
 	for i, o := range c.history.open() {
 		if o.Key.Kind == Register && i%2 == 0 {
@@ -79,7 +78,7 @@ func (c *client) resend(ctx context.Context) error {
 	return nil
 }
 
-// objects returns the keys of all nodes and jobs. One request reads all of an object.
+// objects returns the keys of all nodes and jobs. The key of a node has no Part, because one read returns all labels.
 func (l *Load) objects() []Key {
 	var keys []Key
 	for _, n := range l.Nodes {
@@ -99,14 +98,14 @@ func (l *Load) parts() []string {
 	return all
 }
 
-// client is one client. Only one goroutine uses it.
+// client must be used by only one goroutine.
 type client struct {
 	load    *Load
 	history *History
 	id      int
 	random  *rand.Rand
 	writes  int
-	at      map[Key]uint64 // for a job: index of its last change that this client knows
+	at      map[Key]uint64 // for each job: index of the last change that this client knows
 	last    uint64         // highest index that this client has seen in an answer to a read
 }
 
@@ -128,7 +127,8 @@ func (c *client) pause(ctx context.Context, d time.Duration) {
 
 func (c *client) door() Door { return c.load.Doors[c.random.IntN(len(c.load.Doors))] }
 
-// limit returns how long a client waits for an answer: usually long, but sometimes hardly longer than an answer takes.
+// limit returns how long a client waits for an answer: usually at least half of Limit, but sometimes at most a
+// twentieth of Limit, so that some answers come too late.
 func (c *client) limit() time.Duration {
 	if c.random.IntN(8) == 0 {
 		return time.Duration(1 + c.random.Int64N(int64(c.load.Limit)/20))
@@ -136,7 +136,7 @@ func (c *client) limit() time.Duration {
 	return c.load.Limit/2 + time.Duration(c.random.Int64N(int64(c.load.Limit)/2))
 }
 
-// one does one operation. If ctx ends meanwhile, the operation is still finished.
+// one does one random operation. It finishes the operation even if ctx ends meanwhile.
 func (c *client) one(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	objects := c.load.objects()
@@ -170,9 +170,9 @@ func (c *client) weaker(ctx context.Context, key Key) {
 	c.read(ctx, c.door(), a, c.limit())
 }
 
-// read reads an object and records an answer for each of its parts. It returns false if there was no usable answer. An
-// answer that a job does not exist is usable. If a consistent read no longer finds a job that this client knows, read
-// records a fault.
+// read reads an object and records an answer for each of its parts. It returns false if there was no usable answer. The
+// answer not_found is usable. If a consistent read does not find a job that this client has seen, read records a
+// violation.
 func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit+a.Wait)
 	defer cancel()
@@ -206,9 +206,9 @@ func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration
 	return true
 }
 
-// write writes a unique value, with one request or with two at the same time, through random servers. While the outcome
-// is unknown, it may send the same request id again. Sometimes it does so even if the outcome is known. However often
-// it is sent, it counts as one operation.
+// write writes a unique value through a random server, and sometimes sends the request twice at the same time. While
+// the outcome is unknown, write repeats the request up to four times. Sometimes it repeats a request whose outcome is
+// known. All these requests have the same request id and are recorded as one operation.
 func (c *client) write(ctx context.Context, a Ask) {
 	c.writes++
 	a.Value = fmt.Sprintf("%s-%d-%d", c.load.Name, c.id, c.writes)

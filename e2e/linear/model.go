@@ -15,13 +15,13 @@ type object struct {
 	value   string
 	at      uint64 // for a job: index of its last change; 0 if there was no change or loose is true
 	version uint64
-	loose   bool // no client knows the index of the last change
+	loose   bool // the job was changed, but no client knows at which index
 }
 
 func (o object) isAt(index uint64) bool { return o.at == index || o.loose }
 
-// step is the whole specification. It reports whether an operation can have its result in the state was, and returns
-// the state after the operation.
+// step is the specification of registers and jobs. The parameter was is the object's state before the operation o. step
+// reports whether o can have its result, and returns the state after o.
 func step(was object, o Op) (bool, object) {
 	next := object{value: o.Ask.Value, at: o.At, version: was.version + 1, loose: o.At == 0}
 	if o.Key.Kind == Register {
@@ -45,7 +45,7 @@ func step(was object, o Op) (bool, object) {
 		if matches {
 			return true, next
 		}
-		return true, was // refused because of another index, but no client learned that
+		return true, was // refused because the index differs, but no client got that answer
 	}
 	return false, was
 }
@@ -68,11 +68,11 @@ func model() porcupine.Model {
 	}
 }
 
-// judged returns, by key, the operations that must be linearizable: writes and consistent reads. If a write's answer
-// does not have the index of its change to a job, but a read showed it, judged fills it in. It leaves out some writes
-// of unknown outcome; see complete.
+// judged returns, by key, the operations that must be linearizable: writes and consistent reads. If no answer to a
+// write of a job has the index of the change, but a read showed that index, judged fills it in. It omits writes of
+// unknown outcome that explain nothing; see complete.
 func judged(ops []Op) map[Key][]Op {
-	seen := map[Key]map[string]uint64{} // by value: 0 for a label, the index of the change for a job
+	seen := map[Key]map[string]uint64{} // for each value that a read showed: the index of a job's change, 0 for a label
 	for _, o := range ops {
 		if seen[o.Key] == nil {
 			seen[o.Key] = map[string]uint64{}
@@ -106,10 +106,9 @@ func judged(ops []Op) map[Key][]Op {
 	return keys
 }
 
-// tighten narrows the time of writes whose place in the log is known. A write is carried out after all writes with a
-// lower index have begun, and before any write with a higher index has ended. Without this, writes that were unknown
-// for a long time, or that are unknown but were read, would make the search long. tighten hides no violation, because a
-// shorter time allows fewer orders.
+// tighten narrows the time of writes whose index is known. A write is carried out after all writes with a lower index
+// have begun, and before any write with a higher index has ended. The search would take long if writes without an
+// answer could be carried out at any time. tighten hides no violation, because a shorter time allows fewer orders.
 func tighten(ops []Op) {
 	place := func(o Op) uint64 { return max(o.At, o.Index) }
 	var writes []int
@@ -131,9 +130,9 @@ func tighten(ops []Op) {
 	}
 }
 
-// complete reports whether every version of a job is known, up to the last version that was read. If so, a write of
-// unknown outcome that no read showed is not needed to explain anything. judged leaves it out, because each such write
-// doubles the search. Labels have no versions, so their writes of this kind can always be left out.
+// complete reports whether the writes of all versions of a job are known, up to the last version that was read. If they
+// are, a write of unknown outcome that no read showed explains nothing. judged omits such writes, because each of them
+// doubles the search. Labels have no versions, so judged always omits such writes of labels.
 func complete(ops []Op) bool {
 	var last Op
 	for _, o := range ops {
@@ -151,7 +150,7 @@ func complete(ops []Op) bool {
 }
 
 // forChecker converts operations to porcupine's form. Each operation without an answer gets a client number of its own,
-// because its client continues with other operations.
+// because for porcupine it never ends, while the client continues with other operations.
 func forChecker(ops []Op) []porcupine.Operation {
 	out := make([]porcupine.Operation, 0, len(ops))
 	lost := 0

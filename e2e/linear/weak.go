@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// change is an acknowledged write and the index of its entry.
 type change struct {
 	index uint64
 	op    Op
@@ -40,9 +39,9 @@ func changes(ops []Op) (map[Key][]change, map[Key]map[string]uint64) {
 	return byKey, where
 }
 
-// contents checks every read, even a stale one. A client must have written the value (S4), at an index not after the
-// read's (LIN). No acknowledged write up to the read's index may be newer than the value (S4). Two writes to one key
-// must not have the same index (S4).
+// contents checks the values of all reads, at every level. A client must have written the value (S4), at an index that
+// is not above the read's (LIN). The read must not miss a later acknowledged write whose index is not above the read's
+// (S4). Two writes to one key must not have the same index (S4).
 func contents(ops []Op) (bad []string) {
 	byKey, where := changes(ops)
 	for key, all := range byKey {
@@ -113,7 +112,7 @@ func versions(ops []Op) (bad []string) {
 	return append(bad, amounts(ops)...)
 }
 
-// amounts checks S4: a job has at most as many versions as it had acknowledged changes and changes of unknown outcome.
+// amounts checks S4: a job has no more versions than writes that were acknowledged or whose outcome is unknown.
 func amounts(ops []Op) (bad []string) {
 	type tally struct{ done, unknown, last int }
 	jobs := map[Key]*tally{}
@@ -144,7 +143,7 @@ func amounts(ops []Op) (bad []string) {
 	return bad
 }
 
-// known is the highest index that clients had seen up to the time end, and the operation that showed it.
+// known is the highest index that clients had seen by the time end, and the operation that showed this index.
 type known struct {
 	end   time.Duration
 	index uint64
@@ -166,8 +165,9 @@ func knowledge(ops []Op) []known {
 	return out
 }
 
-// missed returns the first answer that shows a later state than the read o, and how long before the beginning of o it
-// arrived. The age of o is at least that long. missed returns false if no such answer arrived before o began.
+// missed returns the first answer that shows a later state than the read o. The duration is how long before the
+// beginning of o this answer arrived, so the state that o shows is at least that old. missed returns false if no answer
+// with a later state arrived before o began.
 func missed(all []known, o Op) (known, time.Duration, bool) {
 	i := sort.Search(len(all), func(i int) bool { return all[i].index > o.Index })
 	if i == len(all) || all[i].end >= o.Begin {
@@ -212,7 +212,7 @@ func ages(ops []Op, b Bounds, f *Figures) (bad []string) {
 	return bad
 }
 
-// waits checks blocking reads: until the wait is over, no answer may be older than the index that the client passed.
+// waits checks blocking reads: an answer that arrives before the end of Wait must have at least the index After.
 func waits(ops []Op) (bad []string) {
 	for _, o := range ops {
 		if o.Action == Read && o.After > 0 && o.Index > 0 && o.Index < o.After && o.End-o.Begin < o.Wait {

@@ -13,10 +13,10 @@ type writing struct {
 	op Op // the write, with what is known of its outcome so far
 
 	mu    sync.Mutex
-	first int // number of answers that say that the write was done, without replays
+	first int // number of answers that say that this very request carried out the write; more than 1 breaks S4
 }
 
-// send sends the write through the servers of doors at the same time, and takes each answer.
+// send sends the write through the servers of doors at the same time, and blocks until each has answered or timed out.
 func (w *writing) send(ctx context.Context, doors []Door) {
 	ask := w.op.Ask
 	for _, door := range doors {
@@ -38,10 +38,10 @@ func (w *writing) send(ctx context.Context, doors []Door) {
 	wg.Wait()
 }
 
-// written holds the parts of an answer to a write that are checked.
+// written has the parts of the answer to a write that take checks.
 type written struct {
 	Index    uint64 `json:"index"`
-	Replayed bool   `json:"replayed"`
+	Replayed bool   `json:"replayed"` // the answer is the stored outcome of an earlier request
 }
 
 // take merges one answer into the result of the write. It records a violation of S4 if the answer can't be read, if the
