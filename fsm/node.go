@@ -28,11 +28,11 @@ type Node struct {
 	Promised int64 `cbor:"15,keyasint,omitempty"`
 	// Avoid lists the groups that avoid this node for now, because they failed here or a person requested it. It has at
 	// most 64 entries, in order of group and version.
-	Avoid []AvoidEntry `cbor:"16,keyasint,omitempty"`
-	Registrations uint64      `cbor:"17,keyasint"`
-	Restore       NodeRestore `cbor:"18,keyasint,omitzero"`
-	Self          NodeSelf    `cbor:"19,keyasint,omitzero"`
-	Labels        NodeLabels  `cbor:"20,keyasint,omitzero"`
+	Avoid         []AvoidEntry `cbor:"16,keyasint,omitempty"`
+	Registrations uint64       `cbor:"17,keyasint"`
+	Restore       NodeRestore  `cbor:"18,keyasint,omitzero"`
+	Self          NodeSelf     `cbor:"19,keyasint,omitzero"`
+	Labels        NodeLabels   `cbor:"20,keyasint,omitzero"`
 }
 
 // NodeLabels are a node's labels, separated by who set them. Shape.Labels has the labels that result.
@@ -55,7 +55,7 @@ type NodeReturn struct {
 	Recovering    bool           `cbor:"1,keyasint,omitempty"` // registered, and the full inventory has not arrived yet
 	OfflineSince  model.Time     `cbor:"2,keyasint,omitempty"` // when the last outage began; kept after the outage
 	HeldUntil     model.Time     `cbor:"3,keyasint,omitempty"` // no placements here before this time, because of flapping
-	Hold          model.Duration `cbor:"4,keyasint,omitempty"` // length of the last period without placements; doubled at each flap
+	Hold          model.Duration `cbor:"4,keyasint,omitempty"` // time from return to HeldUntil; doubled at each flap
 	LastReturn    model.Time     `cbor:"6,keyasint,omitempty"` // when the node last returned from an outage
 	ConfirmedDead bool           `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs here any more
 }

@@ -11,8 +11,8 @@ import (
 // A node that keeps going offline is flapping. When it returns, it gets no new placements for a while.
 const (
 	flapWindow = 10 * model.Minute // a return within this time after the last one is a flap
-	flapHold   = 30 * model.Second // without placements after the first flap
-	flapMax    = 30 * model.Minute // without placements, at most
+	flapHold   = 30 * model.Second // time without placements after the first flap
+	flapMax    = 30 * model.Minute // longest time without placements
 )
 
 // setNode replaces a node's row, raises its version, and emits an event if the node's state changes. It wakes the
@@ -121,8 +121,8 @@ func (c *NodeRegister) apply(s *State) error {
 }
 
 // flapHold returns how long a node that returns now gets no placements, and until when. The time is 30 s, doubled at
-// each flap, up to 30 min. Both results are 0 if the last return was longer ago than flapWindow and twice the last
-// hold.
+// each flap, up to 30 min. Both results are 0 if the node never returned before, or if its last return was longer ago
+// than both flapWindow and twice the last hold.
 func (s *State) flapHold(n *Node) (model.Duration, model.Time) {
 	if n.Return.LastReturn == 0 || s.Now.Sub(n.Return.LastReturn) > max(flapWindow, 2*n.Return.Hold) {
 		return 0, 0

@@ -37,7 +37,7 @@ func (s *State) stopAll(node model.NodeID, word string) {
 		}
 	}
 	for _, row := range there {
-		// an earlier turn of the loop may have changed the row: when victims stop, the preemptor that waits gets their room
+		// the row may have changed in an earlier turn: when the victims on a node stop, their waiting preemptor gets the room
 		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() {
 			s.confirmStopped(inst, model.CauseNodeOffline, word)
 		}

@@ -147,8 +147,8 @@ func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	return nil
 }
 
-// mayStopTroubled makes the checks of mayLeaveTroubled. It also checks the replacement, if the group must be replaced
-// first.
+// mayStopTroubled makes the checks of mayLeaveTroubled. If a replacement must come first, it also refuses the stop
+// until the replacement is ready, or in sync if it is a replica.
 func (s *State) mayStopTroubled(inst *Instance) *model.Error {
 	if refusal := s.mayLeaveTroubled(inst); refusal != nil {
 		return refusal

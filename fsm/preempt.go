@@ -64,9 +64,10 @@ func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	return s.fair(taker, a, b)
 }
 
-// fair compares two jobs of a class. An instance of taker would get its room from the job from, for the job to. fair
-// returns nil if from has the largest share of the class and to would still have less with that instance. Each such
-// preemption lowers the list of shares, sorted from the largest, so preemptions come to an end.
+// fair checks a preemption between two jobs of a class: the job to takes room for an instance of the group taker, and
+// the job from loses it. The job from must have the largest share of the class, and the job to must stay below that
+// share with the new instance. Each preemption then lowers the list of shares, sorted from the largest, so preemptions
+// come to an end. Code: conflict.
 func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	shares, largest := s.Shares(to.Class), int64(0)
 	for _, name := range sortedKeys(shares) {
