@@ -152,9 +152,9 @@ func (s *State) mayReplaceUnready(inst *Instance) *model.Error {
 	return s.surged(inst)
 }
 
-// mayDrain checks a stop by a drain. The drain must act on the node now. Unless the drain is forced, the role must let
-// the instance leave. Unless the drain is forced or accepts downtime of the group, the replacement of a surge must be
-// ready. For a member of a replicated group, mayDrainMember replaces the check of the surge.
+// mayDrain checks a stop by a drain. The drain must act on the node now (see drainAt). Unless the drain is forced, the
+// role must let the instance leave. Unless the drain is forced or accepts downtime of the group, the replacement of a
+// surge must be ready. For a member of a replicated group, mayDrainMember replaces the check of the surge.
 func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	drain, _, refusal := s.drainAt(inst.Node, c.By)
 	if refusal != nil {

@@ -50,9 +50,9 @@ type JobSubmit struct {
 	Message string  `cbor:"3,keyasint,omitempty"`
 }
 
-// JobRevert submits the spec of another kept version again, as a new version. Codes: not_found, stale (IfVersion is not
-// the current version), conflict (Version is the current version; or CurrentCounts is set, and the job would run
-// exactly what it runs now), and those of JobSubmit.
+// JobRevert submits the spec of another kept version again, as a new version. Codes: not_found, stale if IfVersion is
+// not the current version, conflict if Version is the current version or if CurrentCounts is true and the job would run
+// exactly what it runs now, and those of JobSubmit.
 type JobRevert struct {
 	Job       model.JobName `cbor:"1,keyasint"`
 	Version   uint64        `cbor:"2,keyasint"`
@@ -60,7 +60,7 @@ type JobRevert struct {
 	Message   string        `cbor:"4,keyasint,omitempty"`
 
 	// KeepCounts is set for automatic reverts. Groups that were scaled then keep their current count. If the spec of
-	// Version is refused with these counts, its own counts are used, and the message of the new version says so.
+	// Version is refused with these counts, the counts of Version are used, and the message of the new version says so.
 	KeepCounts bool `cbor:"5,keyasint,omitempty"`
 
 	// CurrentCounts is set for reverts by people. Every group that both versions have keeps its current count, because

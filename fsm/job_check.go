@@ -24,7 +24,7 @@ type rankedPort struct{ port, rank int }
 // demand is what the jobs of a class ask for: mine for the checked job, others for the sum of all other jobs.
 type demand struct{ mine, others Usage }
 
-// around returns empty surroundings, for checks of a job's specs.
+// around returns surroundings for checks of a job's specs, in which nothing has been read yet.
 func (s *State) around(job model.JobName) *surroundings {
 	return &surroundings{s: s, job: job, full: map[rankedPort]bool{}, wanted: map[model.ClassName]demand{}}
 }

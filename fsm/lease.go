@@ -26,8 +26,8 @@ func (s *State) LeaseEnd(inst *Instance) model.Time {
 }
 
 // InstanceFenced marks a lost instance as stopped because its lease has expired. Codes: not_found, stale (the instance
-// is not lost, its node is not offline, or it has no lease), lease_held until LeaseEnd, mass_offline_hold during a
-// hold, inventory_missing while its node owes an inventory since a restore.
+// is not lost or has no lease, or its node is not offline), lease_held until LeaseEnd, mass_offline_hold during a hold,
+// inventory_missing while the node owes an inventory since a restore.
 type InstanceFenced struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }

@@ -13,8 +13,8 @@ const (
 	GossipDead    Gossip = "dead"
 )
 
-// UnheardFor is how long, at least, a new leader waits for a node that it has not heard yet before it takes the node
-// for silent. UnheardFor is longer than the pauses of an agent that tries to register, which are 10 s at most.
+// UnheardFor is how long, at least, a new leader waits for a node that it has not heard yet before it treats the node
+// as silent. UnheardFor is longer than the pauses of an agent that tries to register, which are 10 s at most.
 const UnheardFor = 15 * model.Second
 
 // Liveness is the leader's evidence about one node. It stays outside the log.

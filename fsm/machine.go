@@ -18,7 +18,7 @@ import (
 type Machine struct {
 	current atomic.Pointer[publication]
 
-	write  sync.Mutex // one Apply or Restore at a time
+	write  sync.Mutex // one ApplyBatch, Restore or Replace at a time
 	failed error      // why no more entries may be applied, or nil; guarded by write
 
 	wait    sync.Mutex // guards the fields below

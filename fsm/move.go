@@ -18,7 +18,7 @@ type InstanceMove struct {
 	Target        model.NodeID     `cbor:"4,keyasint"`
 	TargetVersion uint64           `cbor:"5,keyasint"`
 	GroupVersion  uint64           `cbor:"6,keyasint"`
-	Gain          int              `cbor:"7,keyasint"` // in points, for people
+	Gain          int              `cbor:"7,keyasint"` // how much better the target is, in points; for people
 	// an operator requested the move, so the limit of moves in a cycle does not apply
 	Asked bool `cbor:"8,keyasint,omitempty"`
 }

@@ -159,8 +159,9 @@ type NodeAck struct {
 
 // NodeConfirmDead is the operator's confirmation that nothing runs on an offline node any more. It marks the node's
 // instances as stopped. Codes: not_found, conflict (the node is not offline). Without Force, the command is also
-// refused while the only holder of a slot may still run there. The code is lease_held until its lease is over, and
-// node_offline_unconfirmed_stop if it has no lease, or if a restore has lost from the state what runs there.
+// refused while the only holder of a slot may still run there. The code is lease_held until the holder's lease is over,
+// and node_offline_unconfirmed_stop if the holder has no lease, or if a restore has lost from the state what runs
+// there.
 type NodeConfirmDead struct {
 	ID    model.NodeID `cbor:"1,keyasint"`
 	Force bool         `cbor:"2,keyasint,omitempty"` // the machine is known to be off; the stops record this

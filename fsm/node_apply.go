@@ -16,7 +16,7 @@ const (
 )
 
 // setNode replaces a node's row, raises its version, and emits an event if the node's state changes. It wakes the
-// agent's poll if assignedAnew is true.
+// agent's poll if the node is new or assignedAnew is true.
 func (s *State) setNode(before *Node, after Node) {
 	after.Version++
 	changed := before != nil && before.State() != after.State()
@@ -33,7 +33,7 @@ func (s *State) setNode(before *Node, after Node) {
 	}
 }
 
-// stateEvent returns the event for a change of the node's state from before to the present one.
+// stateEvent returns the event for a change of the node's state. The parameter before is the earlier state.
 func (n *Node) stateEvent(before string) Event {
 	data := map[string]string{"name": n.Name}
 	if n.State() == model.NodeDegraded && n.Troubled() {

@@ -37,7 +37,8 @@ func (s *State) stopAll(node model.NodeID, word string) {
 		}
 	}
 	for _, row := range there {
-		// the row may have changed in an earlier turn: when the victims on a node stop, their waiting preemptor gets the room
+		// an earlier stop in this loop may have changed the row: when the victims on a node stop, their waiting preemptor
+		// gets the room
 		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() {
 			s.confirmStopped(inst, model.CauseNodeOffline, word)
 		}

@@ -145,7 +145,7 @@ func (n *nodeInstances) load(i *Instance, owns bool) error {
 	return nil
 }
 
-// nodeIndexes checks that the list of each node is in order and matches the rows exactly.
+// nodeIndexes checks that the list of each node is in order and matches the rows of instances.
 func (c *checker) nodeIndexes() {
 	on, owners := 0, 0
 	for id, n := range c.s.onNode.All() {

@@ -19,7 +19,7 @@ func (l NodeLabels) set(labels map[string]string) NodeLabels {
 }
 
 // all returns the resulting labels: those of the agent, overridden by those of operators. It returns nil if nobody set
-// any.
+// a label.
 func (l NodeLabels) all() map[string]string {
 	if len(l.Agent) == 0 && len(l.People) == 0 {
 		return nil

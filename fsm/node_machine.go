@@ -30,8 +30,8 @@ func (c *NodeRegister) refusedBefore(old *Node) *model.Error {
 }
 
 // takesOver checks a registration of a node from a machine other than its last one. It refuses the registration while
-// the only holder of a slot may still run on the last machine. It also refuses an agent with a copied data directory
-// that was refused before, because the original agent may only be restarting. Once the node is confirmed dead, any
+// the only holder of a slot may still run on the last machine. It also refuses an agent that was refused before and has
+// a copied data directory, because the original agent may only be restarting. Once the node is confirmed dead, any
 // machine is allowed. Code: node_taken.
 func (c *NodeRegister) takesOver(s *State, old *Node) *model.Error {
 	if !old.Agent.OtherMachine(&c.Agent) || old.Return.ConfirmedDead || plant.Is(plant.ClonedMachine) {

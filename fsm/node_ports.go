@@ -13,8 +13,8 @@ func comparePorts(a, b model.PortProblem) int {
 	return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Service, b.Service))
 }
 
-// keptPorts returns those port problems of a report that the state keeps: valid ones, each port and service once, in
-// order, at most MaxPortProblems.
+// keptPorts returns those port problems of a report that the state keeps: valid ones, each pair of port and service
+// once, in order, at most MaxPortProblems.
 func keptPorts(r *model.SelfReport) []model.PortProblem {
 	kept := slices.DeleteFunc(slices.Clone(r.Ports), func(p model.PortProblem) bool {
 		return p.Port < 1 || p.Port > 65535 || !p.Code.Valid() || p.Service != "" && !model.ValidName(string(p.Service))
@@ -71,7 +71,8 @@ func samePort(a, b model.PortProblem) bool { return comparePorts(a, b) == 0 }
 
 func samePortCode(a, b model.PortProblem) bool { return samePort(a, b) && a.Code == b.Code }
 
-// portsBeyond returns the problems in list for which same is false with every problem in other.
+// portsBeyond returns the problems in list that have no counterpart in other. same reports whether two problems are
+// counterparts.
 func portsBeyond(list, other []model.PortProblem, same func(a, b model.PortProblem) bool) []model.PortProblem {
 	return slices.DeleteFunc(slices.Clone(list), func(a model.PortProblem) bool {
 		return slices.ContainsFunc(other, func(b model.PortProblem) bool { return same(a, b) })
@@ -90,7 +91,7 @@ func portNames(list []model.PortProblem) string {
 	return strings.Join(names, ", ")
 }
 
-// portCodes lists why ports are closed, each code once. It returns "ok" if no port is closed.
+// portCodes lists the codes of problems, each code once. It returns "ok" if there are no problems.
 func portCodes(list []model.PortProblem) string {
 	var codes []string
 	for _, p := range list {

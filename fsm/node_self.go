@@ -12,7 +12,7 @@ import (
 // NodeSelf is what an agent reports of its own machine. A node with troubles is degraded: it gets no new instances, and
 // its instances leave after their group's toleration.not_ready.
 type NodeSelf struct {
-	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the first trouble came up; 0 without troubles
+	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the node last became troubled; 0 without troubles
 	Troubles []model.Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
 	Gen      uint64          `cbor:"3,keyasint,omitempty"` // of the last report, in this epoch
 	// Disk lists the instances above their disk limit, in order of id. They don't make the node degraded.

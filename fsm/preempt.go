@@ -64,9 +64,9 @@ func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	return s.fair(taker, a, b)
 }
 
-// fair checks a preemption between two jobs of a class: the job to takes room for an instance of the group taker, and
-// the job from loses it. The job from must have the largest share of the class, and the job to must stay below that
-// share with the new instance. Each preemption then lowers the list of shares, sorted from the largest, so preemptions
+// fair checks a preemption between two jobs of a class. An instance of taker, a group of the job in to, would get the
+// room of an instance of the job in from. The losing job must have the largest share of the class, and the winning job
+// must stay below that share. Each preemption then lowers the list of shares, sorted from the largest, so preemptions
 // come to an end. Code: conflict.
 func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	shares, largest := s.Shares(to.Class), int64(0)

@@ -28,8 +28,8 @@ type InstancePrepare struct {
 }
 
 // InstanceRelease ends a preparation without a stop and gives the unit of the budget back. If Failure is not empty, the
-// preparation was aborted, and the next one may only begin after a wait, which grows each time. Codes: not_found; stale
-// if the preparation with this Seq is over.
+// preparation was aborted. The next preparation must then wait, and the wait doubles with each abort in a row. Codes:
+// not_found; stale if the preparation with this Seq is over.
 type InstanceRelease struct {
 	ID      model.InstanceID `cbor:"1,keyasint"`
 	Seq     uint64           `cbor:"2,keyasint"`

@@ -288,8 +288,8 @@ func surgeWait(g *model.GroupSpec) model.SurgeWait {
 }
 
 // keepsApart refuses to place a member on a node where another member of its group, of whatever slot, has not stopped.
-// It also refuses if the node reports a member that a restore has lost from the state. Each copy needs its own machine,
-// and two programs must never share a directory. Code: anti_affinity_unsatisfied.
+// It also refuses if the node reports a member of the group that a restore has lost from the state. Each copy needs its
+// own machine, and two programs must never share a directory. Code: anti_affinity_unsatisfied.
 func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error {
 	if !spec.Replicated() {
 		return nil

@@ -10,8 +10,8 @@ const (
 )
 
 // counted reports whether an instance counts toward its class's quota. A stopped instance does not. A lost instance
-// does not, because its replacement must not wait for it. A failed instance does not once it should not run any more,
-// because it only waits for its agent's report.
+// does not either, because its replacement must not wait for it. Nor does a failed instance that is to stop, because
+// only the report of its agent is missing.
 func (i *Instance) counted() bool {
 	switch {
 	case i == nil, !i.holdsClaims(), i.Status.Observed == model.ObservedLost:
@@ -129,9 +129,10 @@ func suits(spec *model.GroupSpec, node *Node) bool {
 	return true
 }
 
-// MustStopFirst returns a refusal if the quota of an instance's class has no room for the replacement until the
+// MustStopFirst returns a refusal if the quota of an instance's class has room for the replacement only after the
 // instance has stopped. A drain or rollout that waited for the replacement would never end. The stop still needs the
-// instance's budget. MustStopFirst returns nil for an instance of a system group, and in these cases:
+// instance's budget. MustStopFirst returns nil for an instance of a system group, if there is a replacement already,
+// and if another surge of the group is running, because its room will be free again.
 func (s *State) MustStopFirst(inst *Instance) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Role == model.RoleSystem || g.Running > g.Count {
