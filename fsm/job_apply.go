@@ -163,9 +163,9 @@ func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.Grou
 	return 0, false
 }
 
-// StableVersion returns a version in which the group has the template of the job's stable version (Job.Stable),
-// preferably a version that instances run. ok is false if the job has no stable version, or if that version does not
-// have the group.
+// StableVersion returns a version in which the group has the template of the job's stable version (Job.Stable). It
+// prefers the group's current version, then a version that instances run. ok is false if the job has no stable version,
+// or if that version does not have the group.
 func (s *State) StableVersion(id model.GroupID) (version uint64, ok bool) {
 	job, ok := s.Jobs.Get(jobOf(id))
 	if !ok || job.Stable == 0 {
