@@ -38,8 +38,8 @@ func (c *InstanceMark) apply(s *State) error {
 	return nil
 }
 
-// markFor sets or withdraws the eviction request as a command says. If a person requests an eviction that a policy has
-// requested already, the request becomes the person's, without an event (L8).
+// markFor sets or withdraws the eviction request as the command says. If a person evicts an instance whose eviction a
+// policy has requested already, the request becomes the person's, without an event (L8).
 func (s *State) markFor(inst *Instance, c *InstanceMark) {
 	switch {
 	case c.Requested && c.Automatic:
@@ -64,26 +64,26 @@ func (s *State) mark(inst *Instance, requested bool, cause model.Cause, by strin
 	}
 }
 
-// flip replaces the eviction of an instance by to and emits one event, if that changes Eviction.Requested. Otherwise it
-// does nothing (L15). reason and message go into the event; message is for people.
+// flip replaces an instance's eviction and emits one event. The parameter to is the new eviction. flip does nothing if
+// Eviction.Requested would not change (L15). The event contains reason, and message as a text for people.
 func (s *State) flip(inst *Instance, to Eviction, reason string, message ...string) {
 	if inst.Eviction.Requested == to.Requested {
 		return
 	}
 	next := *inst
 	if inst.Eviction.Requested && inst.Marks.GraceOverride != nil {
-		next.Marks.GraceOverride = nil // the override was for the stop that is canceled
+		next.Marks.GraceOverride = nil // the override was for the canceled stop
 		defer s.callAgent(inst.Node)
 	}
 	next.Eviction = to
-	next.Eviction.Seq = inst.Eviction.Seq // an answer to an earlier preparation must not count for a later one
+	next.Eviction.Seq = inst.Eviction.Seq // Seq never goes back, so that no late answer fits a newer preparation
 	cause := to.Cause
 	if !to.Requested {
 		cause = inst.Eviction.Cause
 	}
 	s.setInstance(inst, &next)
 	if to.Automatic || inst.Eviction.Automatic {
-		s.touch("nodes", Topic("node/"+inst.Node)) // the node shows whether it is auto-evicting
+		s.touch("nodes", Topic("node/"+inst.Node)) // the view of a node in the API shows AutoEvicting
 	}
 	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": to.By}
 	if len(message) > 0 {
@@ -93,8 +93,8 @@ func (s *State) flip(inst *Instance, to Eviction, reason string, message ...stri
 		Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested), Data: data})
 }
 
-// markSurge records a person's request to stop an instance once its replacement is ready. If the same is requested
-// already, it only applies the avoidance and the grace of the new command.
+// markSurge records a person's request to stop an instance once its replacement is ready. If the instance has this
+// request already, markSurge applies only the avoidance and the grace of the new command.
 func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := s.maySurge(inst, c); refusal != nil {
 		return refusal
@@ -113,8 +113,8 @@ func (s *State) markSurge(inst *Instance, c *InstanceMark) *model.Error {
 	return nil
 }
 
-// maySurge returns nil if a person may request the stop of an instance once its replacement is ready. Codes: invalid,
-// conflict, and those of MayEvict.
+// maySurge returns nil if a person may make the request that markSurge records. Codes: invalid, conflict, and those of
+// MayEvict.
 func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 	if refusal := checkGrace(c.Grace); refusal != nil {
 		return refusal
@@ -134,17 +134,17 @@ func (s *State) maySurge(inst *Instance, c *InstanceMark) *model.Error {
 	return s.MayEvict(inst, c.Cause, c.By, s.BeforeHook(inst))
 }
 
-// ReplacesFirst reports whether a person may request that an instance is stopped once its replacement is ready. Its
-// group must replace first, its slot must allow two instances, and it must not be a replica.
+// ReplacesFirst reports whether a person may request a stop that waits until the replacement is ready. The eviction
+// order of the group must be surge, its slots must allow two instances, and the instance must not be a replica.
 func (s *State) ReplacesFirst(inst *Instance) bool {
 	policy, ok := s.Policy(inst.Group)
 	_, replica := s.MemberOf(inst)
 	return ok && !replica && !policy.OneHolder() && policy.Eviction.Order == model.OrderSurge
 }
 
-// surged refuses to stop an instance of a group that replaces first until the replacement has reached the state that
-// the surge waits for. It does not refuse if there is no replacement because the class's quota has no room for one.
-// Code: replacement_pending.
+// surged refuses a stop until the replacement has reached the state that the surge waits for. It refuses nothing if the
+// eviction order of the group is not surge, or if the class's quota has no room for a replacement. Code:
+// replacement_pending.
 func (s *State) surged(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Order != model.OrderSurge {
@@ -160,9 +160,9 @@ func (s *State) surged(inst *Instance) *model.Error {
 	return nil
 }
 
-// asAskedNow returns the stop with By and Grace of the eviction that is requested now, if c is a leader's stop for an
-// eviction that a person requested (Asked). Since the leader decided, the person may have withdrawn that eviction and
-// requested another one. asAskedNow returns any other stop unchanged.
+// asAskedNow returns the stop to carry out. If the leader stops the instance for a person's eviction (Asked), By and
+// Grace become those of the eviction that is requested now: since the leader decided, the person may have withdrawn the
+// eviction and requested another one.
 func (c *InstanceStop) asAskedNow(inst *Instance) *InstanceStop {
 	if !c.Asked {
 		return c

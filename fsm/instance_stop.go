@@ -29,13 +29,13 @@ func (c *InstanceStop) apply(s *State) error {
 	waited := inst.WaitsForRoom()
 	s.beginStop(inst, c)
 	if waited {
-		s.maybePurge(inst.Group) // an instance that waited for room is stopped now, without a report of its agent
+		s.maybePurge(inst.Group) // an instance that waited for room never ran, so its agent will report no stop
 	}
 	return nil
 }
 
-// mayStop returns nil if a stop may begin. Only mayStop decides that (B14). It checks the preparation, the role, the
-// gates, the surge and the budgets.
+// mayStop returns nil if a stop may begin. No other code decides this (B14). mayStop checks the preparation, the role,
+// the gates, the surge and the budgets.
 func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	if refusal := s.unprepared(inst, c); refusal != nil {
 		return refusal
@@ -43,8 +43,8 @@ func (s *State) mayStop(inst *Instance, c *InstanceStop) *model.Error {
 	return s.checkStop(inst, c, EveryGate)
 }
 
-// checkStop is mayStop without the check that the stop is prepared, and with a choice of gates. A preparation may begin
-// under the same conditions.
+// checkStop makes all checks of mayStop except that of the preparation, so it also decides whether a preparation may
+// begin. choice says which gates are checked.
 func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *model.Error {
 	if !c.Cause.Valid() {
 		return model.Refuse(model.CodeInvalid, "%q is no cause", c.Cause)
@@ -108,8 +108,8 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *m
 	return refusal
 }
 
-// stillWanted checks that the reason of a stop still holds when it is applied. A bypass skips budgets, never this
-// check.
+// stillWanted checks that the reason of a stop still holds when the stop is applied. A bypass skips budgets, but not
+// this check.
 func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	switch {
 	case oneOf(c.Cause, model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed) &&
@@ -134,13 +134,13 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *model.Error {
 	case c.Cause.IsMove():
 		return s.mayFinishMove(inst, c)
 	case c.Cause == model.CauseUser && inst.Eviction.Surge && s.entry.actor == model.ActorLeader:
-		return s.surged(inst) // a person may stop the instance without waiting for that
+		return s.surged(inst) // a stop that a person orders directly does not wait for the replacement
 	}
 	return nil
 }
 
-// mayReplaceUnready checks that an instance has been unready for longer than its group tolerates, and, if its group
-// replaces first, that its replacement is ready.
+// mayReplaceUnready checks that an instance has been unready for longer than its group tolerates. If the group replaces
+// first, the replacement must be ready, too.
 func (s *State) mayReplaceUnready(inst *Instance) *model.Error {
 	if !s.unreadyLong(inst) {
 		return model.Refuse(model.CodeStale, "instance %s has not been unready for longer than its group tolerates", inst.ID)
@@ -152,9 +152,9 @@ func (s *State) mayReplaceUnready(inst *Instance) *model.Error {
 	return s.surged(inst)
 }
 
-// mayDrain checks the conditions of a stop by a drain: the drain acts on the node now, the role lets the instance
-// leave, and a surge's replacement is ready. A forced drain skips role and surge, and accepted downtime skips the
-// surge. For a member with copies, mayDrainMember takes the place of the check of the surge.
+// mayDrain checks a stop by a drain. The drain must act on the node now (see drainAt). Unless the drain is forced, the
+// role must let the instance leave. Unless the drain is forced or accepts downtime of the group, the replacement of a
+// surge must be ready. For a member of a replicated group, mayDrainMember replaces the check of the surge.
 func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	drain, _, refusal := s.drainAt(inst.Node, c.By)
 	if refusal != nil {
@@ -175,8 +175,8 @@ func (s *State) mayDrain(inst *Instance, c *InstanceStop) *model.Error {
 	return s.surged(inst)
 }
 
-// mayForce checks the conditions of a forced stop: the drain acts on the node now, may force at its deadline, and the
-// deadline has passed. Code: stale.
+// mayForce checks a stop at a drain's deadline. The drain must act on the node now and have ForceAtDeadline, and the
+// node's deadline must have passed. Code: stale.
 func (s *State) mayForce(inst *Instance, by string) *model.Error {
 	drain, part, refusal := s.drainAt(inst.Node, by)
 	if refusal == nil && (!drain.Options.ForceAtDeadline || s.Now < part.Deadline) {
@@ -185,8 +185,8 @@ func (s *State) mayForce(inst *Instance, by string) *model.Error {
 	return refusal
 }
 
-// drainAt returns the drain with the id by, and its part for a node. It refuses if the drain does not act on the node
-// now, because it is paused, has ended there, or has not reached the node's turn. Code: stale.
+// drainAt returns a drain and its part for a node. The parameter by is the id of the drain. drainAt refuses if the
+// drain does not exist, is paused, has ended on the node, or has not reached the node's turn. Code: stale.
 func (s *State) drainAt(node model.NodeID, by string) (*Drain, DrainNode, *model.Error) {
 	drain, ok := s.Drains.Get(model.DrainID(by))
 	if !ok {
@@ -199,8 +199,8 @@ func (s *State) drainAt(node model.NodeID, by string) (*Drain, DrainNode, *model
 	return drain, part, nil
 }
 
-// covers reports whether a replacement has reached the state that the surge waits for. It must be ready, or if wait is
-// WaitStarted, at least started.
+// covers reports whether the instance, a replacement, has reached the state that a surge waits for. It must be ready
+// or, if wait is WaitStarted, at least started.
 func (i *Instance) covers(wait model.SurgeWait) bool {
 	return i.Ready() || wait == model.WaitStarted && i.Wanted() && i.Status.Observed != model.ObservedPending
 }
@@ -236,14 +236,14 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 		if next, ok := s.Successor(inst); ok && c.Cause == model.CauseCheckFailed && next.Cause == model.CauseCheckFailed {
 			break // the failure was noted when the replacement was placed
 		}
-		// a failed instance was noted when it failed; an instance that waits for room has run nothing
+		// the failure of a failed instance was noted when it failed, and an instance that waits for room never ran
 		if inst.Status.Observed != model.ObservedFailed && !inst.WaitsForRoom() {
 			s.noteFailure(inst, string(c.Cause))
 		}
 	}
 }
 
-// checkGrace refuses a grace that a job file could not have. It must be bounded, because LeaseEnd includes the grace.
+// checkGrace refuses a grace that a job file could not have. The grace must be bounded, because LeaseEnd includes it.
 // Code: invalid.
 func checkGrace(grace *model.Duration) *model.Error {
 	if grace != nil && (*grace < 0 || *grace > model.MaxGrace) {
@@ -252,7 +252,7 @@ func checkGrace(grace *model.Duration) *model.Error {
 	return nil
 }
 
-// graceOf returns how long a stop of an instance may take: drain_delay and the grace. If override is not nil, it
+// graceOf returns how long a stop of an instance may take: drain_delay plus the grace. If override is not nil, it
 // replaces the group's grace.
 func (s *jobs) graceOf(inst *Instance, override *model.Duration) model.Duration {
 	spec, ok := s.Spec(inst.Group, inst.Version)
@@ -268,10 +268,9 @@ func (s *jobs) graceOf(inst *Instance, override *model.Duration) model.Duration 
 // wordOfStop is how long an online agent may take to learn of a stop. It is longer than a failover.
 const wordOfStop = 10 * model.Second
 
-// StopDue returns when the servers mark a draining instance as stopped (P15): when its grace has passed since its agent
-// reported that the stop began. So a program keeps its whole grace even if the agent learns of the stop late, for
-// example because of a failover. If the agent has not reported that, the grace counts from the decision to stop, and
-// wordOfStop is added unless the node is offline (P16).
+// StopDue returns when the servers mark a draining instance as stopped (P15). The grace counts from the agent's report
+// that the stop began, so a program keeps its whole grace even if its agent learns of the stop late. Without this
+// report, the grace counts from the decision to stop, and wordOfStop is added unless the node is offline (P16).
 func (s *fleet) StopDue(i *Instance) model.Time {
 	if i.Marks.StopHeard != 0 {
 		return i.Marks.StopHeard.Add(i.Marks.StopGrace)
@@ -303,8 +302,8 @@ func (c *InstanceKill) apply(s *State) error {
 }
 
 // InGrace reports whether an instance was replaced while its node was offline, may still run there, and has a grace.
-// Such an instance may serve clients, so its agent stops it with its grace. It has no grace if its slot has one holder,
-// or if its stop set the grace to 0.
+// The agent gives the instance its grace, because the program may be serving clients. An instance has no grace if its
+// slot has one holder, or if its stop set the grace to 0.
 func (s *jobs) InGrace(inst *Instance) bool {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
@@ -312,8 +311,9 @@ func (s *jobs) InGrace(inst *Instance) bool {
 		inst.Marks.StopCause == model.CauseNodeOffline && !spec.OneHolder()
 }
 
-// endGraceFor carries out a person's stop of an instance for which InGrace is true. It ends the grace at once if the
-// command sets the grace to 0. It refuses any other grace, because nobody knows how much is left. Code: stopping.
+// endGraceFor carries out a person's stop of an instance for which InGrace is true. If the command sets the grace to 0,
+// the grace ends at once. Any other grace is refused, because nobody knows how much of the grace is left. Code:
+// stopping.
 func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Grace == nil || *c.Grace != 0 {
 		return model.Refuse(model.CodeStopping,
@@ -324,7 +324,7 @@ func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *model.Error {
 	return nil
 }
 
-// endGrace makes the agent kill an instance for which InGrace is true at once.
+// endGrace makes the agent kill an instance at once. InGrace must be true for the instance.
 func (s *State) endGrace(inst *Instance, cause model.Cause, reason string) {
 	next := *inst
 	next.Marks.GraceOverride, next.Marks.StopGrace = new(model.Duration), 0

@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// Invariant is the id of a rule in the table of docs/proof.md. The empty id stands for the rules without a number: that
-// sums, indexes and references are right. The numbered rules rest on them.
+// Invariant is the id of a rule in the table of docs/proof.md. The empty id stands for the rules without a number:
+// sums, indexes and references must be right.
 type Invariant string
 
 // The rules that always hold.
 const (
-	S1  Invariant = "S1"  // memory and ports of a machine are never given away twice
+	S1  Invariant = "S1"  // memory and ports of a machine are never allocated twice
 	S2  Invariant = "S2"  // an exclusive volume has one holder at a time
-	S3  Invariant = "S3"  // no voluntary stop goes past a budget or its rate
-	S4  Invariant = "S4"  // an acknowledged write is in the state exactly once, a refused one never
+	S3  Invariant = "S3"  // no voluntary stop exceeds a budget or its rate
+	S4  Invariant = "S4"  // an acknowledged write is in the state exactly once, a refused write never
 	S5  Invariant = "S5"  // servers at the same index have the same state
 	S6  Invariant = "S6"  // no member with data is stopped without a reason that still holds
-	S7  Invariant = "S7"  // never more instances than the count and its surge, also when a machine returns
-	S8  Invariant = "S8"  // states move along declared edges; indexes, epochs and time never go back
+	S7  Invariant = "S7"  // a group never has more instances than its count and surge allow, even when a machine returns
+	S8  Invariant = "S8"  // states change only along declared edges; indexes, epochs and time never go back
 	S9  Invariant = "S9"  // what was deleted does not come back
-	S10 Invariant = "S10" // a decision counts only in its term
-	S11 Invariant = "S11" // preemption stops only instances of strictly lower classes, and all of its victims or none
-	S12 Invariant = "S12" // nothing involuntary begins during a HOLD
+	S10 Invariant = "S10" // a decision is applied only in the term in which it was made
+	S11 Invariant = "S11" // preemption stops only instances that State.MayTakeFrom allows, and all of its victims or none
+	S12 Invariant = "S12" // during a HOLD no node is marked offline, no lost instance replaced, nothing moved or preempted
 	S13 Invariant = "S13" // a machine that a majority has just heard is never marked offline
-	S14 Invariant = "S14" // what should run runs, or says why not
+	S14 Invariant = "S14" // an instance that should run runs, or the state says why not
 	S15 Invariant = "S15" // an agent's report changes only what the agent saw on its own node
 	S16 Invariant = "S16" // the last copy of a volume is never removed or left behind
-	S17 Invariant = "S17" // no instance is stopped because servers can't be heard, unless it has a lease
+	S17 Invariant = "S17" // no instance is stopped because servers can't be heard, unless the instance has a lease
 	S18 Invariant = "S18" // a write changes only the object that it names
 )
 
@@ -62,7 +62,7 @@ type Finding struct {
 	Text      string // without the invariant's id
 }
 
-// String returns the text, after the id of the invariant if that has one.
+// String returns the id of the invariant, if the invariant has one, and the text.
 func (f Finding) String() string {
 	if f.Invariant == "" {
 		return f.Text

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	keptVersions    = 10 // the latest of a job; older versions are kept only while they are in use
-	keptDeployments = 5  // ended deployments of a job
+	keptVersions    = 10 // newest versions of a job that are kept; older versions are kept only while they are in use
+	keptDeployments = 5  // ended deployments of a job that are kept
 )
 
 // Policy returns the current spec of a group, or the last spec of a group that was removed from its job. Counts,
@@ -22,7 +22,7 @@ func (s *jobs) Policy(group model.GroupID) (*model.GroupSpec, bool) {
 	if spec, ok := s.Spec(group, job.Version); ok {
 		return spec, true
 	}
-	if g, ok := s.Groups.Get(group); ok { // the group was removed from the job
+	if g, ok := s.Groups.Get(group); ok {
 		return s.Spec(group, g.Version)
 	}
 	return nil, false
@@ -57,11 +57,11 @@ func (c *JobSubmit) apply(s *State) error {
 	return nil
 }
 
-// submission says how submit makes a spec the wanted state of its job.
+// submission has the options of submit.
 type submission struct {
 	message string
 	forced  bool   // make a new version even if nothing changes
-	restart string // if forced: the group to roll although its template is the same; "*" means all groups
+	restart string // with forced, the group to replace although its template is the same; "*" means all groups
 	reverts uint64 // for a revert, the version that the spec is from; otherwise 0
 }
 
@@ -130,7 +130,7 @@ func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
 	}
 	g.Count, g.Role, g.Removed = spec.Count, spec.Role, false
 	if g.Role == model.RoleSystem {
-		g.Count = max(g.Count, 1) // a system group has an instance on each eligible node, whatever the spec's count
+		g.Count = max(g.Count, 1) // a system group has an instance on each eligible node unless its count is 0
 	}
 	if before != g.Version {
 		g.Failures = nil
@@ -141,10 +141,10 @@ func (s *State) submitGroup(job *Job, spec *model.GroupSpec, forced bool) bool {
 	return before != g.Version
 }
 
-// templateVersion finds a version in which the group had the same template as in spec. It looks at the group's current
-// version, and at the versions, if lower than the parameter below, of instances that should run. Instances of the
-// version that it finds need no replacement. So after a revert, instances that still run the old version are current
-// again.
+// templateVersion finds a version in which the group has the same template as in spec, so that instances of that
+// version need no replacement. It tries the group's current version first. Then it tries the versions of instances that
+// should run, if they are lower than the parameter below: after a revert, instances that still run the old version are
+// current again.
 func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.GroupSpec) (uint64, bool) {
 	g, ok := s.Groups.Get(id)
 	if !ok {
@@ -163,8 +163,9 @@ func (s *State) templateVersion(id model.GroupID, below uint64, spec *model.Grou
 	return 0, false
 }
 
-// StableVersion returns the version of the instances that run a group as the job's stable version (Job.Stable) wants
-// it. ok is false if the job has no stable version, or if that version does not have the group.
+// StableVersion returns a version in which the group has the template of the job's stable version (Job.Stable). It
+// prefers the group's current version, then a version that instances run. ok is false if the job has no stable version,
+// or if that version does not have the group.
 func (s *State) StableVersion(id model.GroupID) (version uint64, ok bool) {
 	job, ok := s.Jobs.Get(jobOf(id))
 	if !ok || job.Stable == 0 {
@@ -197,7 +198,6 @@ func (s *State) removeGroups(job *Job, spec *model.JobSpec) {
 	}
 }
 
-// groupsOf iterates over a job's groups, including removed ones.
 func (s *jobs) groupsOf(job model.JobName) func(func(model.GroupID, *Group) bool) {
 	return func(yield func(model.GroupID, *Group) bool) {
 		for id, g := range s.Groups.From(model.NewGroupID(job, "")) {
@@ -242,7 +242,7 @@ func (c *JobStop) apply(s *State) error {
 	return nil
 }
 
-// maybePurge removes the job of a group if it is to be purged and all its instances are confirmed stopped.
+// maybePurge removes the job of a group if the job is to be purged and all instances of the job are confirmed stopped.
 func (s *State) maybePurge(group model.GroupID) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok || !job.Purge {

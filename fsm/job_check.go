@@ -2,29 +2,29 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// surroundings is what the specs of one job are checked against: the nodes, and the services, ports and demand of other
-// jobs. Each part is read when it is first needed, and only once, however many groups, ports and versions are checked.
-// The state must not change as long as these values are used.
+// surroundings contains what the specs of one job are checked against: the nodes, and the services, ports and demand of
+// other jobs. Each part is read only once, when it is first needed. The state must not change while a surroundings is
+// in use.
 type surroundings struct {
 	s       *State
 	job     model.JobName
 	exposed map[int]*Service      // by port: the service of another job that exposes the port
 	statics map[int]model.GroupID // by port: a group of another job with this static port
-	largest *int64                // the most memory that a node offers; nil: not read yet
-	full    map[rankedPort]bool   // whether a static port is taken on every node, as takenEverywhere found
-	free    model.NodeID          // the last node on which freeSomewhere found a port free
+	largest *int64                // the most memory that a node offers; nil until it is read
+	full    map[rankedPort]bool   // the results of takenEverywhere
+	free    model.NodeID          // the last node on which freeSomewhere found a free port
 	wanted  map[model.ClassName]demand
 
-	read int // how many rows were visited, for a test
+	read int // number of rows that were read; only tests use it
 }
 
 // rankedPort is a static port that a class with this rank asks for.
 type rankedPort struct{ port, rank int }
 
-// demand is what the jobs of a class ask for: the job that is checked (mine), and all other jobs.
+// demand is what the jobs of a class ask for: mine for the checked job, others for the sum of all other jobs.
 type demand struct{ mine, others Usage }
 
-// around returns the surroundings for checks of a job's specs.
+// around returns surroundings for checks of a job's specs, in which nothing has been read yet.
 func (s *State) around(job model.JobName) *surroundings {
 	return &surroundings{s: s, job: job, full: map[rankedPort]bool{}, wanted: map[model.ClassName]demand{}}
 }
@@ -59,8 +59,9 @@ func (a *surroundings) check(spec *model.JobSpec) *model.Error {
 	return a.checkWanted(spec)
 }
 
-// checkExposed refuses a group that has a service of another job, exposes a port that another job exposes, or would
-// make agents and instances of different jobs listen on the same port. Code: service_taken.
+// checkExposed refuses a group if one of its services has a name that belongs to another job, or exposes a port that
+// another job exposes. It also refuses if an agent would have to listen on the static port of an instance of another
+// job. Code: service_taken.
 func (a *surroundings) checkExposed(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, svc := range g.Services {
 		if row, ok := a.s.Services.Get(model.ServiceName(svc.Name)); ok && jobOf(row.Group) != a.job {
@@ -88,8 +89,8 @@ func (a *surroundings) checkExposed(id model.GroupID, g *model.GroupSpec) *model
 	return nil
 }
 
-// exposes returns the service of another job that exposes a port. It returns nil if there is none, and for port 0,
-// which stands for no port.
+// exposes returns the service of another job that exposes a port. It returns nil if no service does, and for port 0,
+// which means no port.
 func (a *surroundings) exposes(port int) *Service {
 	if port == 0 {
 		return nil
@@ -106,8 +107,8 @@ func (a *surroundings) exposes(port int) *Service {
 	return a.exposed[port]
 }
 
-// staticPort returns a group of another job that is not stopped and that has the static port. It returns false if there
-// is none, and for port 0, which stands for no port.
+// staticPort returns a group of another job with this static port. Stopped jobs and removed groups are ignored. It
+// returns false if it finds no group, and for port 0, which means no port.
 func (a *surroundings) staticPort(port int) (model.GroupID, bool) {
 	if port == 0 {
 		return "", false
@@ -136,9 +137,10 @@ func (a *surroundings) readStatics() {
 	}
 }
 
-// fitsSomewhere refuses a group if no node has the memory for one of its instances even when empty, or if instances
-// that the group may not preempt hold one of its static ports on every node. It refuses nothing if the cluster has no
-// nodes or the group wants no instances. Codes: no_capacity_memory, no_capacity_ports.
+// fitsSomewhere refuses a group if one of its instances needs more memory than the largest empty node offers. It also
+// refuses if one of the group's static ports is held on every node by an instance that the group may not preempt. It
+// refuses nothing if the cluster has no nodes or the group wants no instances. Codes: no_capacity_memory,
+// no_capacity_ports.
 func (a *surroundings) fitsSomewhere(id model.GroupID, g *model.GroupSpec, class model.ClassName) *model.Error {
 	if a.s.Nodes.Len() == 0 || g.Count == 0 && g.Role != model.RoleSystem {
 		return nil
@@ -193,8 +195,8 @@ func (a *surroundings) freeSomewhere(port, rank int) bool {
 	return false
 }
 
-// freeOn reports whether a node exists and a port is free on it, held by an instance of the checked job, or held by an
-// instance that a class of this rank may preempt.
+// freeOn reports whether a job of a class with this rank can get a port on a node: the port is free, or its owner
+// belongs to the checked job or to a lower class. It returns false if the node does not exist.
 func (a *surroundings) freeOn(node model.NodeID, port, rank int) bool {
 	a.read++
 	owner, taken := a.s.PortOwner(node, port)

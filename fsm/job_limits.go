@@ -6,13 +6,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of what jobs want and of what is kept of them. The product promises 100,000 instances. A job may want twice
-// that, and all jobs together five times.
+// Bounds of the instances that jobs want, and of the versions that are kept of jobs. The product promises 100,000
+// instances. One job may want twice as many, and all jobs together five times as many.
 const (
 	maxJobWanted = 200_000   // instances that one job wants
 	maxWanted    = 500_000   // instances that all jobs want
-	maxJobBytes  = 16 << 20  // of one job's kept versions, encoded
-	maxJobsBytes = 128 << 20 // of all kept versions
+	maxJobBytes  = 16 << 20  // bytes of one job's kept versions, encoded
+	maxJobsBytes = 128 << 20 // bytes of all kept versions, encoded
 )
 
 // jobSum is what a job wants and how many bytes are kept of it, or the sum over all jobs.
@@ -33,8 +33,8 @@ func (a jobSum) minus(b jobSum) jobSum {
 	return jobSum{a.counts - b.counts, a.systems - b.systems, a.bytes - b.bytes}
 }
 
-// wanted returns how many instances are wanted in a cluster with this many nodes. A system group counts for every node,
-// whatever its constraints, because a new label may let it run there.
+// wanted returns how many instances are wanted in a cluster with this many nodes. A system group counts once for each
+// node, even if its constraints exclude the node, because a new label may change that.
 func (a jobSum) wanted(nodes int) int { return a.counts + a.systems*nodes }
 
 // sum returns what a group's row adds to the sum of its job.
@@ -70,8 +70,8 @@ func (v *JobVersion) keptBytes() int {
 	return buf.Len()
 }
 
-// checkCounts refuses a spec with which its job, or all jobs together, would want too many instances. It never refuses
-// a spec that wants no more than the job wants now, because the sums may be above their bounds already. Codes: invalid,
+// checkCounts refuses a spec with which its job, or all jobs together, would want too many instances. A spec that wants
+// no more than the job wants now is always allowed, because the sums may already be above their bounds. Codes: invalid,
 // quota_exceeded:instances.
 func (s *State) checkCounts(spec *model.JobSpec) *model.Error {
 	nodes := s.Nodes.Len()
@@ -91,10 +91,9 @@ func (s *State) checkCounts(spec *model.JobSpec) *model.Error {
 	return nil
 }
 
-// checkBytes refuses a spec whose new version would make the kept versions of its job, or of all jobs, too large. It
-// never refuses a version that is no larger than the old versions that are dropped for it. It does not refuse the spec
-// that the job runs already, unless forced is true, which makes a version even then. A scale makes no version and needs
-// no such check. Codes: too_large, quota_exceeded:job_bytes.
+// checkBytes refuses a spec whose new version would make the kept versions of its job, or of all jobs, too large. A
+// version no larger than the old versions that are dropped for it is always allowed. The spec that the job runs already
+// is allowed if forced is false, because no version is made then. Codes: too_large, quota_exceeded:job_bytes.
 func (s *State) checkBytes(spec *model.JobSpec, message string, forced bool) *model.Error {
 	next := JobVersion{
 		Job: spec.Name, Version: 1, Spec: *spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,
@@ -133,7 +132,7 @@ func (s *State) checkBytes(spec *model.JobSpec, message string, forced bool) *mo
 	return nil
 }
 
-// jobSums checks that the sums of jobs equal those of the rows of groups and versions.
+// jobSums checks that the stored sums of jobs equal the sums over the rows of groups and versions.
 func (c *checker) jobSums() {
 	want := map[model.JobName]jobSum{}
 	add := func(job model.JobName, sum jobSum) {

@@ -49,8 +49,8 @@ func (c *JobRevert) apply(s *State) error {
 	if refusal := s.checkCounts(&spec); refusal != nil {
 		return refusal
 	}
-	// An automatic revert by the leader is not bounded. It repeats an accepted version, so at most it doubles what is
-	// kept.
+	// The leader's automatic reverts are not bounded, because each repeats an accepted version. So a revert at most
+	// doubles the bytes that are kept.
 	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != model.ActorLeader {
 		return refusal
 	}
@@ -58,15 +58,16 @@ func (c *JobRevert) apply(s *State) error {
 	return nil
 }
 
-// withOwnCounts adds to the message of a revert that the version kept its own counts, and why.
+// withOwnCounts adds to the message of a revert which version the counts are from, and why the current counts are not
+// kept.
 func withOwnCounts(message string, version uint64, why *model.Error) string {
 	return model.ClipText(fmt.Sprintf("%s; with the counts of version %d: %s", message, version, why.Message),
 		maxRevertMessage)
 }
 
 // withCountsOf returns spec with the counts that its groups have in the current version. If every is false, it changes
-// only the counts of groups that were scaled. If the cluster would refuse spec with these counts, it returns spec
-// unchanged, and the refusal.
+// only the counts of groups that were scaled. If spec would be refused with these counts, it returns spec unchanged,
+// and the refusal.
 func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, every bool) (model.JobSpec, *model.Error) {
 	counted := spec
 	counted.Groups = slices.Clone(spec.Groups)
@@ -88,11 +89,10 @@ func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, eve
 	return counted, nil
 }
 
-// RevertTarget returns the version to which a job goes back if nobody names one. That is the newest earlier version
-// that completed its rollout, that no revert has abandoned, and that differs from the current version in more than
-// counts. If the current spec comes from a revert, RevertTarget refuses: earlier versions were chosen or abandoned
-// already, so a person has to name one. For a stopped job it does not refuse, and the version may have the current
-// spec. Codes: not_found, conflict.
+// RevertTarget returns the version to which a job goes back if nobody names one. It is the newest earlier version that
+// completed its rollout, that no revert has abandoned, and that differs from the current version in more than counts.
+// If the current spec comes from a revert, RevertTarget refuses, so that a person chooses the version. For a stopped
+// job it does not refuse for this reason, and the version may have the current spec. Codes: not_found, conflict.
 func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
 	none := model.Refuse(model.CodeNotFound,
 		"job %s has no earlier version that completed its rollout and differs from the current one", job.Name).
@@ -123,7 +123,7 @@ func (s *State) RevertTarget(job *Job) (version uint64, refusal *model.Error) {
 	return 0, none
 }
 
-// furtherBack says how a person can go back from a version that is a revert itself.
+// furtherBack returns a hint for a person whose current version is a revert: how to go back further.
 func (s *State) furtherBack(job *Job) string {
 	further := fmt.Sprintf("to go further back name the version: outspan job revert %s VERSION; outspan job "+
 		"history %s lists them", job.Name, job.Name)
@@ -133,8 +133,8 @@ func (s *State) furtherBack(job *Job) string {
 	return further
 }
 
-// RevertAdvice says what to do about a version that does not come up. It gives the command of BackToStable. If there is
-// none, it says to repair the job file.
+// RevertAdvice returns a hint about a version whose instances don't become ready. It names the command of BackToStable.
+// If there is no such command, it advises to repair the job file.
 func (s *State) RevertAdvice(job *Job) string {
 	if back, ok := s.BackToStable(job); ok {
 		return back
@@ -142,9 +142,9 @@ func (s *State) RevertAdvice(job *Job) string {
 	return "mend the job file, then: outspan job run FILE"
 }
 
-// BackToStable returns the command that goes back to the job's stable version. The command names that version, because
-// RevertTarget refuses if the current version is a revert. BackToStable returns false if the job has no stable version,
-// or if the current version is the stable one or differs from it only in counts.
+// BackToStable returns a hint with the command that goes back to the job's stable version. The command names that
+// version, because RevertTarget refuses if the current version is a revert. BackToStable returns false if the job has
+// no stable version, or if the current version is the stable one or differs from it only in counts.
 func (s *State) BackToStable(job *Job) (string, bool) {
 	stable, ok := s.JobVersion(job.Name, job.Stable)
 	current, known := s.JobVersion(job.Name, job.Version)
@@ -154,13 +154,13 @@ func (s *State) BackToStable(job *Job) (string, bool) {
 	return fmt.Sprintf("to go back to version %d: outspan job revert %s %d", job.Stable, job.Name, job.Stable), true
 }
 
-// differsInCounts reports whether a version differs from the current version in nothing but counts, or not at all.
+// differsInCounts reports whether v equals the current version or differs from it only in counts.
 func (a *surroundings) differsInCounts(v, current *JobVersion) bool {
 	spec, _ := a.withCountsOf(v.Spec, current, true)
 	return sameEncoding(spec, current.Spec)
 }
 
-// keptBefore lists the kept versions of a job that are lower than version, the newest first.
+// keptBefore lists the kept versions of a job that are lower than the parameter version, newest first.
 func (s *jobs) keptBefore(job model.JobName, version uint64) []*JobVersion {
 	var kept []*JobVersion
 	for _, v := range s.Versions.From(versionKey(job, 0)) {

@@ -83,8 +83,9 @@ func (c *JobScale) apply(s *State) error {
 	return nil
 }
 
-// checkScaled refuses next, a spec that differs from the spec now only in counts, if it is invalid. If now is invalid
-// too, only the counts of next are checked: an older program without the failing check accepted the rest of the spec.
+// checkScaled refuses an invalid spec. The parameters now and next are specs that differ only in counts. If the spec
+// now is invalid, too, only the counts of next are checked, because an older program with fewer checks has accepted
+// everything else.
 func checkScaled(now, next *model.JobSpec) *model.Error {
 	refusal := next.Check()
 	if refusal == nil || now.Check() == nil {

@@ -14,8 +14,8 @@ type Leader struct {
 }
 
 // LeaderBegin records that a server has begun to lead a term, so that events show who leads. The same LeaderBegin again
-// changes nothing. Codes: forbidden if the actor is not the leader, stale_term if it is logged in another term,
-// invalid.
+// changes nothing. Codes: forbidden if the actor is not the leader, stale_term if the entry is logged in a term other
+// than Term, invalid.
 type LeaderBegin struct {
 	Term   uint64         `cbor:"1,keyasint"`
 	Server model.ServerID `cbor:"2,keyasint"`

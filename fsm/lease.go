@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// leaseMargin is the time added to lease and grace before an instance counts as stopped by its lease. It covers late
-// timers, a slow kill and small differences between clocks.
+// leaseMargin is added to lease and grace before the servers assume that an instance has stopped because of its lease.
+// It covers late timers, a slow kill and small differences between clocks.
 const leaseMargin = 5 * model.Second
 
 // HeartbeatInterval returns the interval at which an agent sends a heartbeat to every server. It is a sixth of the
@@ -12,10 +12,10 @@ func HeartbeatInterval(offlineAfter model.Duration) model.Duration {
 	return min(max(offlineAfter/6, 300*model.Millisecond), 10*model.Second)
 }
 
-// LeaseEnd returns the time by which a lost instance has certainly been stopped by its lease, whatever the network
-// does: lease, grace and leaseMargin after the entry that marked the node offline. Before that entry, a majority agreed
+// LeaseEnd returns the time by which a lost instance has certainly stopped because of its lease, whatever the network
+// does: lease, grace and leaseMargin after the entry that marked the node offline. A majority agreed before that entry
 // to stop answering the node. LeaseEnd returns Never if the instance has no lease or its node is not offline, because
-// then no time makes sure that the instance has stopped.
+// then nothing guarantees that the instance stops.
 func (s *State) LeaseEnd(inst *Instance) model.Time {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	n, known := s.Nodes.Get(inst.Node)
@@ -26,8 +26,8 @@ func (s *State) LeaseEnd(inst *Instance) model.Time {
 }
 
 // InstanceFenced marks a lost instance as stopped because its lease has expired. Codes: not_found, stale (the instance
-// is not lost, its node is not offline, or it has no lease), lease_held until LeaseEnd, mass_offline_hold during a
-// hold, inventory_missing while its node owes an inventory since a restore.
+// is not lost or has no lease, or its node is not offline), lease_held until LeaseEnd, mass_offline_hold during a hold,
+// inventory_missing while the node owes an inventory since a restore.
 type InstanceFenced struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }
@@ -44,7 +44,7 @@ func (c *InstanceFenced) apply(s *State) error {
 		return model.Refuse(model.CodeStale, "instance %s is not lost on an offline node, or runs under no lease", c.ID)
 	case s.Hold.Active:
 		return model.Refuse(model.CodeHold, "a hold is set: the slot of the lost instance %s is not filled anew", inst.ID)
-	case n.Restore.InventoryOwed: // in the entries that a restore lost, the node may have renewed the lease
+	case n.Restore.InventoryOwed: // since the restored snapshot, the node may have returned and renewed the lease
 		return model.Refuse(model.CodeInventoryMissing,
 			"the agent of node %s has not told since the restore what runs there", n.Name).
 			WithHint("start its agent; or if the machine is off: outspan node confirm-dead %s --force", n.Name)
@@ -56,8 +56,9 @@ func (c *InstanceFenced) apply(s *State) error {
 	return nil
 }
 
-// mayStillRun refuses to treat all instances on an offline node as stopped, as long as the only holder of a slot may
-// still run there. Codes: node_offline_unconfirmed_stop, lease_held.
+// mayStillRun refuses to treat all instances on a node as stopped while the only holder of a slot may still run there.
+// It also refuses if a restore may have lost from the state what runs there. Codes: node_offline_unconfirmed_stop,
+// lease_held.
 func (s *State) mayStillRun(n *Node) *model.Error {
 	if n.Restore.pending() {
 		return model.Refuse(model.CodeNodeOffline,

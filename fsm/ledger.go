@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Ledger is one budget that applies to instances of a group, with the numbers that the budget limits. These are taken
-// from the rows each time, so they can't drift.
+// Ledger is one budget that applies to instances of a group, with the numbers that the budget limits. The numbers are
+// read from the rows each time, so they can't drift.
 type Ledger struct {
 	Name   string // of the group or the shared budget
 	Shared bool
@@ -18,8 +18,8 @@ type Ledger struct {
 	Held   int // ready instances whose stop is being prepared
 	Stops  []model.Time
 
-	// Unheard is how many of the Ready instances count as ready only because a restored state says so: their agents have
-	// not reported since. It leaves out instances that Held counts.
+	// Unheard is how many of the Ready instances are ready only according to a restored state, because their agents have
+	// not reported since the restore. Instances in Held are not included.
 	Unheard int
 }
 
@@ -37,8 +37,7 @@ func (s *State) Ledgers(id model.GroupID) []Ledger {
 	return all
 }
 
-// Unheard reports whether a budget of a group counts fewer instances as ready than the state does, because agents have
-// not reported since a restore what runs on their nodes.
+// Unheard reports whether Ledger.Unheard is above 0 in a budget of a group.
 func (s *State) Unheard(id model.GroupID) bool {
 	return s.unheard.Len() > 0 && slices.ContainsFunc(s.Ledgers(id), func(l Ledger) bool { return l.Unheard > 0 })
 }
@@ -65,7 +64,7 @@ func (s *State) SharedLedger(b *SharedBudget) Ledger {
 	return l
 }
 
-// Allowed returns how many stops of ready instances the budget lets begin now.
+// Allowed returns how many stops of ready instances the budget allows to begin now.
 func (l *Ledger) Allowed(now model.Time) int {
 	n := max(0, l.Ready-l.Held-l.Unheard-l.Budget.MinReady)
 	if l.Budget.RateMax > 0 {
@@ -77,9 +76,9 @@ func (l *Ledger) Allowed(now model.Time) int {
 // AllowsNone reports whether the budget never lets an instance be stopped before its replacement is ready.
 func (l *Ledger) AllowsNone() bool { return l.Want > 0 && l.Budget.MinReady >= l.Want }
 
-// BlockingBudget returns the name of a budget of a group for which AllowsNone is true, and whether that budget was
-// declared with blocking. Of several budgets, it prefers one that was. Only the forced deadline of a drain overrides
-// such a budget (R26). The name is empty if there is no such budget.
+// BlockingBudget returns the name of a budget of a group for which AllowsNone is true, preferably one that was declared
+// with blocking. name is empty if the group has no such budget. declared reports whether the budget has blocking. Only
+// the forced deadline of a drain overrides the budget (R26).
 func (s *State) BlockingBudget(id model.GroupID) (name string, declared bool) {
 	ledgers := s.Ledgers(id)
 	if len(ledgers) == 0 {
@@ -119,19 +118,18 @@ func nextOf(stops []model.Time, most int, window model.Duration) model.Time {
 	return stops[len(stops)-most].Add(window)
 }
 
-// noteStop returns stops and one more that begins now. It drops stops that have left the window. If more than the
-// number most remain, it keeps the newest.
+// noteStop returns a copy of stops with one more stop, which begins now. Stops that have left the window are dropped.
+// The parameter most is the largest number of stops to keep; the newest ones are kept.
 func noteStop(stops []model.Time, most int, window model.Duration, now model.Time) []model.Time {
 	kept := slices.DeleteFunc(slices.Clone(stops), func(t model.Time) bool { return t.Add(window) <= now })
 	kept = append(kept, now)
 	return kept[max(0, len(kept)-most):]
 }
 
-// CheckBudget returns nil if budgets and rates allow a voluntary stop of inst to begin now. It is the only place that
-// checks them: the group's own budget and every shared budget (R20, R21), and the rate of the actor that wants the stop
-// (R27). With a refusal by a rate (budget_rate, actor_rate), it returns the time at which all rates allow the stop.
-// With a refusal by a budget (budget_min_ready), that time is Never. The numbers are taken from the rows when the stop
-// is applied, so two leaders, two clients or a stale plan can't overshoot.
+// CheckBudget returns nil if a stop of inst may begin now under the budgets of its group (R20, R21) and the rate of the
+// actor that wants the stop (R27). With a refusal by a rate (budget_rate, actor_rate), it returns the time at which all
+// rates allow the stop. With a refusal by a budget (budget_min_ready), it returns Never. The numbers are read from the
+// rows when the stop is applied, so two leaders, two clients or a stale plan can't overshoot.
 func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, model.Time) {
 	if cause == model.CauseStartTimeout && s.startOverdue(inst) {
 		return nil, 0 // an instance that did not start in time is a loss, and no budget blocks its stop
@@ -145,10 +143,10 @@ func (s *State) CheckBudget(inst *Instance, cause model.Cause) (*model.Error, mo
 	return s.checkRates(ledgers, cause)
 }
 
-// RetryThen is the beginning of the hint in a refusal by a rate. It tells the caller to request the stop again.
+// RetryThen begins the hint in a refusal of checkRates.
 const RetryThen = "try again then"
 
-// checkRates is CheckBudget for the rates only. A scale-down has no rate.
+// checkRates makes the checks of CheckBudget that concern rates. No rate limits a scale-down.
 func (s *State) checkRates(ledgers []Ledger, cause model.Cause) (refusal *model.Error, latest model.Time) {
 	if cause == model.CauseScaleDown {
 		return nil, 0
@@ -186,7 +184,7 @@ func (s *State) ledgersFor(inst *Instance, cause model.Cause) []Ledger {
 }
 
 // goesWithNode reports whether an instance of a system group is stopped because its node is drained. The group then
-// wants no instance on the node, so no budget counts the stop.
+// wants no instance on the node, so no budget limits the stop.
 func (s *jobs) goesWithNode(inst *Instance, cause model.Cause) bool {
 	g, ok := s.Groups.Get(inst.Group)
 	return ok && g.Role == model.RoleSystem && cause == model.CauseNodeDraining
@@ -198,9 +196,9 @@ func (s *State) until(t model.Time) model.Duration {
 	return (t.Sub(s.Now) + model.Second - 1) / model.Second * model.Second
 }
 
-// checkReady checks a stop of inst against one budget. If inst itself holds a unit of the budget, that unit does not
-// count against the stop. Instances that are ready only according to a restored state (Ledger.Unheard) don't count as
-// ready. Code: budget_min_ready.
+// checkReady checks a stop of inst against one budget. A unit of the budget that inst itself holds does not block its
+// stop. Instances that are ready only according to a restored state (Ledger.Unheard) don't count as ready. Code:
+// budget_min_ready.
 func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.Error {
 	held, minReady := l.Held-count(inst.holdsUnit()), l.Budget.MinReady
 	but := ""
@@ -212,7 +210,7 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.
 	}
 	stay := l.Ready - held - l.Unheard
 	if inst.Ready() && (inst.holdsUnit() || !s.unheard.Has(inst.Node)) {
-		stay-- // stay counts inst
+		stay-- // inst is to stop, so it does not stay
 	}
 	refused := func(format string, wait int) *model.Error {
 		refusal := model.Refuse(model.CodeBudgetMinReady, format, l.Name, l.Ready, but, minReady)
@@ -233,11 +231,12 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause model.Cause) *model.
 	return refused("%s has %d ready%s and must have %d before one that isn't ready may go", minReady)
 }
 
-// holdsUnit reports whether the instance is ready and its stop is being prepared. Group.Held counts it.
+// holdsUnit reports whether the instance is ready and its stop is being prepared. Group.Held is the number of these
+// instances.
 func (i *Instance) holdsUnit() bool { return i.Eviction.Preparing && i.Ready() }
 
-// unreadyLong reports whether an instance has been unready for longer than its group tolerates. Budgets don't protect
-// such an instance. If the group's spec has no toleration.not_ready, it returns true.
+// unreadyLong reports whether an instance has been unready for longer than its group tolerates, so that budgets no
+// longer protect it. It returns true if the group's spec has no toleration.not_ready. The instance must not be ready.
 func (s *State) unreadyLong(inst *Instance) bool {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Toleration.NotReady == nil {
@@ -252,8 +251,8 @@ func (s *State) startOverdue(inst *Instance) bool {
 	return starting && s.Now >= max(inst.Marks.Created, inst.Marks.UnreadySince).Add(s.Settings.StartTimeout)
 }
 
-// spendRate counts a voluntary stop, which begins now, in every rate that applies to it. A stop of an instance that is
-// pending, failed or lost does not count.
+// spendRate counts a voluntary stop, which begins now, in every rate that applies to it. Stops of pending, failed and
+// lost instances use up no rate.
 func (s *State) spendRate(inst *Instance, c *InstanceStop) {
 	if !c.Cause.Voluntary() {
 		return

@@ -13,8 +13,8 @@ const (
 	GossipDead    Gossip = "dead"
 )
 
-// UnheardFor is how long, at least, a new leader waits for a node that it has not heard yet before it counts the node
-// as silent. It is longer than the pauses of an agent that tries to register, which are 10 s at most.
+// UnheardFor is how long, at least, a new leader waits for a node that it has not heard yet before it treats the node
+// as silent. UnheardFor is longer than the pauses of an agent that tries to register, which are 10 s at most.
 const UnheardFor = 15 * model.Second
 
 // Liveness is the leader's evidence about one node. It stays outside the log.
@@ -28,19 +28,21 @@ type Liveness struct {
 	// then say nothing about the node.
 	Paused bool
 	// Silent says that every condition of the offline rule holds except the protection against mass eviction: the leader
-	// is fit to judge, a majority of voters agree, no server vetoes, and gossip does not see the node.
+	// is fit to judge, a majority of voters agree, no server has heard the node recently, and gossip does not see the node
+	// alive. If all voters agree, gossip does not matter.
 	Silent bool
 	// SeenBy names a server that heard the node recently although the leader did not.
 	SeenBy model.ServerID
 	// Deaf is how long the node's agent has got no answer from the servers although its heartbeats arrive. It is 0 if that
-	// is shorter than DeafAfter.
+	// is shorter than DeafAfter. Unless the node is unreachable already, it is also 0 until the leader has led for
+	// DeafAfter.
 	Deaf model.Duration
 	// FactsGen is the generation of facts in the node's last heartbeat. If it is newer than Node.FactsGen, the agent's
 	// report of these facts is on its way.
 	FactsGen uint64
 }
 
-// DeafAfter returns how long an agent may get no answer from the servers before its node counts as unreachable. It is
+// DeafAfter returns how long an agent may get no answer from the servers before its node is marked unreachable. It is
 // the setting offline_after, but at least 10 s, because an election on a slow machine or the pause before an agent
 // tries again can take that long.
 func DeafAfter(offlineAfter model.Duration) model.Duration { return max(offlineAfter, 10*model.Second) }

@@ -13,13 +13,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Machine holds the published State of one server. One goroutine at a time applies entries of the log to it. Reading
-// the state is safe for many goroutines and never blocks. A Machine decides when readers see a state, never what is in
-// the state.
+// Machine publishes the State of one server. Safe for concurrent use: entries are applied by one goroutine at a time,
+// and reading the state never blocks. A Machine decides when readers see a state, never what is in the state.
 type Machine struct {
 	current atomic.Pointer[publication]
 
-	write  sync.Mutex // one Apply or Restore at a time
+	write  sync.Mutex // one ApplyBatch, Restore or Replace at a time
 	failed error      // why no more entries may be applied, or nil; guarded by write
 
 	wait    sync.Mutex // guards the fields below
@@ -27,7 +26,7 @@ type Machine struct {
 	indexes Table[uint64, *waiter] // by the index that the callers wait for
 }
 
-// publication is a State and the channel that is closed when the next one is published.
+// publication is a State and the channel that is closed when the next State is published.
 type publication struct {
 	state State
 	next  chan struct{}
@@ -47,7 +46,7 @@ func NewMachine() *Machine {
 	return m
 }
 
-// Logged is one entry as the log holds it.
+// Logged is one encoded entry and its position in the log.
 type Logged struct {
 	Index, Term uint64
 	Data        []byte
@@ -65,11 +64,10 @@ func (m *Machine) Apply(index, term uint64, data []byte) ([]Result, error) {
 // ApplyBatch applies entries of the log in order and publishes the state after the last entry. No reader sees a state
 // between the entries. The results are in the order of the entries and contain the refusals.
 //
-// ApplyBatch returns an error for an entry that a healthy log can't hold: the entry can't be decoded (codes
-// needs_format, invalid), or its index is not higher than that of the state (internal). The entries before it are
-// applied and published. The caller must then stop the server, because a skipped entry would make this replica differ
-// from the others. Every later call returns the same error until a Restore or Replace. For the same reason, ApplyBatch
-// does not recover from a panic.
+// ApplyBatch returns an error if an entry can't be decoded (codes needs_format, invalid), or if its index is not higher
+// than that of the state (internal). The entries before it are applied and published. The caller must then stop the
+// server, because a skipped entry would make this replica differ from the others. Every later call returns the same
+// error until a Restore or Replace.
 func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 	m.write.Lock()
 	defer m.write.Unlock()
@@ -77,7 +75,7 @@ func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 		return nil, m.failed
 	}
 	next := m.State().fork()
-	// if applying panics, later calls return this error
+	// A panic is not recovered, because the entry must not be skipped. Later calls then return this error.
 	m.failed = model.Refuse(model.CodeInternal, "entry %d of term %d could not be applied",
 		entries[0].Index, entries[0].Term)
 	results, err := next.applyLogged(entries)
@@ -122,7 +120,7 @@ func (m *Machine) Restore(r io.Reader) error {
 	return nil
 }
 
-// Replace does what Restore does with a state that the caller has already read.
+// Replace publishes a state that the caller has already read, as Restore does with that of a snapshot.
 func (m *Machine) Replace(s State) {
 	m.write.Lock()
 	defer m.write.Unlock()
@@ -151,10 +149,9 @@ func (m *Machine) Watch() (State, <-chan struct{}) {
 	return p.state, p.next
 }
 
-// WatchTopic returns a channel that is closed after the next entry that touches t was published, or a snapshot was
-// restored. The object of the topic may be unchanged even so. To miss no change, callers must call WatchTopic BEFORE
-// they read the state, and again for each further wait. They must call cancel in any case, whether or not the channel
-// was closed.
+// WatchTopic returns a channel that is closed when a snapshot is restored, or an entry that touches t is published,
+// even if the object of the topic is unchanged. To miss no change, callers must call WatchTopic BEFORE they read the
+// state, and again for each further wait. They must always call cancel, even after the channel was closed.
 func (m *Machine) WatchTopic(t Topic) (woken <-chan struct{}, cancel func()) {
 	m.wait.Lock()
 	defer m.wait.Unlock()
@@ -218,8 +215,8 @@ func (m *Machine) leaveIndex(index uint64, w *waiter) {
 	}
 }
 
-// publish makes s the state that readers see. Then it wakes the callers that wait for a touched topic, or for any topic
-// if all is true, and those that wait for an index up to that of s.
+// publish makes s the state that readers see. Then it wakes the callers that wait for a touched topic, and those that
+// wait for an index up to that of s. If all is true, it wakes the callers of every topic.
 func (m *Machine) publish(s State, touched touchedTopics, all bool) {
 	old := m.current.Swap(&publication{s, make(chan struct{})})
 	m.wait.Lock()

@@ -6,12 +6,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// InstanceMove marks a ready instance for a move to a better node. It must be in one group of commands with the
-// InstancePlace of its replacement, so that the room is taken before anything stops. Codes: not_found, invalid,
+// InstanceMove marks a ready instance for a move to a better node. The command must be in one group of commands with
+// the InstancePlace of the replacement, so that the room is taken before anything stops. Codes: not_found, invalid,
 // stopping, stale (a node, the group or the instance changed since the move was planned), conflict (an eviction is
-// requested already), role_never, volume_local, the code of a gate, node_not_eligible, replacement_pending (the group
-// is not at rest), budget_min_ready, budget_rate, actor_rate (cool-down, age, or the cycle has had its moves),
-// mass_offline_hold.
+// requested already), role_never, volume_local, the code of a gate, node_not_eligible, replacement_pending (an instance
+// of the group is missing or not ready), budget_min_ready, budget_rate, actor_rate (see MoveWaits), mass_offline_hold.
 type InstanceMove struct {
 	ID            model.InstanceID `cbor:"1,keyasint"`
 	Cause         model.Cause      `cbor:"2,keyasint"` // rebalance or affinity
@@ -19,8 +18,8 @@ type InstanceMove struct {
 	Target        model.NodeID     `cbor:"4,keyasint"`
 	TargetVersion uint64           `cbor:"5,keyasint"`
 	GroupVersion  uint64           `cbor:"6,keyasint"`
-	Gain          int              `cbor:"7,keyasint"` // in points, for people
-	// the move was requested by an operator, so it does not wait for the next cycle
+	Gain          int              `cbor:"7,keyasint"` // how much better the target is, in points; for people
+	// an operator requested the move, so the limit of moves in a cycle does not apply
 	Asked bool `cbor:"8,keyasint,omitempty"`
 }
 
@@ -76,8 +75,8 @@ func (c *InstanceMove) unchanged(s *State, inst *Instance) *model.Error {
 	return nil
 }
 
-// MayMove returns nil if an instance may be moved only because another node is better. Otherwise it returns what
-// forbids the move: a hold, a group that is not at rest, or the role, data, gates or budgets of the group. MoveWaits
+// MayMove returns nil if an instance may move to a better node. Otherwise it returns what forbids the move: a hold, an
+// instance of the group that is missing or not ready, or the role, data, gates or budgets of the group. MoveWaits
 // checks the limits that time alone lifts.
 func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 	group, ok := s.Groups.Get(inst.Group)
@@ -109,12 +108,12 @@ func (s *State) MayMove(inst *Instance, cause model.Cause) *model.Error {
 	return s.checkReserve(group)
 }
 
-// checkReserve refuses a move if instances that are down already use the reserve of the group's budget, which is for
-// unplanned losses (R57). The move itself costs no unit of the budget, because the successor is ready before the
-// instance stops. checkReserve also refuses a move that would use the reserve of a rate, which is at least one stop and
-// is for drains. Codes: budget_min_ready, budget_rate.
+// checkReserve refuses a move if instances that are down already use a part of the reserve of the group's budget, which
+// is for unplanned losses (R57). It also refuses a move that would use the reserve of a rate, which is at least one
+// stop and is for drains. Codes: budget_min_ready, budget_rate.
 func (s *State) checkReserve(g *Group) *model.Error {
 	reserve := (g.Budget.MaxDown*s.Settings.Rescheduling().Reserve + 99) / 100
+	// the move itself costs no unit of the budget, because the successor is ready before the instance stops
 	if room := g.Ready - g.Budget.MinReady; room < reserve {
 		return model.Refuse(model.CodeBudgetMinReady,
 			"%s may lose %d more, and the rescheduler leaves %d of its budget untouched", g.ID, room, reserve).
@@ -133,8 +132,8 @@ func (s *State) checkReserve(g *Group) *model.Error {
 }
 
 // MoveWaits returns nil if no limit in time forbids a move now. Otherwise it returns a refusal with actor_rate, and the
-// time at which the move is allowed. The limits are the instance's age, its group's cool-down, and, unless asked is
-// true, how many moves may begin in a cycle.
+// time at which the limit is lifted. The limits are the instance's age, its group's cool-down, and, unless asked is
+// true, the number of moves in a cycle.
 func (s *State) MoveWaits(inst *Instance, asked bool) (*model.Error, model.Time) {
 	r := s.Settings.Rescheduling()
 	group, ok := s.Groups.Get(inst.Group)
@@ -158,8 +157,8 @@ func (s *State) MoveWaits(inst *Instance, asked bool) (*model.Error, model.Time)
 	return nil, 0
 }
 
-// MoveRoom returns how many moves that no operator requested may begin now. If room is 0, next is the time at which the
-// next such move may begin.
+// MoveRoom returns how many moves that no operator requested may begin now. If room is 0, the next of these moves may
+// begin at next, or later.
 func (s *State) MoveRoom() (room int, next model.Time) {
 	r := s.Settings.Rescheduling()
 	n, next := s.begun(RailMoves, r.Cycle)
@@ -208,5 +207,5 @@ type Move struct {
 	To       model.NodeID     `json:"to" cbor:"4,keyasint"`
 	Cause    model.Cause      `json:"cause" cbor:"5,keyasint"`
 	Gain     int              `json:"gain" cbor:"6,keyasint"`                        // in points
-	Blocker  *model.Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // nil: the move begins now
+	Blocker  *model.Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // nil if the move begins now
 }

@@ -47,7 +47,7 @@ func (c *NodeAck) apply(s *State) error {
 	return nil
 }
 
-// instanceNames joins ids for an event: the first eventInstances of them, and the number of the others.
+// instanceNames joins ids for an event: at most eventInstances of them, and the number of the others.
 func instanceNames(ids []model.InstanceID) string {
 	var names []string
 	for _, id := range ids[:min(len(ids), eventInstances)] {
@@ -59,7 +59,7 @@ func instanceNames(ids []model.InstanceID) string {
 	return strings.Join(names, ", ")
 }
 
-// Acknowledged counts the instances that stay running on a node because they can't be moved and somebody acknowledged
+// Acknowledged returns how many instances stay running on a node because they can't be moved and somebody acknowledged
 // them.
 func (s *State) Acknowledged(n *Node) (total int) {
 	for _, id := range n.Acked {

@@ -8,15 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A node that keeps going offline is flapping. After a return it is held back: it gets no new placements for a while.
+// A node that keeps going offline is flapping. When it returns, it gets no new placements for a while.
 const (
-	flapWindow = 10 * model.Minute // a return within this time after the last one counts as flapping
-	flapHold   = 30 * model.Second // how long the first time
-	flapMax    = 30 * model.Minute // how long at most
+	flapWindow = 10 * model.Minute // a return within this time after the last one is a flap
+	flapHold   = 30 * model.Second // time without placements after the first flap
+	flapMax    = 30 * model.Minute // longest time without placements
 )
 
 // setNode replaces a node's row, raises its version, and emits an event if the node's state changes. It wakes the
-// agent's poll if the change concerns the agent.
+// agent's poll if the node is new or assignedAnew is true.
 func (s *State) setNode(before *Node, after Node) {
 	after.Version++
 	changed := before != nil && before.State() != after.State()
@@ -33,7 +33,7 @@ func (s *State) setNode(before *Node, after Node) {
 	}
 }
 
-// stateEvent returns the event for a change of the node's state from before to the present one.
+// stateEvent returns the event for a change of the node's state. The parameter before is the earlier state.
 func (n *Node) stateEvent(before string) Event {
 	data := map[string]string{"name": n.Name}
 	if n.State() == model.NodeDegraded && n.Troubled() {
@@ -43,9 +43,9 @@ func (n *Node) stateEvent(before string) Event {
 		After: string(n.State()), Data: data}
 }
 
-// assignedAnew reports whether a change of the node's own row changes what its agent must run or know. If so, the
-// agent's pending poll must be answered. A new label does not count: waking the agent for it would cost a request for
-// each write.
+// assignedAnew reports whether a change of the node's own row changes what its agent must run or know, so that the
+// agent's pending poll must be answered. A new label does not wake the poll, because that would cost a request of the
+// agent for each write.
 func assignedAnew(before, after *Node) bool {
 	return before.Assigned != after.Assigned || before.Agent.Epoch != after.Agent.Epoch || before.Health != after.Health
 }
@@ -97,7 +97,7 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Agent.Epoch, n.Agent.Warnings = epoch, CutWarnings(c.Agent.Warnings)
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
-	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // with the inventory in, Behind is not set again
+	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // the agent sent its inventory after the restore
 	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation && !toldSince
 	n.Shape = c.Shape
 	if c.Shape.Labels != nil {
@@ -120,8 +120,9 @@ func (c *NodeRegister) apply(s *State) error {
 	return nil
 }
 
-// flapHold returns how long a node that returns now is held back, and until when. That is 0 unless the node's last
-// return was recent. Otherwise it is 30 s, doubled each time, up to 30 min.
+// flapHold returns how long a node that returns now gets no placements, and until when. The time is 30 s, doubled at
+// each flap, up to 30 min. Both results are 0 if the node never returned before, or if its last return was longer ago
+// than both flapWindow and twice the last hold.
 func (s *State) flapHold(n *Node) (model.Duration, model.Time) {
 	if n.Return.LastReturn == 0 || s.Now.Sub(n.Return.LastReturn) > max(flapWindow, 2*n.Return.Hold) {
 		return 0, 0
@@ -171,8 +172,8 @@ func (s *State) markLost(inst *Instance) {
 	s.observe(inst, status)
 }
 
-// TakesReport returns nil if a report of an agent with this epoch counts. It refuses the report if the node is at
-// another epoch or is offline. Code: stale.
+// TakesReport returns nil if a report with this epoch is accepted. It refuses the report if the node is at another
+// epoch or is offline. Code: stale.
 func (n *Node) TakesReport(epoch uint64) *model.Error {
 	if n.Agent.Epoch == epoch && n.Health != model.HealthOffline {
 		return nil
@@ -222,9 +223,9 @@ func (s *State) takeFactsGen(c *NodeReport) {
 	s.touch(Topic("node/" + n.ID))
 }
 
-// News reports whether a report may change s. A report that can't change s can't change a later state either, so it
-// needs no entry. A report counts as news if s lacks a row that it names or would refuse it, because s may be older
-// than what the agent has seen.
+// News reports whether a report may change s. If it returns false, the report can't change a later state either and
+// needs no entry. It also returns true if s lacks a row that the report names or would refuse the report, because s may
+// be older than what the agent has seen.
 func (c *NodeReport) News(s *State) bool {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 || c.newsOfSelf(n) {
@@ -243,8 +244,8 @@ func (c *NodeReport) News(s *State) bool {
 	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || s.newHoldings(c))
 }
 
-// missing lists the instances that should be on a node but are not in its full report. It leaves out pending instances,
-// because the agent may not have known of them when it made the report.
+// missing lists the instances that have room on a node but are not in the node's full report. Pending instances are not
+// listed, because the agent may not have known of them when it made the report.
 func (s *instances) missing(c *NodeReport) []*Instance {
 	var gone []*Instance
 	for inst := range s.InstancesOn(c.ID) {
@@ -256,8 +257,8 @@ func (s *instances) missing(c *NodeReport) []*Instance {
 	return gone
 }
 
-// takeInventory applies a full report: the instances that the report lacks are marked as failed, the node's recovery
-// ends, and what the agent runs without a row is recorded.
+// takeInventory applies a full report. Instances that the report lacks are marked as failed, the node is no longer
+// recovering, and instances that the agent runs but the state does not know are recorded.
 func (s *State) takeInventory(c *NodeReport) {
 	for _, inst := range s.missing(c) {
 		status := inst.Status
@@ -307,8 +308,7 @@ func (c *NodeIntent) apply(s *State) error {
 	return nil
 }
 
-// intentEdge reports whether an operator may change the intent from one value to the other. Only DrainStart begins to
-// drain a node.
+// intentEdge reports whether an operator may change an intent. Only DrainStart begins to drain a node.
 func intentEdge(from, to model.Intent) bool {
 	switch to {
 	case model.IntentDisabled:

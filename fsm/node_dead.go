@@ -28,7 +28,7 @@ func (c *NodeConfirmDead) apply(s *State) error {
 	return nil
 }
 
-// stopAll marks every instance on a node as stopped, with word as the reason.
+// stopAll marks every instance on a node as stopped. The reason of the stops is word.
 func (s *State) stopAll(node model.NodeID, word string) {
 	var there []*Instance
 	for inst := range s.InstancesOn(node) {
@@ -37,7 +37,8 @@ func (s *State) stopAll(node model.NodeID, word string) {
 		}
 	}
 	for _, row := range there {
-		// an earlier stop may have changed the row: an instance that waits for room gets it when those that it waits for stop
+		// an earlier stop in this loop may have changed the row: when the victims on a node stop, their waiting preemptor
+		// gets the room
 		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() {
 			s.confirmStopped(inst, model.CauseNodeOffline, word)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Values of before and after in events about disk limits.
+// Values of Event.Before and Event.After in events about disk limits.
 const (
 	diskWithin = "within_limit"
 	diskAbove  = "above_limit"
@@ -64,8 +64,8 @@ func toldDisk(r *model.SelfReport) []model.DiskUse {
 	return slices.Clip(kept)
 }
 
-// tellDisk emits an event for each instance that went above its disk limit, or back below it. It also touches the
-// instances whose numbers changed.
+// tellDisk emits an event for each instance that went above its disk limit, or back below it. It also wakes the readers
+// of instances whose numbers changed.
 func (s *State) tellDisk(n *Node, now []model.DiskUse) {
 	for _, u := range now {
 		before, above := diskUse(n.Self.Disk, u.ID)

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A node has few instances and few owned ports, so one row for each node holds them. Placing thousands of instances
-// then touches few rows. In a table with a row for each instance it would write thousands of rows in different places.
+// This index has one row for each node, because a node has few instances and few ports in use. Placing thousands of
+// instances then writes few rows. With a row for each instance, it would write thousands of rows in different places.
 
 // nodeInstances lists what is on a node: its instances in order of id, and the ports that they own in order of number.
 type nodeInstances struct {
@@ -16,7 +16,7 @@ type nodeInstances struct {
 	ports []ownedPort
 }
 
-// ownedPort is a port and the position of its owner among the ids.
+// ownedPort is a port and the position of its owner in nodeInstances.ids.
 type ownedPort struct{ number, owner int32 }
 
 // copyOnNode returns a copy of what is on a node, to edit and put back.
@@ -38,7 +38,7 @@ func (s *instances) putOnNode(node model.NodeID, n *nodeInstances) {
 }
 
 // indexOnNode updates whether an instance is listed on its node, and which ports it owns there. An instance that waits
-// for room owns those of its ports that are free, and takes over the others as they come free.
+// for room owns only those of its ports that are free. It takes over the others when their owners free them.
 func (s *instances) indexOnNode(row, before, after *Instance) {
 	claims := len(row.Claims.Ports) > 0 &&
 		(before.takesRoom() != after.takesRoom() || before.WaitsForRoom() || after.WaitsForRoom())
@@ -58,7 +58,8 @@ func (s *instances) indexOnNode(row, before, after *Instance) {
 	s.putOnNode(row.Node, n)
 }
 
-// claim makes an instance the owner of those of its ports that are free, or frees the ports that it owns.
+// If holds is true, claim makes an instance the owner of those of its ports that are free. Otherwise claim frees the
+// ports that the instance owns.
 func (n *nodeInstances) claim(i *Instance, holds bool) {
 	for _, p := range i.Claims.Ports {
 		switch owner, taken := n.ownerOf(p.Number); {
@@ -81,7 +82,7 @@ func (n *nodeInstances) add(id model.InstanceID) {
 	}
 }
 
-// remove takes an instance off the list, with the ports that it still owns.
+// remove also removes the ports that the instance still owns.
 func (n *nodeInstances) remove(id model.InstanceID) {
 	at, there := slices.BinarySearch(n.ids, id)
 	if !there {
@@ -94,7 +95,8 @@ func (n *nodeInstances) remove(id model.InstanceID) {
 	}
 }
 
-// own makes a listed instance the owner of a port that has none.
+// own makes a listed instance the owner of a port. It does nothing if the port has an owner or the instance is not
+// listed.
 func (n *nodeInstances) own(port int, id model.InstanceID) {
 	owner, there := slices.BinarySearch(n.ids, id)
 	at, taken := n.find(port)
@@ -123,8 +125,8 @@ func (n *nodeInstances) ownerOf(port int) (model.InstanceID, bool) {
 	return n.ids[n.ports[at].owner], true
 }
 
-// load adds an instance that was read from a snapshot. If owns is true, it also makes the instance the owner of its
-// ports. It refuses a port of another owner, except for a victim for whose room the instance waits.
+// load adds an instance that was read from a snapshot. If owns is true, load also makes the instance the owner of its
+// ports. It returns an error if a port has another owner, unless the instance waits for that owner to stop.
 func (n *nodeInstances) load(i *Instance, owns bool) error {
 	n.add(i.ID)
 	if !owns {
@@ -143,7 +145,7 @@ func (n *nodeInstances) load(i *Instance, owns bool) error {
 	return nil
 }
 
-// nodeIndexes checks that the list of each node is in order and matches the rows exactly.
+// nodeIndexes checks that the list of each node is in order and matches the rows of instances.
 func (c *checker) nodeIndexes() {
 	on, owners := 0, 0
 	for id, n := range c.s.onNode.All() {

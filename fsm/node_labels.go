@@ -2,13 +2,13 @@ package fsm
 
 import "maps"
 
-// withAgent returns l with the labels of the agent's configuration. Labels that operators removed stay removed.
+// withAgent returns l with labels as those of the agent's configuration. Labels that operators removed stay removed.
 func (l NodeLabels) withAgent(labels map[string]string) NodeLabels {
 	l.Agent = maps.Clone(labels)
 	return l.normal()
 }
 
-// set returns l after operators have set labels. An empty value removes a label.
+// set returns l after an operator has set labels. An empty value removes a label.
 func (l NodeLabels) set(labels map[string]string) NodeLabels {
 	people := map[string]string{}
 	maps.Copy(people, l.People)
@@ -19,7 +19,7 @@ func (l NodeLabels) set(labels map[string]string) NodeLabels {
 }
 
 // all returns the resulting labels: those of the agent, overridden by those of operators. It returns nil if nobody set
-// any.
+// a label.
 func (l NodeLabels) all() map[string]string {
 	if len(l.Agent) == 0 && len(l.People) == 0 {
 		return nil
@@ -31,7 +31,7 @@ func (l NodeLabels) all() map[string]string {
 	return all
 }
 
-// normal returns l with nil instead of empty maps, as it would be decoded.
+// normal returns l with nil instead of empty maps, as decoding would return it.
 func (l NodeLabels) normal() NodeLabels {
 	if len(l.Agent) == 0 {
 		l.Agent = nil

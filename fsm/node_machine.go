@@ -9,9 +9,9 @@ const refusedHint = "if this machine is a copy, give its agent an empty data_dir
 	"any more, or there never was one: " +
 	"stop this agent, remove the file refused from its data_dir, and start it"
 
-// refusedBefore refuses an agent that was refused earlier because of another agent of its node, if the state can't
-// compare the two any more. That is so if the state does not know the node (old is nil), or if the node has not sent
-// its inventory since a restore. Code: node_taken.
+// refusedBefore refuses an agent that was refused earlier because of another agent of its node, if the state can no
+// longer compare the two agents. This is the case if the state does not know the node (old is nil), or if the node has
+// not sent its inventory since a restore. Code: node_taken.
 func (c *NodeRegister) refusedBefore(old *Node) *model.Error {
 	switch {
 	case !c.Refused:
@@ -29,9 +29,10 @@ func (c *NodeRegister) refusedBefore(old *Node) *model.Error {
 	return nil
 }
 
-// takesOver refuses a registration from a machine other than the last one while the only holder of a slot may still run
-// on the last one. It also refuses a copy of the data directory that was refused before, because the first agent may
-// just be restarting. It allows a new machine once the node was confirmed dead. Code: node_taken.
+// takesOver checks a registration of a node from a machine other than its last one. It refuses the registration while
+// the only holder of a slot may still run on the last machine. It also refuses an agent that was refused before and has
+// a copied data directory, because the original agent may only be restarting. Once the node is confirmed dead, any
+// machine is allowed. Code: node_taken.
 func (c *NodeRegister) takesOver(s *State, old *Node) *model.Error {
 	if !old.Agent.OtherMachine(&c.Agent) || old.Return.ConfirmedDead || plant.Is(plant.ClonedMachine) {
 		return nil

@@ -13,8 +13,8 @@ func comparePorts(a, b model.PortProblem) int {
 	return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Service, b.Service))
 }
 
-// keptPorts returns those port problems of a report that the state keeps: valid ones, each port and service once, in
-// order, at most MaxPortProblems.
+// keptPorts returns those port problems of a report that the state keeps: valid ones, each pair of port and service
+// once, in order, at most MaxPortProblems.
 func keptPorts(r *model.SelfReport) []model.PortProblem {
 	kept := slices.DeleteFunc(slices.Clone(r.Ports), func(p model.PortProblem) bool {
 		return p.Port < 1 || p.Port > 65535 || !p.Code.Valid() || p.Service != "" && !model.ValidName(string(p.Service))
@@ -34,9 +34,9 @@ func keptPorts(r *model.SelfReport) []model.PortProblem {
 // eventPorts is the largest number of ports that a list in an event names.
 const eventPorts = 16
 
-// tellPorts emits one event if the ports that can't be opened have changed, or the code of one of them. The event lists
-// the ports that are closed now or have another code, and the ports that are open again or no longer wanted. next is
-// the row that is about to be written.
+// tellPorts emits one event if the set of ports that can't be opened has changed, or the code of one of these ports.
+// The event lists the ports that are closed now or have another code, and the ports that are open again or no longer
+// wanted. next is the row that is about to be written.
 func (s *State) tellPorts(n, next *Node) {
 	now := next.Self.Ports
 	if slices.Equal(n.Self.Ports, now) {
@@ -51,8 +51,8 @@ func (s *State) tellPorts(n, next *Node) {
 	s.emit(next.portsEvent(portCodes(n.Self.Ports), closed, open))
 }
 
-// portsEvent returns the event for a change of the ports that can't be opened: closed lists new problems, open lists
-// ports without a problem now. before has the codes from before the change.
+// portsEvent returns the event for a change of the ports that can't be opened. closed lists new problems, and open
+// lists ports that no longer have a problem. before is the result of portCodes before the change.
 func (n *Node) portsEvent(before string, closed, open []model.PortProblem) Event {
 	data := map[string]string{"name": n.Name}
 	if len(closed) > 0 {
@@ -71,7 +71,8 @@ func samePort(a, b model.PortProblem) bool { return comparePorts(a, b) == 0 }
 
 func samePortCode(a, b model.PortProblem) bool { return samePort(a, b) && a.Code == b.Code }
 
-// portsBeyond returns the ports of list that have no counterpart in other. same says which ports are counterparts.
+// portsBeyond returns the problems in list that have no counterpart in other. same reports whether two problems are
+// counterparts.
 func portsBeyond(list, other []model.PortProblem, same func(a, b model.PortProblem) bool) []model.PortProblem {
 	return slices.DeleteFunc(slices.Clone(list), func(a model.PortProblem) bool {
 		return slices.ContainsFunc(other, func(b model.PortProblem) bool { return same(a, b) })
@@ -90,7 +91,7 @@ func portNames(list []model.PortProblem) string {
 	return strings.Join(names, ", ")
 }
 
-// portCodes lists why ports are closed, each code once. It returns "ok" if no port is closed.
+// portCodes lists the codes of problems, each code once. It returns "ok" if there are no problems.
 func portCodes(list []model.PortProblem) string {
 	var codes []string
 	for _, p := range list {

@@ -12,7 +12,7 @@ import (
 // NodeSelf is what an agent reports of its own machine. A node with troubles is degraded: it gets no new instances, and
 // its instances leave after their group's toleration.not_ready.
 type NodeSelf struct {
-	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the first trouble came up; 0 without troubles
+	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the node last became troubled; 0 without troubles
 	Troubles []model.Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
 	Gen      uint64          `cbor:"3,keyasint,omitempty"` // of the last report, in this epoch
 	// Disk lists the instances above their disk limit, in order of id. They don't make the node degraded.
@@ -52,7 +52,8 @@ func (x *NodeSelf) checks() string {
 	return cmp.Or(strings.Join(names, ", "), "ok")
 }
 
-// keptTroubles returns those troubles of a report that the state keeps: known checks, each check once, in order.
+// keptTroubles returns those troubles of a report that the state keeps: known checks, each check once, in the order of
+// SelfChecks.
 func keptTroubles(r *model.SelfReport) []model.Trouble {
 	var kept []model.Trouble
 	for _, check := range model.SelfChecks() {
@@ -65,8 +66,8 @@ func keptTroubles(r *model.SelfReport) []model.Trouble {
 	return kept
 }
 
-// takeSelf records what an agent reports of its own machine. A full report without that part comes from an agent that
-// checks nothing, and clears what was recorded.
+// takeSelf records what an agent reports of its own machine. A full report with Self nil comes from an agent that
+// checks nothing, so it clears what was recorded.
 func (s *State) takeSelf(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if !c.newsOfSelf(n) {
@@ -94,15 +95,16 @@ func (s *State) takeSelf(c *NodeReport) {
 	s.emit(next.checksEvent(n.Self.checks()))
 }
 
-// checksEvent returns the event for a change of the failing checks. before lists those from before the change.
+// checksEvent returns the event for a change of the failing checks. before lists the checks that failed before the
+// change.
 func (n *Node) checksEvent(before string) Event {
 	return Event{Type: model.EventNodeChecks, Subject: "node/" + string(n.ID),
 		Before: before, After: n.Self.checks(),
 		Data: map[string]string{"name": n.Name, "reason": n.Self.Words()}}
 }
 
-// newsOfSelf reports whether a report changes what is recorded of the agent's own machine. That is so if its part about
-// the machine is newer, or if it is a full report without such a part and something is recorded.
+// newsOfSelf reports whether a report changes what is recorded of the agent's own machine. It does if its Self is
+// newer, or if it is a full report without Self and something is recorded.
 func (c *NodeReport) newsOfSelf(n *Node) bool {
 	if c.Self == nil {
 		return c.Full && (n.Troubled() || len(n.Self.Disk)+len(n.Self.Ports) > 0)
@@ -111,9 +113,9 @@ func (c *NodeReport) newsOfSelf(n *Node) bool {
 }
 
 // Tolerated returns until when an instance stays on a node whose own agent reports troubles. leaves is false if the
-// troubles don't make the instance leave: the node has none; the instance's group tolerates them forever or never
-// leaves a node; or instances may be placed on degraded nodes. leaves is also false if something else decides: the node
-// is unreachable, offline, draining or disabled, or a restore is not confirmed.
+// troubles don't make the instance leave: the node has none, the instance's group tolerates them forever or never
+// leaves a node, or instances may be placed on degraded nodes. leaves is also false while a restore is not confirmed,
+// or while the node is unreachable, offline, draining or disabled, because other rules apply then.
 func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	n, ok := s.Nodes.Get(inst.Node)
 	policy, known := s.Policy(inst.Group)
@@ -145,7 +147,8 @@ func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	return nil
 }
 
-// mayStopTroubled checks the same as mayLeaveTroubled. If the replacement must be there first, it also checks that.
+// mayStopTroubled makes the checks of mayLeaveTroubled. If a replacement must come first, it also refuses the stop
+// until the replacement is ready, or in sync if it is a replica.
 func (s *State) mayStopTroubled(inst *Instance) *model.Error {
 	if refusal := s.mayLeaveTroubled(inst); refusal != nil {
 		return refusal

@@ -11,7 +11,8 @@ func inOrder(p model.Ports) bool {
 	return slices.IsSortedFunc(p, func(a, b model.Port) int { return cmp.Or(cmp.Compare(a.Name, b.Name), -1) })
 }
 
-// portsOf returns a copy of p whose names share memory with those of the spec.
+// portsOf returns a copy of p whose names share memory with those of the spec, because many instances have the same
+// names.
 func portsOf(p model.Ports, spec *model.GroupSpec) model.Ports {
 	own := slices.Clone(p)
 	for i := range own {

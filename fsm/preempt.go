@@ -7,9 +7,8 @@ import (
 )
 
 // mayPreempt checks a stop with the cause "preempted" (docs/model.md, "Preemption"). The stop must be in the same group
-// of commands as the placement that it makes room for. The class of the instance must be lower, or equal if the shares
-// become more equal, so no chain of preemptions comes back to where it began. The role of the instance must allow the
-// stop. The caller checks budgets.
+// of commands as the placement that needs the room. MayTakeFrom and the role of the instance must allow the stop. The
+// caller checks budgets.
 func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
 	place := s.preemptor(inst.ID, model.InstanceID(c.By))
 	switch {
@@ -29,8 +28,8 @@ func (s *State) mayPreempt(inst *Instance, c *InstanceStop) *model.Error {
 	return s.Movable(inst)
 }
 
-// preemptor finds the placement of the instance id in the current group of commands. It returns nil if there is none
-// that awaits the victim.
+// preemptor finds the placement in the current group of commands that has this id and awaits the victim. It returns nil
+// if there is none.
 func (s *State) preemptor(victim, id model.InstanceID) *InstancePlace {
 	for _, c := range s.entry.group {
 		if place, ok := c.(*InstancePlace); ok && place.ID == id && slices.Contains(place.Awaits, victim) {
@@ -40,9 +39,9 @@ func (s *State) preemptor(victim, id model.InstanceID) *InstancePlace {
 	return nil
 }
 
-// MayTakeFrom returns nil if an instance of the group taker may preempt one of the group owner. The class of taker's
-// job must be higher. If both jobs have the same class, the class must allow it, the jobs must differ, and fair must
-// return nil. Codes: not_found, conflict.
+// MayTakeFrom returns nil if an instance of the group taker may preempt an instance of the group owner. The class of
+// taker's job must be higher. If both jobs have the same class, the class must allow it, the jobs must differ, and fair
+// must return nil. Codes: not_found, conflict.
 func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	a, _ := s.Jobs.Get(jobOf(taker))
 	b, _ := s.Jobs.Get(jobOf(owner))
@@ -65,9 +64,10 @@ func (s *State) MayTakeFrom(taker, owner model.GroupID) *model.Error {
 	return s.fair(taker, a, b)
 }
 
-// fair returns nil if the job from has the largest share of its class, and the job to stays below that share with one
-// more instance of the group taker. Each such preemption lowers the list of shares, sorted from the largest, so
-// preemptions come to an end.
+// fair checks a preemption between two jobs of a class. An instance of taker, a group of the job in to, would get the
+// room of an instance of the job in from. The losing job must have the largest share of the class, and the winning job
+// must stay below that share. Each preemption then lowers the list of shares, sorted from the largest, so preemptions
+// come to an end. Code: conflict.
 func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	shares, largest := s.Shares(to.Class), int64(0)
 	for _, name := range sortedKeys(shares) {
@@ -82,8 +82,8 @@ func (s *State) fair(taker model.GroupID, to, from *Job) *model.Error {
 	return nil
 }
 
-// Shares returns the share of each job of a class: the memory of its instances that should run, each counted by the
-// current spec of its group. It visits every group.
+// Shares returns the share of each job of a class. The share is the memory of the job's instances that should run, each
+// counted by the current spec of its group. Shares visits every group.
 func (s *State) Shares(class model.ClassName) map[model.JobName]int64 {
 	shares := map[model.JobName]int64{}
 	for id, g := range s.Groups.All() {
@@ -103,9 +103,9 @@ func (s *State) shareOf(group model.GroupID) int64 {
 	return s.ClaimsOf(spec, nil).Resources.MemoryBytes
 }
 
-// mayAwait checks the instances that a placement awaits: they must be on its node and begin to stop for it in the same
-// group of commands. The placement must not fit without their room, and the node must not have changed since it was
-// chosen. Codes: stale, invalid.
+// mayAwait checks the instances that a placement awaits. They must be on its node and begin to stop for it in the same
+// group of commands. The placement must not fit without their room, and the node must not have changed since the leader
+// chose it. Codes: stale, invalid.
 func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *model.Error {
 	if c.NodeVersion != 0 && c.NodeVersion != node.Version || c.NodeVersion == 0 && len(c.Awaits) > 0 {
 		return model.Refuse(model.CodeStale, "node %s changed since it was chosen", node.Name)
@@ -130,7 +130,7 @@ func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *model.Err
 	return nil
 }
 
-// stopsFor reports whether the current group of commands stops the instance to make room for the preemptor.
+// stopsFor reports whether the current group of commands stops the victim to make room for the preemptor.
 func (s *State) stopsFor(victim, preemptor model.InstanceID) bool {
 	return slices.ContainsFunc(s.entry.group, func(c Command) bool {
 		stop, ok := c.(*InstanceStop)

@@ -14,9 +14,9 @@ const (
 )
 
 // InstancePrepare begins the preparation of a planned stop. The agent runs the before_stop hook and checks the member's
-// own gates while the instance still serves. A unit of the budget is held from now on. All checks of the stop are made,
-// except those of gates that the hook may change. Codes: those of InstanceStop, and conflict while a preparation goes
-// on.
+// own gates while the instance still serves. The preparation holds a unit of the budget. All checks of the stop are
+// made now, except those of gates that the hook may change. Codes: those of InstanceStop, and conflict while a
+// preparation is running.
 type InstancePrepare struct {
 	ID     model.InstanceID `cbor:"1,keyasint"`
 	Cause  model.Cause      `cbor:"2,keyasint"`
@@ -28,15 +28,15 @@ type InstancePrepare struct {
 }
 
 // InstanceRelease ends a preparation without a stop and gives the unit of the budget back. If Failure is not empty, the
-// preparation was aborted, and the next one waits, longer each time. Codes: not_found; stale if the preparation with
-// this Seq is over.
+// preparation was aborted. The next preparation must then wait, and the wait doubles with each abort in a row. Codes:
+// not_found; stale if the preparation with this Seq is over.
 type InstanceRelease struct {
 	ID      model.InstanceID `cbor:"1,keyasint"`
 	Seq     uint64           `cbor:"2,keyasint"`
 	Failure string           `cbor:"3,keyasint,omitempty"`
 }
 
-// outside reports whether a cause comes from outside the job. Roles and gates apply to such causes.
+// outside reports whether a cause comes from outside the job, so that roles and gates apply.
 func outside(c model.Cause) bool {
 	switch c {
 	case model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady, model.CausePreempted,
@@ -47,7 +47,7 @@ func outside(c model.Cause) bool {
 }
 
 // gated reports whether roles and gates apply to a stop. They don't apply to the stop with which a transfer of the
-// instance's volumes begins: a transfer is the planned way to move what must not be evicted.
+// instance's volumes begins, because a transfer is the planned way to move what must not be evicted.
 func (s *moves) gated(inst *Instance, cause model.Cause) bool {
 	if _, moving := s.TransferOf(inst.Group, inst.Slot); moving && cause == model.CauseUser {
 		return false
@@ -55,7 +55,7 @@ func (s *moves) gated(inst *Instance, cause model.Cause) bool {
 	return outside(cause)
 }
 
-// Hook returns the hook with this name from the spec that the instance runs.
+// Hook returns the hook with this name from the spec of the version that the instance runs.
 func (s *jobs) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok {
@@ -69,9 +69,9 @@ func (s *jobs) Hook(inst *Instance, name model.HookName) (model.HookSpec, bool) 
 	return model.HookSpec{}, false
 }
 
-// NeedsPreparing reports whether a stop must be prepared first. A stop must be prepared if it is planned, the instance
-// is ready or unready, and there is a before_stop hook or a gate that the agent checks once more. A forced stop isn't
-// prepared.
+// NeedsPreparing reports whether a stop must be prepared first. It must be prepared if it is planned and not forced,
+// the instance is ready or unready, and the instance has a before_stop hook or a gate applies to the stop. The agent
+// then runs the hook and checks the gates once more.
 func (s *State) NeedsPreparing(inst *Instance, cause model.Cause, by string) bool {
 	if inst.Status.Observed != model.ObservedReady && inst.Status.Observed != model.ObservedUnready ||
 		s.forced(cause, by) {
@@ -107,8 +107,8 @@ func (s *jobs) evictionGates(inst *Instance) []string {
 	return policy.Eviction.When
 }
 
-// forced reports whether a stop is requested by a drain with force. Such a drain also stops instances whose role says
-// that they must stay.
+// forced reports whether a drain with force requests a stop. The parameter by is the id of the drain. A drain with
+// force also stops instances whose role says that they must stay.
 func (s *fleet) forced(cause model.Cause, by string) bool {
 	d, ok := s.Drains.Get(model.DrainID(by))
 	return ok && cause == model.CauseNodeDraining && d.Options.Force
@@ -126,8 +126,8 @@ func (s *jobs) Prepared(inst *Instance) bool {
 }
 
 // MayEvict returns nil if the role and the gates of an instance allow a stop for a cause. It does not look at budgets.
-// It allows a forced stop, and the stop of an instance that is not known to run. Codes: volume_local, role_never, and
-// the code of the gate.
+// It always allows a forced stop, and the stop of an instance that is not known to run. Codes: volume_local,
+// role_never, and the code of the gate.
 func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice GateChoice) *model.Error {
 	switch inst.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed, model.ObservedPending, model.ObservedStopped:
@@ -146,8 +146,8 @@ func (s *State) MayEvict(inst *Instance, cause model.Cause, by string, choice Ga
 	return s.CheckGates(inst, s.evictionGates(inst), choice)
 }
 
-// BeforeHook returns which gates count before an instance is prepared. If there is a before_stop hook, the instance's
-// own gates don't count, because the hook may change what they check.
+// BeforeHook returns which gates are checked before an instance is prepared. If there is a before_stop hook, the gates
+// on the instance's own facts are not checked, because the hook may change these facts.
 func (s *jobs) BeforeHook(inst *Instance) GateChoice {
 	if _, has := s.Hook(inst, model.HookBeforeStop); has {
 		return NotOfSelf
@@ -155,8 +155,8 @@ func (s *jobs) BeforeHook(inst *Instance) GateChoice {
 	return EveryGate
 }
 
-// unprepared refuses a stop that must be prepared and is not. A person's stop with a bypass needs no preparation. Code:
-// stopping.
+// unprepared refuses a stop that must be prepared and is not prepared yet. A person's stop with a bypass needs no
+// preparation. Code: stopping.
 func (s *State) unprepared(inst *Instance, c *InstanceStop) *model.Error {
 	if c.Bypass && c.Cause == model.CauseUser || !s.NeedsPreparing(inst, c.Cause, c.By) || s.Prepared(inst) {
 		return nil
@@ -191,8 +191,8 @@ func (c *InstancePrepare) apply(s *State) error {
 	return nil
 }
 
-// prepareFirst begins the preparation of a stop that a person requests; the leader continues from there. If c.Avoid is
-// set, the group avoids the node from now on, as with a surge.
+// prepareFirst begins the preparation of a stop that a person requests. The leader makes the stop when the preparation
+// is done. If c.Avoid is true, the group avoids the node from now on.
 func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	prepare := &InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts, Asked: c.Asked}
 	if err := prepare.apply(s); err != nil {
@@ -207,9 +207,9 @@ func (s *State) prepareFirst(inst *Instance, c *InstanceStop) error {
 	return nil
 }
 
-// takeOver turns an earlier eviction request of an instance, whatever its cause, into that of the person who stops it
-// now. It counts as the same request (L8). So the stop no longer waits for what the earlier request waited for, such as
-// a replacement. The eviction of a member does not change, because it also decides where the member's copy goes.
+// takeOver turns an earlier eviction request, whatever its cause, into that of the person who stops the instance now
+// (L8). So the stop no longer waits for what the earlier request waited for, such as a replacement. The eviction of a
+// member does not change, because the eviction also decides where the member's copy goes.
 func (c *InstanceStop) takeOver(s *State) {
 	inst, _ := s.Instances.Get(c.ID)
 	if _, member := s.MemberOf(inst); member || inst.Eviction.Cause == c.Cause && !inst.Eviction.Surge {
@@ -295,21 +295,22 @@ func (c *InstanceRelease) apply(s *State) error {
 	return nil
 }
 
-// endPreparation ends the preparation of an instance that no longer runs, or should not run any more. It is called for
-// every row that is written, so the unit of the budget is given back in the same entry.
+// endPreparation ends the preparation of an instance that no longer runs, or should not run any more. setInstance calls
+// it for every row that it writes, so the unit of the budget is given back in the same entry.
 func (i *Instance) endPreparation() {
 	if i.Eviction.Preparing && (i.Desired != model.DesiredRunning || !i.runs()) {
 		i.Eviction.Preparing, i.Eviction.RetryAt = false, 0
 	}
 }
 
-// runs reports whether the instance's program runs and is not draining, as far as is known.
+// runs reports whether the instance's program is known to run and is not draining.
 func (i *Instance) runs() bool {
 	return oneOf(i.Status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
-// keepReported prepares a status from an agent for the row: it bounds the facts and the message of the hook. It keeps
-// facts only while the instance runs. If the status has no result of a preparation, the known result stays.
+// keepReported edits the status that an agent reported before it is stored in the row. It bounds the facts and the
+// message of the hook, and drops the facts of an instance that does not run. If the status has no result of a
+// preparation, the known result stays.
 func keepReported(known, status *model.InstanceStatus) {
 	status.Facts = CleanFacts(status.Facts)
 	if !oneOf(status.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) {
@@ -324,8 +325,8 @@ func keepReported(known, status *model.InstanceStatus) {
 	}
 }
 
-// overridden lists, for the event of a stop with force or a bypass, what the stop did not wait for. It returns an empty
-// string if there is nothing to list.
+// overridden lists what a stop with force or a bypass did not wait for, as a text for the event of the stop. It returns
+// an empty string if there is nothing to list.
 func (s *State) overridden(inst *Instance, c *InstanceStop) string {
 	if !(s.forced(c.Cause, c.By) || c.Bypass) || !inst.runs() {
 		return ""

@@ -17,15 +17,15 @@ func ParseDrainPolicy(text string) (model.DrainPolicy, bool) {
 	return model.DrainPolicy(text), slices.Contains(model.DrainPolicies(), text)
 }
 
-// Member is a replica of a replicated group: a copy of its data on a node. Either an instance uses the copy, or the
-// copy was kept where its instance stopped.
+// Member is a replica of a replicated group: a copy of the group's data on one node. Either an instance uses the copy,
+// or the copy was kept when its instance stopped.
 type Member struct {
 	Group    model.GroupID
 	Slot     int
 	Node     model.NodeID
-	Volume   model.VolumeID // its copy of the first replicated volume
-	Held     bool           // it was in sync at least once, so it has data
-	Instance *Instance      // the instance that uses the copy and is not confirmed stopped; nil if there is only the copy
+	Volume   model.VolumeID // the copy of the group's first replicated volume
+	Held     bool           // the copy was in sync at least once, so it has data
+	Instance *Instance      // the instance that uses the copy and is not confirmed stopped; nil if no instance does
 }
 
 // running reports whether a program uses the copy.
@@ -87,9 +87,9 @@ func (s *fleet) InSync(inst *Instance) bool {
 	return inst.Ready() && s.OwnFacts(inst)[model.FactInSync] == "true"
 }
 
-// Protected reports whether a member is a reliable copy: it is in sync now, it is not to be evicted, and its node is
-// active, online and without troubles. Together with Last, this rule decides what is evicted, what blocks a drain, and
-// what Apply refuses to stop (L16).
+// Protected reports whether the instance of a member has a reliable copy: it is in sync now, it is not to be evicted,
+// and its node is active, online and without troubles. Together with Last, this rule decides what is evicted, what
+// blocks a drain, and what Apply refuses to stop (L16).
 func (s *fleet) Protected(inst *Instance) bool {
 	n, known := s.Nodes.Get(inst.Node)
 	if plant.Is(plant.StaleLastCopy) {
@@ -99,7 +99,7 @@ func (s *fleet) Protected(inst *Instance) bool {
 		!inst.Eviction.Requested && s.InSync(inst)
 }
 
-// Last reports whether a member has no protected peer of its group on another node. The instance that is to replace it
+// Last reports whether a member has no protected peer of its group on another node. The replacement of the member
 // doesn't count as a peer.
 func (s *State) Last(m Member) bool {
 	var heir model.InstanceID
@@ -118,12 +118,12 @@ func (s *State) last(group model.GroupID, node model.NodeID, heir model.Instance
 	return true
 }
 
-// Marked reports whether a policy wants the member evicted. last is the result of Last.
+// Marked reports whether a policy wants the member evicted. The parameter last is the result of Last.
 func (m Member) Marked(p model.DrainPolicy, last bool) bool {
 	return p == model.PolicyEvictAll || p == model.PolicyEvictLast && m.Held && last
 }
 
-// Blocks reports whether the member keeps a drain from ending under a policy. last is the result of Last.
+// Blocks reports whether the member keeps a drain from ending under a policy. The parameter last is the result of Last.
 func (m Member) Blocks(p model.DrainPolicy, last bool) bool {
 	switch p {
 	case model.PolicyEvictAll:
@@ -157,8 +157,8 @@ func (m Member) String() string {
 	return fmt.Sprintf("the kept copy of slot %d of %s", m.Slot, m.Group)
 }
 
-// PolicyFor returns the policy that applies to a drain: always-allow if the drain has force, else its own policy, else
-// the setting node_drain_policy.
+// PolicyFor returns the policy that applies to a drain: always-allow if the drain has force, otherwise the drain's own
+// policy, or the setting node_drain_policy if the drain has none.
 func (s *rules) PolicyFor(d *Drain) model.DrainPolicy {
 	if d.Options.Force {
 		return model.PolicyAlwaysAllow
@@ -170,9 +170,9 @@ func (s *rules) PolicyFor(d *Drain) model.DrainPolicy {
 	return p
 }
 
-// PolicyOn returns the policy of a node, in whose name it acts, and whether it acts now. If a drain of the node runs,
-// that is the drain's policy, which acts once the node's turn has come. Otherwise it is the setting, which acts on a
-// cordoned node if cordons trigger evictions (L7).
+// PolicyOn returns the policy for a node, the name in which the policy acts (by), and whether it acts now. While a
+// drain of the node runs, the drain's policy applies, and acts once the node's turn has come. Otherwise the setting
+// node_drain_policy applies, and acts on a cordoned node if cordons trigger evictions (L7).
 func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	if d, running := s.RunningDrain(n); running {
 		part, _ := d.Node(n.ID)
@@ -182,8 +182,8 @@ func (s *State) PolicyOn(n *Node) (p model.DrainPolicy, by string, acts bool) {
 	return p, ByPolicy, s.Settings.EvictOn == model.EvictOnCordon && n.Intent == model.IntentCordoned
 }
 
-// PolicyMarks reports whether the policy of an instance's node wants the instance evicted, and in whose name. Only
-// members that should run are evicted by a policy. No policy acts on an offline or unknown node.
+// PolicyMarks reports whether the policy of an instance's node wants the instance evicted, and in whose name (by). A
+// policy evicts only members that should run, and does not act on an offline or unknown node.
 func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 	m, ok := s.MemberOf(inst)
 	n, known := s.Nodes.Get(inst.Node)
@@ -205,8 +205,8 @@ func (s *State) AutoEvicting(node model.NodeID) bool {
 }
 
 // mayLoseCopy refuses to stop a running member that has the last reliable copy, whatever the cause. It allows the stop
-// if a person decided it (a bypass, a drain with force, a stop of the job, a count of 0), if the policy of the drain
-// lets that copy go, or if the replacement is protected. Code: last_copy.
+// if the replacement is protected, if the policy of the drain does not protect the copy, or if a person decided the
+// stop: a bypass, a drain with force, a stop of the job, or a count of 0. Code: last_copy.
 func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 	m, ok := s.MemberOf(inst)
 	if !ok || !m.Held || !m.running() || c.Cause == model.CauseJobStopped || c.Bypass && c.Cause == model.CauseUser {
@@ -231,8 +231,8 @@ func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *model.Error {
 		WithHint("it can go when another member of %s is in sync on another node that isn't drained", inst.Group)
 }
 
-// mayDrainMember checks whether a drain may stop a member. If the policy wants the member evicted, its copy must be
-// elsewhere first, unless the drain accepts downtime of the group. Any other member may be stopped at once. Code:
+// mayDrainMember checks whether a drain may stop a member. If the policy wants the member evicted, its copy must be in
+// sync elsewhere first, unless the drain accepts downtime of the group. Any other member may be stopped at once. Code:
 // replica_evicting.
 func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *model.Error {
 	if !m.Marked(s.PolicyFor(d), s.Last(m)) || d.Options.AcceptsDowntime(inst.Group) {
@@ -241,8 +241,8 @@ func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *model.Error 
 	return s.builtElsewhere(inst)
 }
 
-// mayPolicyStop checks whether the policy that a cordon triggered may stop an instance: the policy must still want it
-// evicted, and its copy must be elsewhere. Codes: stale, replica_evicting.
+// mayPolicyStop checks whether the policy that a cordon triggered may stop an instance. The policy must still want the
+// instance evicted, and its copy must be in sync elsewhere. Codes: stale, replica_evicting.
 func (s *State) mayPolicyStop(inst *Instance) *model.Error {
 	if by, marks := s.PolicyMarks(inst); !marks || by != ByPolicy || !inst.Eviction.Requested {
 		return model.Refuse(model.CodeStale, "no policy asks for the eviction of instance %s", inst.ID)
@@ -250,8 +250,8 @@ func (s *State) mayPolicyStop(inst *Instance) *model.Error {
 	return s.builtElsewhere(inst)
 }
 
-// builtElsewhere refuses to stop a member before its replacement has its copy. A member whose slot may never have two
-// instances stops first, so it is not refused. Code: replica_evicting.
+// builtElsewhere refuses to stop a member before its replacement has a copy that is in sync. A member whose slot may
+// never have two instances is not refused, because it must stop first. Code: replica_evicting.
 func (s *State) builtElsewhere(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if next, has := s.Successor(inst); !ok || policy.OneHolder() || has && s.covers(next) {
@@ -261,7 +261,7 @@ func (s *State) builtElsewhere(inst *Instance) *model.Error {
 }
 
 // covers reports whether a replacement has reached the state that a surge of its group waits for. A replica must be in
-// sync. If the instance that it replaces never held data, it is enough that the replica is ready.
+// sync. If the replaced instance never held data, the replica need only be ready.
 func (s *State) covers(next *Instance) bool {
 	policy, ok := s.Policy(next.Group)
 	if !ok || !policy.Replicated() {
@@ -276,7 +276,7 @@ func (s *State) covers(next *Instance) bool {
 	return s.InSync(next)
 }
 
-// Covers exports covers to callers that plan stops.
+// Covers reports whether a replacement has reached the state that a surge of its group waits for. See covers.
 func (s *State) Covers(next *Instance) bool { return s.covers(next) }
 
 // surgeWait returns what a surge waits for. It returns WaitReady if g is nil.
@@ -288,8 +288,8 @@ func surgeWait(g *model.GroupSpec) model.SurgeWait {
 }
 
 // keepsApart refuses to place a member on a node where another member of its group, of whatever slot, has not stopped.
-// It also refuses if the node reports a member that a restore has lost from the state. Each copy needs its own machine,
-// and two programs must never share a directory. Code: anti_affinity_unsatisfied.
+// It also refuses if the node reports a member of the group that a restore has lost from the state. Each copy needs its
+// own machine, and two programs must never share a directory. Code: anti_affinity_unsatisfied.
 func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error {
 	if !spec.Replicated() {
 		return nil
@@ -310,8 +310,8 @@ func (s *State) keepsApart(c *InstancePlace, spec *model.GroupSpec) *model.Error
 	return nil
 }
 
-// UnknownMember finds an instance of a group that a restore has lost from the state, but that a node reports and that
-// holds its slot.
+// UnknownMember finds an instance of a group that a node reports, that keeps its slot, and that a restore has lost from
+// the state.
 func (s *State) UnknownMember(group model.GroupID, node model.NodeID) (model.InstanceID, bool) {
 	n, ok := s.Nodes.Get(node)
 	if !ok {

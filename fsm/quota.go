@@ -9,9 +9,9 @@ const (
 	dimJobBytes  = "job_bytes" // of all jobs; see checkBytes
 )
 
-// counted reports whether an instance counts toward its class's quota: every one that is not stopped does, with two
-// exceptions. A lost one may run, but its replacement must not wait for it. A failed one that was replaced only waits
-// for its agent's report.
+// counted reports whether an instance counts toward its class's quota. A stopped instance does not. A lost instance
+// does not either, because its replacement must not wait for it. Nor does a failed instance that is to stop, because
+// only the report of its agent is missing.
 func (i *Instance) counted() bool {
 	switch {
 	case i == nil, !i.holdsClaims(), i.Status.Observed == model.ObservedLost:
@@ -55,8 +55,8 @@ func (s *State) moveUsage(job model.JobName, from, to model.ClassName) {
 	}
 }
 
-// CheckQuota returns nil if the quota of a job's class has room now for one more instance, which takes r. gone may be
-// nil. Otherwise the new instance replaces gone, so gone does not count. Codes: quota_exceeded:memory,
+// CheckQuota returns nil if the quota of a job's class has room now for one more instance, which takes r. If gone is
+// not nil, the new instance replaces gone, so gone does not count. Codes: quota_exceeded:memory,
 // quota_exceeded:instances.
 func (s *State) CheckQuota(job model.JobName, r model.Resources, gone *Instance) *model.Error {
 	row, ok := s.Jobs.Get(job)
@@ -100,9 +100,9 @@ func IsQuota(c model.Code) bool {
 	return c == model.QuotaExceeded(dimMemory) || c == model.QuotaExceeded(dimInstances)
 }
 
-// checkWanted refuses a job if the jobs of its class would then want more than the class's quota. It does not matter
-// what runs now. If only one of two changes fits, the first one in the log wins. A change that wants no more than
-// before is never refused.
+// checkWanted refuses a spec with which the jobs of its class would want more than the class's quota, whatever runs
+// now. If only one of two changes fits, the first one in the log is accepted. A spec that wants no more than before is
+// never refused.
 func (s *State) checkWanted(spec *model.JobSpec) *model.Error {
 	return s.around(spec.Name).checkWanted(spec)
 }
@@ -129,14 +129,10 @@ func suits(spec *model.GroupSpec, node *Node) bool {
 	return true
 }
 
-// MustStopFirst says why an instance must be stopped before its replacement is created: only then does the quota of its
-// class have room for the replacement. Without such a stop, a drain or a rollout could never end. The stop still needs
-// the instance's budget. MustStopFirst returns nil for an instance of a system group, and in these cases:
-//
-//   - The quota has room for the replacement now.
-//   - There is a replacement already.
-//   - Another surge of the group goes on, and will give its room back.
-//   - Even after the stop there would be no room.
+// MustStopFirst returns a refusal if the quota of an instance's class has room for the replacement only after the
+// instance has stopped. A drain or rollout that waited for the replacement would never end. The stop still needs the
+// instance's budget. MustStopFirst returns nil for an instance of a system group, if there is a replacement already,
+// and if another surge of the group is running, because its room will be free again.
 func (s *State) MustStopFirst(inst *Instance) *model.Error {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok || g.Role == model.RoleSystem || g.Running > g.Count {
@@ -156,8 +152,8 @@ func (s *State) MustStopFirst(inst *Instance) *model.Error {
 	return s.CheckQuota(job, claims, nil)
 }
 
-// surgeGivenUp returns the remark for a stop that did not wait for its replacement because of a quota; empty for any
-// other stop.
+// surgeGivenUp returns the remark for a stop that did not wait for its replacement because of a quota. It returns an
+// empty string for any other stop.
 func (s *State) surgeGivenUp(inst *Instance, cause model.Cause) string {
 	policy, ok := s.Policy(inst.Group)
 	order := model.OrderStopFirst
@@ -177,7 +173,8 @@ func (s *State) surgeGivenUp(inst *Instance, cause model.Cause) string {
 	return ""
 }
 
-// noteSurge records in a deployment that it goes on without surge.
+// noteSurge records in the running deployment of a group's job why it continues without surge, unless the deployment
+// has a reason already.
 func (s *State) noteSurge(group model.GroupID, why string) {
 	job, ok := s.Jobs.Get(jobOf(group))
 	if !ok {
