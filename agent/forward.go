@@ -223,7 +223,7 @@ func (f *forwarder) want(answer transport.Services) {
 // the services are known.
 func (f *forwarder) keepDoor(ctx context.Context) {
 	defer f.door.Close()
-	told := 0
+	told, toldServices := 0, []model.ServiceName(nil)
 	for ctx.Err() == nil {
 		f.mu.Lock()
 		known, round, wanted := f.known, f.round, f.wanted
@@ -231,9 +231,10 @@ func (f *forwarder) keepDoor(ctx context.Context) {
 		pause := maxWait
 		if known {
 			order, refused := f.order(wanted)
-			list, err := f.door.Follow(ctx, order, round != told)
+			services := namesOf(order) // a new registration may reserve or release ports without a new round
+			list, err := f.door.Follow(ctx, order, round != told || !slices.Equal(services, toldServices))
 			if err == nil {
-				told = round
+				told, toldServices = round, services
 			}
 			if ctx.Err() == nil {
 				f.note(append(list, refused...), err)
@@ -245,6 +246,13 @@ func (f *forwarder) keepDoor(ctx context.Context) {
 		}
 		sleep(ctx, pause, f.kick)
 	}
+}
+
+func namesOf(o door.Order) (names []model.ServiceName) {
+	for _, s := range o.Services {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // order returns the order for the door. It skips services on ports on which this agent or a server of this machine

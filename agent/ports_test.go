@@ -73,6 +73,19 @@ func TestDoorLeavesPortsOfTheCluster(t *testing.T) {
 	}
 }
 
+// The door closes a port when a registration names a server of the machine that listens on it, and opens it again when
+// no server does.
+func TestDoorFollowsTheServersOfTheMachine(t *testing.T) {
+	d := newGate(t)
+	d.f.ports.host = "127.0.0.1"
+	d.put(transport.ServiceBackends{Name: "web", Expose: d.port})
+	eventually(t, "the port to be open", func() bool { return dials(d.address()) })
+	d.f.ports.learn([]string{d.address()})
+	eventually(t, "the port to be closed", func() bool { return !dials(d.address()) })
+	d.f.ports.learn(nil)
+	eventually(t, "the port to be open again", func() bool { return dials(d.address()) })
+}
+
 func dials(address string) bool {
 	conn, err := net.Dial("tcp", address)
 	if err == nil {

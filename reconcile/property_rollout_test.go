@@ -231,7 +231,7 @@ func (r *rollouts) wanted() int {
 	}
 	spec, ok := r.state.Spec("web/main", current.Reverts)
 	if !ok {
-		r.rt.Fatalf("%s: version %d is gone, and version %d reverts to it", r.at, current.Reverts, job.Version)
+		r.rt.Fatalf("%s: version %d, the target of the revert, is gone", r.at, current.Reverts)
 	}
 	return spec.Count
 }
