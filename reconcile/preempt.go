@@ -20,11 +20,17 @@ const (
 
 // preempting stores what one decision has found out about preemption.
 type preempting struct {
-	done      int          // number of preemptions that are planned
-	lower     map[int]bool // by class: result of lowerRuns
+	done      int             // number of preemptions that are planned
+	lower     map[asking]bool // results of lowerRuns
 	mayTake   map[[2]model.GroupID]*model.Error
 	allowance map[model.GroupID]int // by group: number of ready instances that its budgets allow to stop now
 	none      map[*field]string     // by field: why preemption doesn't help, so that other needs of the field needn't try
+}
+
+// asking is what lowerRuns depends on: the class of a group, and its job if the class may preempt its equals.
+type asking struct {
+	class int
+	job   model.JobName
 }
 
 // preemption is the room that stopping some instances of a node would make, or the reason why there is not enough.
@@ -103,15 +109,18 @@ func (u *unplaced) whole() string {
 // its equals, an equally important instance of another job is enough.
 func (p *pass) lowerRuns(g *groupView) bool {
 	if p.preempts.lower == nil {
-		p.preempts = preempting{lower: map[int]bool{}, mayTake: map[[2]model.GroupID]*model.Error{},
+		p.preempts = preempting{lower: map[asking]bool{}, mayTake: map[[2]model.GroupID]*model.Error{},
 			allowance: map[model.GroupID]int{}, none: map[*field]string{}}
 	}
-	known, ok := p.preempts.lower[g.class]
+	s, who := p.state(), asking{class: g.class}
+	fair := g.class < len(s.Classes) && s.Classes[g.class].PreemptEqual == model.PreemptFair
+	if fair {
+		who.job = g.job.Name
+	}
+	known, ok := p.preempts.lower[who]
 	if ok {
 		return known
 	}
-	s := p.state()
-	fair := g.class < len(s.Classes) && s.Classes[g.class].PreemptEqual == model.PreemptFair
 	for id, row := range s.Groups.All() {
 		name, _ := id.Split()
 		job, ok := s.Jobs.Get(name)
@@ -121,7 +130,7 @@ func (p *pass) lowerRuns(g *groupView) bool {
 		rank := s.ClassRank(job.Class)
 		known = known || rank > g.class || fair && rank == g.class && name != g.job.Name
 	}
-	p.preempts.lower[g.class] = known
+	p.preempts.lower[who] = known
 	return known
 }
 
