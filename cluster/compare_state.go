@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -94,15 +95,7 @@ func (p *pastStates) hold(current fsm.State) []fsm.State {
 }
 
 func compareKeys(a, b stateKey) int {
-	switch {
-	case a.Incarnation != b.Incarnation:
-		return int(a.Incarnation) - int(b.Incarnation)
-	case a.Index < b.Index:
-		return -1
-	case a.Index > b.Index:
-		return 1
-	}
-	return 0
+	return cmp.Or(cmp.Compare(a.Incarnation, b.Incarnation), cmp.Compare(a.Index, b.Index))
 }
 
 // find returns the state under a key, which may be the current one or a kept one. It returns false if this server does
