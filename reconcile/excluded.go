@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// excluded is how many nodes each filter excluded, by the filter's code.
+// excluded counts the excluded nodes by the code of the filter that excluded them.
 type excluded []model.Excluded
 
 func (e *excluded) add(code model.Code, nodes int) {
@@ -49,8 +49,8 @@ func (e excluded) sum() (nodes int) {
 	return nodes
 }
 
-// words describes how many nodes each filter excluded, in order of rank. For nodes that take no instances at all, it
-// gives the condition of each node, such as draining.
+// words describes how many nodes each filter excluded, in order of rank. It counts nodes that take no instances
+// at all by their condition, such as draining.
 func (p *pass) words(f *field, e excluded) string {
 	sorted, all := slices.Clone(e), e.sum()
 	slices.SortFunc(sorted, func(a, b model.Excluded) int { return rank(a.Code) - rank(b.Code) })
@@ -73,8 +73,7 @@ func (p *pass) words(f *field, e excluded) string {
 	return fmt.Sprintf("all %d nodes are excluded: %s", all, strings.Join(parts, ", "))
 }
 
-// exclusion returns a phrase with a number of nodes and what the code says about them, such as "3 have too little
-// memory".
+// exclusion returns a phrase about the nodes that a filter excluded, such as "3 have too little memory".
 func exclusion(code model.Code, nodes int) string {
 	words := map[model.Code][2]string{
 		model.CodeConstraint:      {"does not meet its constraints", "do not meet its constraints"},
@@ -94,8 +93,8 @@ func exclusion(code model.Code, nodes int) string {
 }
 
 // closed describes the nodes that take no instances, with a phrase for each condition, such as "2 are draining". If
-// detours is true, a node that waits for its turn in a drain takes instances. If the number of these nodes is not
-// nodes, because another filter excluded some of them, closed returns one phrase for all.
+// detours is true, nodes that only wait for their turn in a drain are not among them. If these nodes are not as many as
+// the parameter nodes says, because another filter excluded some of them, closed returns one phrase for all.
 func (t *nodeTable) closed(detours bool, nodes int) []string {
 	counts, all := map[string]int{}, 0
 	for _, v := range t.views {

@@ -165,8 +165,8 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	return false
 }
 
-// take removes the best node from the field and returns it, or nil if no node is left. It first computes the score
-// again if other groups have placed instances on the node since.
+// take removes the best node from the field and returns it, or nil if no node is left. It computes
+// a score again first if the score is out of date because other groups placed instances.
 func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()
