@@ -6,7 +6,7 @@ import (
 )
 
 // SizeText returns a number of bytes as job files write it, such as "128MiB". The amount is rounded down to a whole
-// number.
+// number of the unit.
 func SizeText(n int64) string {
 	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0
@@ -25,8 +25,8 @@ func ClipText(text string, most int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// Distance returns how many edits turn a into b. An edit inserts, deletes or replaces one byte, or swaps two
-// neighbouring bytes. The result is 64 if a or b is longer than 64 bytes.
+// Distance returns the least number of edits that turn a into b. An edit inserts, deletes or replaces one byte, or
+// swaps two neighbouring bytes. The result is 64 if a or b is longer than 64 bytes.
 func Distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64

@@ -11,7 +11,7 @@ import (
 // runs. It does not depend on the wall clock, so a wall clock that jumps can't trigger a deadline.
 type Time int64
 
-// Never is later than every other time. A wake-up time of Never means that only a change wakes the sleeper.
+// Never is later than every other time. A wake-up time of Never means that only a change ends the wait.
 const Never Time = 1<<63 - 1
 
 // Add returns t + d. It returns Never if t is Never, if d is Forever, or if the sum overflows.

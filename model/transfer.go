@@ -19,7 +19,7 @@ type TransferState string
 const (
 	SideServing   TransferState = "serving"   // the source offers its copy for download
 	SideCopying   TransferState = "copying"   // the target copies the data, or an agent writes or reads a backup
-	SideVerifying TransferState = "verifying" // all data is there and is being read once more
+	SideVerifying TransferState = "verifying" // all data has been copied and is being read once more
 	SideVerified  TransferState = "verified"  // all data is on disk with the right checksums, or an attach found its data
 	SideAttached  TransferState = "attached"  // the data is at the path where instances use it
 	SideRetired   TransferState = "retired"   // the old copy was put aside

@@ -21,7 +21,7 @@ type Cache struct {
 	looks   uint64          // number of decisions so far
 	viewed  []model.GroupID // groups that were viewed in the last decision
 
-	followed bool   // the caller reports every write between decisions with note
+	followed bool   // the caller passes every write between decisions to note
 	follows  uint64 // how often follow was called
 }
 
@@ -29,8 +29,8 @@ type Cache struct {
 // decisions. Otherwise the list would keep replaced rows in memory.
 const refreshed = 64
 
-// follow(true) begins a time in which the caller reports every write between decisions with note, and follow(false)
-// ends that time. Meanwhile instance lists are usually patched instead of read again. For a rehearsal of ten groups of
+// follow(true) begins a time in which the caller passes every write between decisions to note, and follow(false) ends
+// that time. Meanwhile instance lists are usually patched instead of read again. For a rehearsal of ten groups of
 // 10,000 instances, patching halves the time.
 func (s *Cache) follow(on bool) {
 	s.followed = on
@@ -82,7 +82,7 @@ func (s *Cache) end(groups []*groupView, state *fsm.State) {
 	s.looks++
 }
 
-// seenNode is what the rescheduler's cached hints depend on in a node.
+// seenNode contains the parts of a node on which the rescheduler's cached hints depend.
 type seenNode struct {
 	id                 model.NodeID
 	name               string

@@ -99,9 +99,9 @@ func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	return n >= failuresHome
 }
 
-// tolerates returns from when a slot may get a new copy elsewhere, because no node with a copy of the slot takes
-// instances. It returns 0, which means at once, if the drain policy evicts every member from the node of the first
-// copy, or if the slot's last instance has been forgotten.
+// tolerates returns the time from which a slot may get a new copy elsewhere, while no node with a copy of the slot
+// takes instances. It returns 0, which means at once, if the drain policy evicts every member from the node of the
+// first copy, or if the slot's last instance has been forgotten.
 func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) model.Time {
 	for _, n := range p.policyNodes() {
 		if policy, _, _ := p.state().PolicyOn(n); policy == model.PolicyEvictAll && n.ID == copies[0].Home {
@@ -167,7 +167,7 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 }
 
 // keptApart returns why a need of a replicated group can't be met on a node, or "" if it can. A member of the group may
-// be on the node or return to it, or too many copies may be in work there already.
+// be on the node or return to it, or the node may already build too many copies.
 func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	if !n.group.spec.Replicated() {
 		return ""

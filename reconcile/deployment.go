@@ -98,7 +98,7 @@ func (p *pass) everythingWaits() *model.Error {
 }
 
 // stopsEnd returns the latest time until which something other than the new version holds back a group's progress, or
-// 0. The time without progress begins no earlier.
+// 0. The deployment's deadline is counted from this time or from a later one.
 func (p *pass) stopsEnd(g *groupView) model.Time {
 	end := model.Time(0)
 	for _, slot := range g.open {
@@ -177,7 +177,7 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	}
 	b, blocked := p.reasons.blockers[old.ID]
 	lost := !g.system() && old.Status.Observed == model.ObservedLost && slot.successor == nil
-	// a budget's rate, or reports that are missing since a restore, are not the version's fault either
+	// a budget's rate and reports that are missing since a restore are not the version's fault
 	limited := b.Code == model.CodeBudgetRate || b.Code == model.CodeBudgetMinReady && p.state().Unheard(g.id)
 	if blocked && (lost || g.hasOldVersion(slot) && limited) {
 		return model.Refuse(b.Code, "%s slot %d: %s", g.id, slot.n, b.Message)
@@ -188,7 +188,7 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 // rolledOut reports whether a group's rollout is complete: every slot has a healthy holder of the new version, and no
 // older instance runs. Instances that don't take part in the rollout are ignored.
 func (p *pass) rolledOut(g *groupView) bool {
-	for _, slot := range g.open { // slots that are not rolled out yet are usually among these
+	for _, slot := range g.open { // checked first, because a slot that is not rolled out yet is usually open
 		if slot.holder != nil && !p.takesPart(g, slot.holder) {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// needs lists the instances that a group lacks and that can be made now. It records why the others can't.
+// needs lists the instances that a group lacks and that can be made now. It records why other instances can't be made.
 func (p *pass) needs(g *groupView) []*need {
 	if g.system() {
 		return p.systemNeeds(g)
@@ -256,7 +256,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id),
 			"bring the node back")
 	case p.state().LeaseEnd(lost) != model.Never && !plant.Is(plant.ReplaceBeforeFencing):
-		p.fence(g, lost) // once the instance counts as stopped, its slot is vacant and is filled like any other
+		p.fence(g, lost) // once the instance is marked as stopped, its slot is vacant and is filled like any other
 	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
 		p.block(lost, model.CodeNodeOffline,
 			fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),

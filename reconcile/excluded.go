@@ -49,8 +49,8 @@ func (e excluded) sum() (nodes int) {
 	return nodes
 }
 
-// words describes how many nodes each filter excluded, in order of rank. It counts nodes that take no instances
-// at all by their condition, such as draining.
+// words describes how many nodes each filter excluded, in order of rank. It counts nodes that take no instances at all
+// by their condition, such as draining.
 func (p *pass) words(f *field, e excluded) string {
 	sorted, all := slices.Clone(e), e.sum()
 	slices.SortFunc(sorted, func(a, b model.Excluded) int { return rank(a.Code) - rank(b.Code) })
@@ -93,8 +93,8 @@ func exclusion(code model.Code, nodes int) string {
 }
 
 // closed describes the nodes that take no instances, with a phrase for each condition, such as "2 are draining". If
-// detours is true, nodes that only wait for their turn in a drain are not among them. If these nodes are not as many as
-// the parameter nodes says, because another filter excluded some of them, closed returns one phrase for all.
+// detours is true, nodes that only wait for their turn in a drain are not among them. If the parameter nodes is not
+// their number, because another filter excluded some of them, closed returns one phrase for all.
 func (t *nodeTable) closed(detours bool, nodes int) []string {
 	counts, all := map[string]int{}, 0
 	for _, v := range t.views {

@@ -20,8 +20,8 @@ func Explain(in Input) *Explanation { return &Explanation{decide(in)} }
 func (e *Explanation) Refused() []Refusal { return e.p.plan.refused }
 
 // Pending returns why a group has fewer ready instances than it should have, or nil if the group is unknown or no
-// reason was recorded. It returns the first reason in this order: a slot that can't be filled, an instance that
-// is blocked before it is ready, paused actuation.
+// reason was recorded. It returns the first reason in this order: a slot that can't be filled, an instance that is
+// blocked before it is ready, paused actuation.
 func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	g, ok := e.p.in.State.Groups.Get(group)
 	if !ok {

@@ -165,8 +165,8 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	return false
 }
 
-// take removes the best node from the field and returns it, or nil if no node is left. It computes
-// a score again first if the score is out of date because other groups placed instances.
+// take removes the best node from the field and returns it, or nil if no node is left. Before that, it computes scores
+// again that are out of date because other groups placed instances.
 func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()
@@ -187,9 +187,9 @@ func (f *field) take() *nodeView {
 	}
 }
 
-// bestDomain returns the domain with the best node, or nil if no node is left. It subtracts the penalty for the
-// instances in a domain. A node without a score is compared by an upper bound of its score, and scored only if its
-// domain would be the best.
+// bestDomain returns the domain with the best node, or nil if no node is left. The penalty for the instances in a
+// domain is subtracted from the scores of its nodes. A node without a score is compared by an upper bound of its score,
+// and scored only if its domain would be the best.
 func (f *field) bestDomain() *domain {
 	for {
 		var best *domain

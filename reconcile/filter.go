@@ -31,8 +31,8 @@ type nodeView struct {
 	refusal  *model.Error    // why no instance may be placed on the node, or nil
 	detour   bool            // waits for its turn in a drain; it is a last resort, for instances that can leave again
 	promised int64           // memory kept for instances that this decision can't place yet, in bytes
-	reserved []int           // static ports kept for the instances of promised
-	moves    int32           // grows with each placement and promise; scores with an older number are out of date
+	reserved []int           // static ports kept for instances that this decision can't place yet
+	moves    int32           // grows with each placement and promise; a score made at a lower number is out of date
 
 	crowd     *nodeInstances                    // instances on the node, for preemption
 	soonTaken int64                             // bytes that will soon become free and that waiting needs already claim

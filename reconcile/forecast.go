@@ -198,7 +198,7 @@ func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 }
 
 // nothingAllowed changes the message of b if b is the refusal of a budget that never allows an instance to stop before
-// it is replaced, and the drain would stop this one first.
+// it is replaced, and the drain would stop this instance before replacing it.
 func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 	if b.Code != model.CodeBudgetMinReady || out.Action != model.ActionStopFirst {
 		return

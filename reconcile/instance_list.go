@@ -14,7 +14,7 @@ type instanceList struct {
 	rows []instanceRow
 	look uint64 // number of the decision that last read the list
 
-	follow  uint64          // value of Cache.follows when the list was read; written is complete while they are equal
+	follow  uint64          // while Cache.follows has this value, written is complete
 	written []*fsm.Instance // instances written since the list was read; any row of each
 }
 

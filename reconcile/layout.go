@@ -94,8 +94,8 @@ func (t *nodeTable) unsetLabel(attribute string) (name string, unset bool) {
 	})
 }
 
-// nearestLabel returns the node label that a mistyped name probably means, or "". The two may differ in at most a third
-// of the letters of name, and in at most three.
+// nearestLabel returns the node label that a mistyped name probably means, or "". The label may differ from name in at
+// most a third of the letters of name, and in at most three.
 func (t *nodeTable) nearestLabel(name string) string {
 	best, most := "", min(len(name)/3, 3)
 	for _, v := range t.views {

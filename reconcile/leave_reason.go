@@ -80,9 +80,9 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	return p.reached(p.startDeadline(inst))
 }
 
-// waitsInVain reports whether the victims that a preemptor waits for are overdue by the start timeout. The preemptor is
-// then placed on another node. It returns false for an instance that can't be placed elsewhere, because it belongs to a
-// system group or has data on its home node.
+// waitsInVain reports whether the victims that a preemptor waits for are overdue by the start timeout. If so, the
+// preemptor is placed on another node. The answer is false for an instance that can't be placed elsewhere, because it
+// belongs to a system group or has data on its home node.
 func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	policy, ok := p.state().Policy(inst.Group)
 	if !ok || policy.Role == model.RoleSystem {

@@ -160,8 +160,8 @@ func (p *pass) late(live fsm.Liveness) bool {
 const awaitedMost = 15 * model.Minute
 
 // awaited reports whether a node's silence means nothing because its agent may still be looking for the servers, for
-// example after a recovery onto new servers. Only a node that this leader has never heard is awaited. While a
-// restore is unconfirmed, it is awaited for up to awaitedMost. After the confirmation, it is awaited for offline_after.
+// example after a recovery onto new servers. Only a node that this leader has never heard is awaited. While a restore
+// is unconfirmed, it is awaited for up to awaitedMost. After the confirmation, it is awaited for offline_after.
 func (p *pass) awaited(live fsm.Liveness) bool {
 	s := p.state()
 	switch {
@@ -214,8 +214,9 @@ func (c *nodeCounts) tooMany() string {
 }
 
 // hold begins a hold if too many nodes are out, before the first of them is written as offline. It begins no hold for
-// overrideFor after an operator ended one. A hold ends after its reason has been gone and fewer than half the limit
-// have been out for calmFor. The state stores when that time began, because leaders may change more often.
+// overrideFor after an operator ended one. A hold ends when, for calmFor, its reason has been gone and fewer than half
+// the limit of nodes have been out. The state stores when these conditions began, because leaders may change more
+// often.
 func (p *pass) hold(c *nodeCounts) {
 	h, why := p.state().Hold, c.tooMany()
 	if !h.Active {
@@ -242,9 +243,9 @@ func (p *pass) observe(c fsm.Command) bool {
 	return refusal == nil
 }
 
-// judgeHealth writes the health that healthOf returns, for a node that isn't offline. This alone never evicts anything.
-// If too many agents get no answers, the servers are at fault, and new instances still need nodes. So no node is
-// written as unreachable.
+// judgeHealth writes the health that healthOf returns, for a node that isn't offline. Such a change alone never evicts
+// anything. If too many agents get no answers, the servers are at fault, and new instances still need nodes. So no node
+// is written as unreachable.
 func (p *pass) judgeHealth(n *fsm.Node, c *nodeCounts) {
 	live, known := p.in.Live[n.ID]
 	if !known || n.Health == model.HealthOffline {

@@ -103,9 +103,9 @@ type lastLook struct {
 	live  <-chan struct{} // closed when there is newer evidence
 }
 
-// holds reports whether a new decision would again find nothing to do. That is so if the last one found nothing, its
-// wake-up time has not come, and since then only this loop's own entries were applied. Skipping such decisions saves
-// 10,000 tries for each applied entry while 10,000 placements are written.
+// holds reports whether a new decision would again find nothing to do. That is so if the last decision found nothing,
+// its wake-up time has not come, and since then only this loop's own entries were applied. Skipping such decisions
+// saves 10,000 tries for each applied entry while 10,000 placements are written.
 func (k *lastLook) holds(published uint64) bool {
 	select {
 	case <-k.live:
@@ -221,8 +221,8 @@ func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	return *draft.State()
 }
 
-// submit sends planned entries in order until InFlight entries have no outcome yet. It splits an entry that the log can
-// never accept. After any other error it drops the queued entries.
+// submit sends planned entries in order, as long as fewer than InFlight entries are submitted and not yet applied. It
+// splits an entry that the log can never accept. After any other error it drops the queued entries.
 func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	for len(l.queue) > 0 && len(l.flights) < l.cfg.InFlight && !l.settle {
 		f := &flight{entry: l.queue[0]}
