@@ -118,7 +118,6 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	return nil
 }
 
-// takeover returns the need for an instance that replaces the slot's holder.
 func (p *pass) takeover(g *groupView, slot *slotView, w leaveReason, u urgency) *need {
 	n := &need{group: g, slot: slot.n, version: p.version(g, slot.holder), replaces: slot.holder,
 		cause: w.cause(slot.holder), urgency: u}

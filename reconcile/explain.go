@@ -128,7 +128,6 @@ func ofRestore(code model.Code) bool {
 // Wake returns the earliest time at which the explanation could change although the state does not, or Never.
 func (e *Explanation) Wake() model.Time { return e.p.plan.wake }
 
-// next describes in words what happens to an instance next.
 func (e *Explanation) next(inst *fsm.Instance) string {
 	if waiting := e.Waiting(inst.ID); len(waiting) > 0 {
 		return waitText(waiting[0])

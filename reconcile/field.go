@@ -85,7 +85,6 @@ func (p *pass) newField(g *groupView, version uint64) *field {
 	return f
 }
 
-// scoreAll scores every feasible node.
 func (f *field) scoreAll() {
 	heaps := make(candidates, len(f.views))
 	for i, size := range f.layout.sizes {
@@ -217,7 +216,6 @@ func (f *field) putBack(v *nodeView) {
 	}
 }
 
-// candidate scores a node.
 func (f *field) candidate(v *nodeView) candidate {
 	c := candidate{at: int32(v.at), moves: v.moves, tie: f.tie(int32(v.at))}
 	c.score = f.score(&c)

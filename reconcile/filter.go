@@ -45,7 +45,6 @@ func (v *nodeView) free() int64 {
 	return v.size.MemoryBytes - v.held.MemoryBytes - v.promised
 }
 
-// take updates the view from a node's row.
 func (v *nodeView) take(n *fsm.Node) {
 	v.node, v.size, v.avoided = n, n.Allocatable(), len(n.Avoid) > 0
 	v.held = model.Resources{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes + n.Promised}

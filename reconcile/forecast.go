@@ -177,7 +177,6 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 	return out
 }
 
-// unheard returns the forecast for an instance on an offline node.
 func unheard(out model.Forecast, n *fsm.Node) model.Forecast {
 	out.Action, out.Never, out.Blocker = model.ActionWait, true, &model.Blocker{
 		Code: model.CodeNodeOffline, Instance: out.Instance,

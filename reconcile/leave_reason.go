@@ -101,7 +101,6 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	return p.reached(end.Add(p.in.State.Settings.StartTimeout))
 }
 
-// startDeadline returns the time by which an instance must be ready.
 func (p *pass) startDeadline(inst *fsm.Instance) model.Time {
 	return max(inst.Marks.Created, inst.Marks.UnreadySince, p.state().Confirmed).Add(p.in.State.Settings.StartTimeout)
 }

@@ -22,9 +22,8 @@ func Interval(offlineAfter model.Duration) model.Duration {
 	return fsm.HeartbeatInterval(offlineAfter)
 }
 
-// nodeCounts are the counts and lists of nodes that watchNodes needs.
 type nodeCounts struct {
-	nodes  int // all nodes
+	nodes  int
 	judged int // nodes that the guard against mass eviction considers; see function judged
 	// judged nodes that are out (see isOut), or whose own agents report troubles
 	out       int
