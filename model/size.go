@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ParseSize returns the number of bytes that a string such as "1.5GiB" stands for. The units are B, KB, MB, GB, TB
-// (powers of 1000) and KiB, MiB, GiB, TiB (powers of 1024). A number without a unit is an error.
+// ParseSize returns the number of bytes that a text such as "1.5GiB" means. The units are B, KB, MB, GB, TB (powers of
+// 1000) and KiB, MiB, GiB, TiB (powers of 1024). A number without a unit is an error.
 func ParseSize(text string) (int64, error) {
 	i := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	if i <= 0 {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// SizeText returns a number of bytes as job files write it, such as "128MiB". The number is whole, rounded down.
+// SizeText returns a number of bytes as job files write it, such as "128MiB". The amount is rounded down to a whole
+// number of the unit.
 func SizeText(n int64) string {
 	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0
@@ -15,8 +16,8 @@ func SizeText(n int64) string {
 	return strconv.FormatInt(n, 10) + units[i]
 }
 
-// ClipText cuts text to at most the given number of bytes. It removes incomplete and invalid UTF-8, because API replies
-// and pages must be valid UTF-8.
+// ClipText cuts text to at most the given number of bytes. It also removes incomplete and invalid UTF-8, because API
+// replies and pages must be valid UTF-8.
 func ClipText(text string, most int) string {
 	if len(text) > most {
 		text = text[:most]
@@ -24,8 +25,8 @@ func ClipText(text string, most int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// Distance returns how many bytes must be inserted, deleted, replaced or swapped with their neighbour to turn a into b.
-// It returns 64 if a or b is longer than 64 bytes.
+// Distance returns the least number of edits that turn a into b. An edit inserts, deletes or replaces one byte, or
+// swaps two neighbouring bytes. The result is 64 if a or b is longer than 64 bytes.
 func Distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64

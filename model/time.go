@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Time is a point in cluster time, in milliseconds. Cluster time never goes back, and stands still while no server
+// Time is a point in cluster time, in milliseconds. Cluster time never goes back, and does not advance while no server
 // runs. It does not depend on the wall clock, so a wall clock that jumps can't trigger a deadline.
 type Time int64
 
-// Never is later than every other time. As a wake-up time it means: wake up only after a change.
+// Never is later than every other time. A wake-up time of Never means that only a change ends the wait.
 const Never Time = 1<<63 - 1
 
 // Add returns t + d. It returns Never if t is Never, if d is Forever, or if the sum overflows.
@@ -60,8 +60,8 @@ func (d Duration) String() string {
 	return b.String()
 }
 
-// ParseDuration reads what String writes for durations that are not negative. It also accepts "none" for Forever, the
-// unit d, and decimal amounts such as "1.5s". A number without a unit is an error, and so is more than 100 years.
+// ParseDuration reads what String writes, except for negative durations. It also accepts "none" for Forever, the unit
+// d, and decimal amounts such as "1.5s". A number without a unit and a duration of more than 100 years are errors.
 func ParseDuration(text string) (Duration, error) {
 	if text == "forever" || text == "none" {
 		return Forever, nil

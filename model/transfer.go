@@ -11,17 +11,17 @@ type TransferID string
 // BackupID is the id of a backup. It equals the id of the transfer that made the backup.
 type BackupID string
 
-// TransferState is what an agent last reported about its part of a transfer. A migration has two agents, at its source
-// and at its target.
+// TransferState is what an agent last reported about its part of a transfer. In a migration, the agents of the source
+// and of the target each have a part.
 type TransferState string
 
 // The states of an agent's part.
 const (
 	SideServing   TransferState = "serving"   // the source offers its copy for download
 	SideCopying   TransferState = "copying"   // the target copies the data, or an agent writes or reads a backup
-	SideVerifying TransferState = "verifying" // all data is there and is being read once more
-	SideVerified  TransferState = "verified"  // all data is on disk with the right checksums, or found data is there
-	SideAttached  TransferState = "attached"  // the data is where instances find it
+	SideVerifying TransferState = "verifying" // all data has been copied and is being read once more
+	SideVerified  TransferState = "verified"  // all data is on disk with the right checksums, or an attach found its data
+	SideAttached  TransferState = "attached"  // the data is at the path where instances use it
 	SideRetired   TransferState = "retired"   // the old copy was put aside
 	SideDropped   TransferState = "dropped"   // the old copy was removed
 	SideFailed    TransferState = "failed"
@@ -33,14 +33,14 @@ func (s TransferState) Valid() bool {
 		SideRetired, SideDropped, SideFailed}, s)
 }
 
-// TransferReport is an agent's report about its part of one transfer. Repeating it changes nothing.
+// TransferReport is an agent's report about its part of one transfer. Sending the same report again changes nothing.
 type TransferReport struct {
 	ID      TransferID    `cbor:"1,keyasint"`
 	State   TransferState `cbor:"2,keyasint"`
 	Bytes   int64         `cbor:"3,keyasint,omitempty"`
 	Total   int64         `cbor:"4,keyasint,omitempty"`
 	Sum     string        `cbor:"5,keyasint,omitempty"`
-	Code    Code          `cbor:"6,keyasint,omitempty"` // if State is failed, or if a clean-up failed
+	Code    Code          `cbor:"6,keyasint,omitempty"` // set if State is failed, or if a clean-up failed
 	Message string        `cbor:"7,keyasint,omitempty"`
 }
 
@@ -52,29 +52,29 @@ const (
 	TransferMigrate TransferKind = "migrate" // the volumes of a slot and their instance move to another node
 	TransferBackup  TransferKind = "backup"  // the volumes are written to the backup directory of their node
 	TransferRestore TransferKind = "restore" // a backup becomes a new volume on a node
-	// a restored volume, an old copy or data found on a node takes the place of the one in use
+	// a restored volume, an old copy, or data found on a node replaces the volume in use
 	TransferAttach TransferKind = "attach"
 )
 
-// TransferPhase says how far a transfer has got. It never goes back to an earlier phase.
+// TransferPhase is how far a transfer has got. It never returns to an earlier phase.
 type TransferPhase string
 
-// The phases. A transfer in any phase before succeeded can fail. Each kind goes through these phases:
+// The phases. A transfer can fail in any phase before succeeded. Each kind has these phases:
 //
 //	migrate             queued, stopping, copying, verifying, attaching, starting, succeeded
-//	backup              queued, stopping (unless it is live), running, succeeded
+//	backup              queued, stopping (unless the backup is live), running, succeeded
 //	restore             queued, running, succeeded
 //	restore and attach  queued, running, stopping, attaching, starting, succeeded
 //	attach              queued, running (only for found data), stopping, attaching, starting, succeeded
 //
-// In the phase running of an attach, the agent checks that the found data is there.
+// An attach has the phase running only to check that the found data is there.
 const (
 	TransferQueued    TransferPhase = "queued"
 	TransferStopping  TransferPhase = "stopping"
 	TransferCopying   TransferPhase = "copying"
 	TransferVerifying TransferPhase = "verifying"
 	TransferRunning   TransferPhase = "running"
-	TransferAttaching TransferPhase = "attaching" // from this phase on the target's copy is in use
+	TransferAttaching TransferPhase = "attaching" // from this phase on, the target's copy is in use
 	TransferStarting  TransferPhase = "starting"
 	TransferSucceeded TransferPhase = "succeeded"
 	TransferFailed    TransferPhase = "failed"
@@ -86,8 +86,8 @@ func (p TransferPhase) Ended() bool { return p == TransferSucceeded || p == Tran
 // Attached reports whether the target's copy is in use and the transfer has not ended yet.
 func (p TransferPhase) Attached() bool { return p == TransferAttaching || p == TransferStarting }
 
-// VolumeID is "job/group/slot/name". A copy of a replicated volume has "@node" appended, a restored volume that is not
-// in use "@transfer".
+// VolumeID is "job/group/slot/name". The id of a replicated volume's copy ends with "@node". The id of a restored
+// volume that is not in use ends with "@transfer".
 type VolumeID string
 
 // NewVolumeID returns the id of a volume of a slot, without "@node" or "@transfer".

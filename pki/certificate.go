@@ -10,24 +10,24 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Config names the PEM files of a certificate, and says what it must contain.
+// Config names the PEM files of a certificate and says what the certificate must contain.
 type Config struct {
-	CA, Cert, Key string // paths: the CAs of the cluster, and a certificate with its key; all required
-	// Cluster, Role and Name are what the certificate must contain. If one of them is empty, any value is allowed.
+	CA, Cert, Key string // paths of the cluster's CAs, of a certificate and of its key; all are required
+	// Cluster, Role and Name are what the certificate must contain. An empty field allows any value.
 	Cluster string
 	Role    Role
 	Name    string
 }
 
 // Certificate is a certificate with its key, the CAs that its holder trusts, and the holder's identity. It never
-// changes, so it is safe for many goroutines.
+// changes, so it is safe for concurrent use.
 type Certificate struct {
 	Pair  tls.Certificate
 	Roots *x509.CertPool
 	ID    Identity
 }
 
-// Load reads and checks the files. Code: certificate_invalid.
+// Load reads the files that cfg names and checks that the certificate is valid now. Code: certificate_invalid.
 func Load(cfg Config) (*Certificate, error) {
 	ca, err := readPEM("ca_file", cfg.CA)
 	if err != nil {
@@ -48,7 +48,7 @@ func Load(cfg Config) (*Certificate, error) {
 }
 
 // ClientConfig returns a configuration for a connection to a peer of the same cluster that has the role want. The
-// client offers protos by ALPN. A handshake with any other peer fails with certificate_refused.
+// client offers protos by ALPN. A handshake with any other peer fails.
 func (c *Certificate) ClientConfig(want Role, protos ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
@@ -70,7 +70,8 @@ func (c *Certificate) ClientConfig(want Role, protos ...string) *tls.Config {
 	}
 }
 
-// Verify returns the identity of a peer with a verified certificate of the same cluster. Code: certificate_refused.
+// Verify returns the identity of a peer. The peer must have a verified certificate of c's cluster. Code:
+// certificate_refused.
 func (c *Certificate) Verify(state tls.ConnectionState) (Identity, error) {
 	peer, err := Peer(state)
 	if err != nil {
@@ -84,8 +85,8 @@ func (c *Certificate) Verify(state tls.ConnectionState) (Identity, error) {
 	return peer, nil
 }
 
-// checkLeaf finds mistakes in a certificate when it is loaded. Otherwise they would only show later, as refused
-// connections. Code: certificate_invalid.
+// checkLeaf refuses a certificate with a mistake when it is loaded. Otherwise the mistake would only show later, as
+// refused connections. Code: certificate_invalid.
 func checkLeaf(cfg Config, c *Certificate) error {
 	leaf, now := c.Pair.Leaf, time.Now()
 	wrong := ""
@@ -120,5 +121,5 @@ func (cfg Config) issueHint() string {
 	return "issue a new one with: outspan tls cert create --" + string(role) + " " + name
 }
 
-// Stamp writes a time as messages about certificates do.
+// Stamp formats a time for messages about certificates.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// checkChain refuses a certificate that none of the CAs signed, or that is not valid for a TLS client now.
+// checkChain refuses a certificate that none of the CAs signed, or that a TLS client can't use now.
 func checkChain(cfg Config, c *Certificate) error {
 	between := x509.NewCertPool()
 	for _, der := range c.Pair.Certificate[1:] {
@@ -65,7 +65,7 @@ func readPEM(key, path string) ([]byte, error) {
 	return b, nil
 }
 
-// parseRoots reads one or more CA certificates. While one CA replaces another, both must be trusted.
+// parseRoots reads one or more CA certificates. A file has several while one CA replaces another.
 func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 	roots, n := x509.NewCertPool(), 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -91,8 +91,8 @@ func parseRoots(path string, data []byte) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// maxFile is the largest file that ReadFile reads, in bytes. PEM files are far smaller. The limit keeps a wrong path,
-// such as that of a disk image, from filling the memory.
+// maxFile is the largest file that ReadFile reads, in bytes. PEM files are far smaller. The limit prevents a wrong
+// path, such as that of a disk image, from filling the memory.
 const maxFile = 1 << 20
 
 // ReadFile reads a regular file of at most 1 MiB. Its errors do not contain the path. For a missing file,

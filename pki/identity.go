@@ -31,7 +31,7 @@ func (r Role) Valid() bool {
 func (r Role) String() string { return string(r) }
 
 // ServerName returns the DNS name in the certificate of every listening process with this role. Peers are dialled by IP
-// address, so a dialling process checks this name instead, and with it the role.
+// address, so a dialling process checks this name instead of a host name.
 func (r Role) ServerName() string { return string(r) + ".outspan" }
 
 // Listens reports whether processes of this role accept TLS connections.
@@ -47,7 +47,7 @@ type Identity struct {
 	Name string
 }
 
-// Scheme begins the URI of every identity.
+// Scheme is the beginning of every identity's URI.
 const Scheme = "outspan://"
 
 // URI returns the identity as written in the certificate: outspan://<cluster>/<role>/<name>.
@@ -58,8 +58,7 @@ func (i Identity) URI() string {
 // String returns the short form, as shown for an actor: role/name.
 func (i Identity) String() string { return string(i.Role) + "/" + i.Name }
 
-// ParseIdentity reads an identity as URI writes it. It accepts no other form of the same identity. Code:
-// certificate_refused.
+// ParseIdentity reads an identity as URI writes it, and accepts no other form. Code: certificate_refused.
 func ParseIdentity(uri string) (Identity, error) {
 	rest, ok := strings.CutPrefix(uri, Scheme)
 	if !ok {
@@ -83,8 +82,8 @@ func ParseIdentity(uri string) (Identity, error) {
 	return id, nil
 }
 
-// Peer reads the identity of a verified peer. Code: certificate_refused if the peer showed no verified certificate, or
-// one without exactly one valid identity.
+// Peer reads the identity of a verified peer. It refuses a peer without a verified certificate, and a certificate that
+// does not have exactly one valid identity. Code: certificate_refused.
 func Peer(state tls.ConnectionState) (Identity, error) {
 	if len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
 		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the peer showed no certificate that could be verified")
@@ -116,12 +115,12 @@ func holder(cert *x509.Certificate) (Identity, error) {
 	return ParseIdentity(found)
 }
 
-// ValidCluster reports whether s can be the name of a cluster: at most 63 letters, digits, '-' and '_', the first a
-// letter or digit. So it is also safe as the host of a URI and as a gossip label.
+// ValidCluster reports whether s can be the name of a cluster: at most 63 letters, digits, '-' and '_', beginning with
+// a letter or digit. Such a name is safe as the host of a URI and as a gossip label.
 func ValidCluster(s string) bool { return wellFormed(s, 63, "-_") }
 
-// ValidName reports whether s can be the name of a server, node or person: at most 128 letters, digits and "-_.@", the
-// first a letter or digit. So it is also safe in a path, a file name and a log line.
+// ValidName reports whether s can be the name of a server, node or person: at most 128 letters, digits and "-_.@",
+// beginning with a letter or digit. Such a name is safe in a path, a file name and a log line.
 func ValidName(s string) bool { return wellFormed(s, 128, "-_.@") }
 
 func wellFormed(s string, most int, also string) bool {

@@ -7,15 +7,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// agentQueue is a work queue for the simulated agents of a rehearsal. It holds the instances whose rows have changed
-// since their agent last worked. Agents have no other work. So the cost of a step depends on the number of changes, not
-// on the number of instances. To look at each of 100,000 instances would take nine tenths of a rehearsal's time.
+// agentQueue is a work queue for the simulated agents of a rehearsal. It contains the instances whose rows have changed
+// since their agent last worked, because an agent has nothing to do for other instances. Without the queue, looking at
+// each of 100,000 instances would take nine tenths of a rehearsal's time.
 type agentQueue struct {
 	nodes []model.NodeID // nodes with queued instances, in order
 	on    map[model.NodeID][]model.InstanceID
 }
 
-// newAgentQueue returns a queue of the instances that are stopping, should stop, or are not ready.
+// newAgentQueue returns a queue of the instances that are stopping, that should stop, or that are not ready.
 func newAgentQueue(s *fsm.State) agentQueue {
 	d := agentQueue{on: map[model.NodeID][]model.InstanceID{}}
 	for inst := range s.Departing() {
@@ -42,8 +42,8 @@ func (d *agentQueue) put(inst *fsm.Instance) {
 	d.on[inst.Node] = append(d.on[inst.Node], inst.ID)
 }
 
-// take removes and returns the instances of the first queued node whose id is greater than after. The instances are in
-// order of id. ok is false if there is no such node. If after is "", take begins with the first node.
+// take removes and returns the instances of the first queued node whose id is greater than after, in order of id. If
+// after is "", it takes the first node. ok is false if the queue has no such node.
 func (d *agentQueue) take(after model.NodeID) (node model.NodeID, all []model.InstanceID, ok bool) {
 	at, found := slices.BinarySearch(d.nodes, after)
 	if found {

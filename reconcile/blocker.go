@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// blockerOf returns why an instance is still on a draining node, as this pass found it. It returns false if the
-// instance has stopped, or if the drain need not wait for it.
+// blockerOf returns what keeps an instance on a draining node. It returns false if the instance has stopped, or if the
+// drain need not wait for it.
 func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (model.Blocker, bool) {
 	b := model.Blocker{Instance: inst.ID}
 	with := func(code model.Code, message, unblock string) (model.Blocker, bool) {

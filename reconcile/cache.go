@@ -9,31 +9,29 @@ import (
 )
 
 // Cache carries results from one decision to the next, as long as the rows that they were computed from are the same. A
-// row is never edited, only replaced. So the same pointer means the same row. A Cache makes decisions faster and
-// changes no plan. With it the rescheduler looks only at groups that have changed. To look at all 100,000 instances on
-// 5,000 nodes took tens of milliseconds. The zero value is empty and ready to use. A Cache is not safe for concurrent
-// use.
+// row is never edited, only replaced, so an equal pointer means the same row. A Cache makes decisions faster and
+// changes no plan. The zero value is empty and ready to use. A Cache is not safe for concurrent use.
 type Cache struct {
 	nodes     []seenNode
 	groups    map[model.GroupID]seenGroup
 	places    *nodeIndex
 	instances map[model.GroupID]*instanceList
-	// rows of system groups whose wanted instances all have the group's version; a new instance changes its group's row
+	// rows of system groups whose wanted instances all have the group's version; a new instance replaces its group's row
 	uniform map[model.GroupID]*fsm.Group
 	looks   uint64          // number of decisions so far
-	viewed  []model.GroupID // groups that the last decision viewed
+	viewed  []model.GroupID // groups that were viewed in the last decision
 
 	followed bool   // the caller passes every write between decisions to note
 	follows  uint64 // how often follow was called
 }
 
-// refreshed is the number of decisions after which the instance list of an unchanged group is read again. Otherwise the
-// list would keep replaced rows in memory.
+// refreshed is how often the rescheduler reads the instance list of an unchanged group again: once in this many
+// decisions. Otherwise the list would keep replaced rows in memory.
 const refreshed = 64
 
 // follow(true) begins a time in which the caller passes every write between decisions to note, and follow(false) ends
-// it. In that time instance lists needn't be read again. A rehearsal does this: a drain's forecast for ten groups of
-// 10,000 instances then takes half the time.
+// that time. Meanwhile instance lists are usually patched instead of read again. For a rehearsal of ten groups of
+// 10,000 instances, patching halves the time.
 func (s *Cache) follow(on bool) {
 	s.followed = on
 	s.follows++
@@ -46,8 +44,8 @@ func (s *Cache) isUniform(g *fsm.Group) {
 	s.uniform[g.ID] = g
 }
 
-// note records that instances were written. Any row of an instance will do. It does nothing if follow(true) is not in
-// effect.
+// note records that instances were written. Any row of a written instance will do, because only its group, slot and id
+// are used. note does nothing unless follow(true) is in effect.
 func (s *Cache) note(written []*fsm.Instance) {
 	if !s.followed {
 		return
@@ -60,8 +58,8 @@ func (s *Cache) note(written []*fsm.Instance) {
 }
 
 // end is called at the end of a decision. It drops what the next decision is unlikely to need: instance lists that the
-// previous decision used and this one didn't, and all data of groups that are gone. While writes are followed, it keeps
-// the lists.
+// previous decision used and this one did not, and all data of groups that no longer exist. While follow(true) is in
+// effect, it keeps the lists of existing groups.
 func (s *Cache) end(groups []*groupView, state *fsm.State) {
 	for _, id := range s.viewed {
 		if r := s.instances[id]; r != nil && r.look != s.looks && !s.followed {
@@ -84,7 +82,7 @@ func (s *Cache) end(groups []*groupView, state *fsm.State) {
 	s.looks++
 }
 
-// seenNode holds what the rescheduler's cached hints depend on in a node.
+// seenNode contains the parts of a node on which the rescheduler's cached hints depend.
 type seenNode struct {
 	id                 model.NodeID
 	name               string
@@ -92,9 +90,9 @@ type seenNode struct {
 	labels, attributes map[string]string
 }
 
-// seenGroup is the hint of a group at rest: an upper bound of what a move could gain in preferences. It is valid while
-// the group has this row. The row changes whenever an instance of the group moves to another node, and whenever the
-// group's policy changes.
+// seenGroup is the rescheduler's hint for a group: an upper bound of what a move could gain in preferences. The hint is
+// valid while the group has this row. The row is replaced whenever an instance of the group moves to another node, and
+// whenever the group's policy changes.
 type seenGroup struct {
 	row  *fsm.Group
 	hint int64
@@ -110,7 +108,7 @@ func sameMap(a, b map[string]string) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// look compares the nodes with those of the last call. If one differs, it drops all cached hints.
+// look compares the nodes with those of the last call. If any node differs, it drops all cached hints.
 func (s *Cache) look(loads []load) {
 	same := len(s.nodes) == len(loads) && s.groups != nil
 	if !same {

@@ -10,15 +10,14 @@ import (
 
 const (
 	buildsPerNode = 2 // copies that may be built on one node at the same time, over all groups
-	// after this many failures of a member's version on the node of its copy, the member is built elsewhere instead
+	// after this many failures of a member's version on the node of its copy, the member's copy is built elsewhere instead
 	failuresHome = 2
 )
 
 // memberVacancy completes n, the need of a replicated group's slot that has no holder. It returns nil if the slot has
-// to wait. If a node with a copy of the slot takes instances, the next instance starts on that copy, after the last one
-// there has stopped. Otherwise an instance with an empty copy is made elsewhere, if another member is in sync to build
-// from. That happens after the group's toleration, or at once if the version fails too often on the copy's node. For a
-// slot without a copy, it returns n as it is.
+// to wait. The next instance starts on a copy of the slot, if a node with a copy takes instances. Otherwise, or if the
+// version fails too often on that node, the instance starts elsewhere with an empty copy. Building that copy needs
+// another member in sync.
 func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	copies := slices.DeleteFunc(p.state().CopiesOf(g.id, slot.n), func(v *fsm.Volume) bool { return !v.Held })
 	if len(copies) == 0 {
@@ -60,8 +59,9 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	return n
 }
 
-// usableCopy returns the node where a slot's instance can start again on a copy, or "". It prefers the copy on the node
-// of the last instance, and then newer copies. It sorts copies in this order.
+// usableCopy returns the node where a slot's instance can start again on a copy, or "" if there is no such node. It
+// prefers the copy on the node of the last instance, and after that newer copies. It sorts the slice copies in this
+// order.
 func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) model.NodeID {
 	slices.SortFunc(copies, newestFirst)
 	if slot.last != nil {
@@ -77,8 +77,7 @@ func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) model.NodeID {
 	return ""
 }
 
-// stoppingAt returns the slot's instance that is stopping on a node and still uses the copy there; nil if there is
-// none.
+// stoppingAt returns the slot's instance that is stopping on the node and still uses the copy there, or nil.
 func (p *pass) stoppingAt(slot *slotView, node model.NodeID) *fsm.Instance {
 	for _, inst := range slot.leaving {
 		if inst.Node == node {
@@ -88,7 +87,7 @@ func (p *pass) stoppingAt(slot *slotView, node model.NodeID) *fsm.Instance {
 	return nil
 }
 
-// failsAt reports whether a version of a group has lately failed so often on a node that another node is better.
+// failsAt reports whether a version of a group has failed too often on a node within the group's reschedule interval.
 func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	n := 0
 	for _, x := range g.row.Failures {
@@ -100,9 +99,9 @@ func (p *pass) failsAt(g *groupView, version uint64, node model.NodeID) bool {
 	return n >= failuresHome
 }
 
-// tolerates returns when a slot may get a new copy elsewhere while the node of its copy takes no instances. It returns
-// 0, which means at once, if the drain policy evicts every member from that node, or if the slot's last instance has
-// been forgotten.
+// tolerates returns the time from which a slot may get a new copy elsewhere, while no node with a copy of the slot
+// takes instances. It returns 0, which means at once, if the drain policy evicts every member from the node of the
+// first copy, or if the slot's last instance has been forgotten.
 func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) model.Time {
 	for _, n := range p.policyNodes() {
 		if policy, _, _ := p.state().PolicyOn(n); policy == model.PolicyEvictAll && n.ID == copies[0].Home {
@@ -119,8 +118,8 @@ func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) mod
 	return slot.last.Marks.StopBegan.Add(wait)
 }
 
-// builds reports whether an instance is an extra member whose copy is still being built: its copy was never in sync,
-// and its slot has a copy with data on another node.
+// builds reports whether an instance is an extra member whose copy is still being built: the copy was never in sync,
+// and the slot has a copy with data on another node.
 func (p *pass) builds(inst *fsm.Instance) bool {
 	m, ok := p.member(inst)
 	if !ok || m.Held || !inst.Wanted() {
@@ -131,8 +130,8 @@ func (p *pass) builds(inst *fsm.Instance) bool {
 	})
 }
 
-// oneBuild lets at most one need of a replicated group build an extra member, and none while a build is going on. Other
-// needs that would build one are only checked for room and not placed.
+// oneBuild lets a replicated group build at most one extra member at a time. Any further need that would build a member
+// is only checked for room and not placed.
 func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	if !g.spec.Replicated() {
 		return needs
@@ -146,7 +145,7 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	begun := false
 	for _, n := range needs {
 		switch {
-		case !n.build || n.look || len(n.first) > 0: // a need that replaces a failed build adds no build
+		case !n.build || n.look || len(n.first) > 0: // with commands in first, the need replaces a failed build
 			continue
 		case busy == nil && !begun:
 			begun = true
@@ -167,8 +166,8 @@ func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
 	return needs
 }
 
-// keptApart returns why a replicated group's need can't be met on a node: a member of the group is there or will return
-// there, or the node takes no more builds now. It returns "" if nothing of that applies.
+// keptApart returns why a need of a replicated group can't be met on a node, or "" if it can. A member of the group may
+// be on the node or return to it, or the node may already build too many copies.
 func (p *pass) keptApart(n *need, node model.NodeID) model.Code {
 	if !n.group.spec.Replicated() {
 		return ""
@@ -205,8 +204,8 @@ func (p *pass) waitsForCopy(g *groupView, slot int) bool {
 	return true
 }
 
-// mayBuild reports whether a lost instance may be replaced on another node, and records the reason if not. If the
-// instance's copy has data, a member must be in sync to build from. Otherwise an empty copy would look like a member,
+// mayBuild reports whether a lost instance may be replaced on another node, and records the reason if it may not. If
+// the instance's copy has data, another member must be in sync. Otherwise the new, empty copy would count as a member
 // although the real data can't be reached.
 func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	m, ok := p.member(lost)
@@ -222,14 +221,14 @@ func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// takesOver reports whether a replacement can take over now. It must be ready. In a replicated group it must also be in
-// sync, unless the instance that it replaces never held data.
+// takesOver reports whether a replacement can take over now. The replacement must be ready. In a replicated group it
+// must also be in sync, unless the instance that it replaces never had data.
 func (p *pass) takesOver(g *groupView, inst *fsm.Instance) bool {
 	return inst.Ready() && (!g.spec.Replicated() || p.state().Covers(inst))
 }
 
-// apart marks the nodes that a replicated group's slot can't use because of another member. It changes the list all and
-// returns it.
+// apart marks the nodes that a replicated group's slot can't use because of another member. It changes the slice all in
+// place and returns it.
 func (e *Explanation) apart(g *groupView, slot int, all []model.Considered) []model.Considered {
 	for i := range all {
 		if code := e.p.keptApart(&need{group: g, slot: slot}, all[i].Node); code != "" && all[i].ExcludedBy == "" {

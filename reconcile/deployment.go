@@ -12,7 +12,7 @@ import (
 // every instance runs the new version and has proved healthy. It fails when it makes no progress within its deadline,
 // or when its instances keep failing.
 func (p *pass) stepDeployments() {
-	p.nodesInService = nil // it was computed before earlier passes tried commands
+	p.nodesInService = nil // may be out of date: it was computed before earlier passes tried commands
 	byDeployment := map[model.DeploymentID][]*groupView{}
 	var ids []model.DeploymentID
 	for _, g := range p.groups {
@@ -73,8 +73,8 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	}
 }
 
-// noteWait records whether a deployment waits, if that has changed. The deployment's time without progress then starts
-// over. The change is recorded even while actuation is paused.
+// noteWait records that a deployment begins or stops waiting, even while actuation is paused. The change restarts the
+// deployment's time without progress.
 func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	if d.Waiting == waiting {
 		return
@@ -84,8 +84,7 @@ func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	}
 }
 
-// everythingWaits returns what holds back all rollouts: paused actuation, an unconfirmed restore, or HOLD. It returns
-// nil if nothing does.
+// everythingWaits returns what holds back all rollouts (paused actuation, an unconfirmed restore, or HOLD), or nil.
 func (p *pass) everythingWaits() *model.Error {
 	switch {
 	case p.in.State.Settings.Paused:
@@ -98,10 +97,8 @@ func (p *pass) everythingWaits() *model.Error {
 	return nil
 }
 
-// stopsEnd returns the time until which a group could not make progress through no fault of the new version; 0 if there
-// is none. It is the latest of these times: the end of the grace of an old instance whose replacement is not ready, the
-// loss of an instance with its node, the creation of an instance whose predecessor had to leave its node, and the last
-// progress of a transfer.
+// stopsEnd returns the latest time until which something other than the new version holds back a group's progress, or
+// 0. The deployment's deadline is counted from this time or from a later one.
 func (p *pass) stopsEnd(g *groupView) model.Time {
 	end := model.Time(0)
 	for _, slot := range g.open {
@@ -110,7 +107,7 @@ func (p *pass) stopsEnd(g *groupView) model.Time {
 			(slot.holder == nil || !slot.holder.Ready()) {
 			end = max(end, p.state().StopDue(old))
 		}
-		// the version is not at fault if an instance was lost with its node, or its predecessor had to leave
+		// the version is not at fault if an instance was lost with its node, or if its predecessor had to leave
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			switch {
 			case inst == nil || inst.Version != g.row.Version:
@@ -140,9 +137,7 @@ func leftNode(cause model.Cause) bool {
 	return false
 }
 
-// rolloutWaits returns what holds back a group's rollout through no fault of the new version; nil if nothing does. It
-// may be that no node of a system group takes new instances, that a transfer works on a slot's volumes, or what
-// slotWaits returns.
+// rolloutWaits returns what holds back a group's rollout through no fault of the new version, or nil.
 func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	if g.system() && p.systemWant(g) == 0 {
 		return model.Refuse(model.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
@@ -158,15 +153,13 @@ func (p *pass) rolloutWaits(g *groupView) *model.Error {
 	return nil
 }
 
-// slotWaits returns what the rollout of one slot waits for; nil if it can go on. It waits in these cases: the node with
-// the slot's data takes no new instances; a system group's canary is on an offline node; the slot's instance is lost
-// and can't be replaced; or a budget refuses to stop the old instance, because of its rate, or because agents have not
-// reported since a restore.
+// slotWaits returns what the rollout of one slot waits for through no fault of the new version, or nil.
 func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	if slot.dropped {
 		return nil
 	}
 	old := slot.holder
+	// a slot with data on a node waits until the node takes new instances
 	if !g.system() && (old == nil || g.hasOldVersion(slot) || !old.Ready()) {
 		if n := p.node(p.homeOf(g, slot.n)); n != nil {
 			if refusal := p.state().Eligible(n); refusal != nil {
@@ -184,6 +177,7 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	}
 	b, blocked := p.reasons.blockers[old.ID]
 	lost := !g.system() && old.Status.Observed == model.ObservedLost && slot.successor == nil
+	// a budget's rate and reports that are missing since a restore are not the version's fault
 	limited := b.Code == model.CodeBudgetRate || b.Code == model.CodeBudgetMinReady && p.state().Unheard(g.id)
 	if blocked && (lost || g.hasOldVersion(slot) && limited) {
 		return model.Refuse(b.Code, "%s slot %d: %s", g.id, slot.n, b.Message)
@@ -191,10 +185,10 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *model.Error {
 	return nil
 }
 
-// rolledOut reports whether a group is as the new version wants it: every slot is held by a healthy instance of that
-// version, and no older instance runs. Instances that don't take part in the rollout are ignored.
+// rolledOut reports whether a group's rollout is complete: every slot has a healthy holder of the new version, and no
+// older instance runs. Instances that don't take part in the rollout are ignored.
 func (p *pass) rolledOut(g *groupView) bool {
-	for _, slot := range g.open { // slots that are not rolled out yet are usually among these
+	for _, slot := range g.open { // checked first, because a slot that is not rolled out yet is usually open
 		if slot.holder != nil && !p.takesPart(g, slot.holder) {
 			continue
 		}
@@ -213,8 +207,8 @@ func (p *pass) rolledOut(g *groupView) bool {
 	return g.held() == g.row.Count
 }
 
-// canariesReady reports whether a group has at least as many healthy instances of the new version as it wants canaries.
-// It returns false if the group wants none.
+// canariesReady reports whether a group has at least as many healthy instances of the new version as it should have
+// canaries. It returns false for a group that should have no canaries.
 func (p *pass) canariesReady(g *groupView) bool {
 	if g.spec.Update.Canary == 0 {
 		return false
@@ -230,7 +224,7 @@ func (p *pass) canariesReady(g *groupView) bool {
 	return proven >= g.spec.Update.Canary
 }
 
-// failDeployment sets a deployment to failed. If one of its groups has auto_revert, the job goes back to the last
+// failDeployment sets a deployment to failed. If one of its groups has auto_revert, the job also returns to the last
 // version that succeeded, unless that version has the same instances or the revert is refused.
 func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason string) {
 	job := groups[0].job
@@ -249,7 +243,7 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 	p.step(d.ID, model.DeploymentFailed, reason)
 }
 
-// firstReason returns a reason why a deployment makes no progress, to be appended to a message; "" if none is known.
+// firstReason returns a reason why a deployment makes no progress, to be appended to a message, or "" if none is known.
 func (p *pass) firstReason(groups []*groupView) string {
 	for _, g := range groups {
 		for _, slot := range g.slots() {

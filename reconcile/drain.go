@@ -13,7 +13,7 @@ import (
 const (
 	budgetRetry = 2 * model.Second  // a stop that a budget refused is tried again after this time at the latest (B7)
 	forcedWait  = 30 * model.Second // how long agents have to confirm the kills of a forced deadline
-	namedAtMost = 20                // maximum number of reasons in a last error
+	namedAtMost = 20                // maximum number of reasons that a last error names
 )
 
 // drainPart is one node of a running drain.
@@ -23,8 +23,8 @@ type drainPart struct {
 	node  *fsm.Node
 }
 
-// running lists the parts that are still draining of all drains that have not ended. While a restore is not confirmed,
-// it lists none.
+// running lists the nodes that drains are still draining, each with its drain. It returns nothing while a restore is
+// not confirmed.
 func (p *pass) running() []drainPart {
 	var parts []drainPart
 	s := p.state()
@@ -41,8 +41,8 @@ func (p *pass) running() []drainPart {
 	return parts
 }
 
-// takeTurns gives nodes their turn, in the order of their drain. At most max_parallel_nodes nodes of a drain have their
-// turn at once. A paused drain gives no turns.
+// takeTurns gives nodes their turn, in the order in which their drain lists them. At most max_parallel_nodes nodes of
+// one drain have their turn at once. A paused drain gives no turns.
 func (p *pass) takeTurns() {
 	busy := map[model.DrainID]int{}
 	parts := p.running()
@@ -70,11 +70,11 @@ func (d *drainPart) active() bool {
 }
 
 // overdue reports whether the part's deadline has passed. After the deadline the drain begins no more stops. It only
-// finds out what blocks the instances that are left, for the last error.
+// collects what blocks the remaining instances, for the last error.
 func (p *pass) overdue(d *drainPart) bool { return p.in.Now >= d.part.Deadline }
 
-// leavable reports whether the drain may stop an instance at all. If the instance must not be evicted, only a drain
-// with force may stop it.
+// leavable reports whether the drain may stop an instance at all. Only a drain with force may stop an instance that
+// must not be evicted.
 func (p *pass) leavable(d *fsm.Drain, inst *fsm.Instance) bool {
 	return d.Options.Force || p.state().Movable(inst) == nil
 }
@@ -84,9 +84,8 @@ func (p *pass) isSystem(inst *fsm.Instance) bool {
 	return ok && g.Role == model.RoleSystem
 }
 
-// markEvictions requests the eviction of instances that drains, drain policies or degraded nodes want off their nodes,
-// and cancels evictions whose reason is gone. A drain marks instances of system groups last, when all others have
-// stopped.
+// markEvictions requests the eviction of instances because of drains, drain policies and troubles of nodes. It also
+// cancels evictions whose reason is gone. A drain marks instances of system groups last, after all others have stopped.
 func (p *pass) markEvictions() {
 	for _, d := range p.running() {
 		if !d.active() || p.overdue(&d) {
@@ -107,7 +106,7 @@ func (p *pass) markEvictions() {
 		}
 		for _, mark := range marks {
 			group := []fsm.Command{&mark}
-			// the rescheduler, a user or a degraded node requested it: the drain takes over the eviction and the successor
+			// an eviction with another reason is canceled first, or the new mark would do nothing; a successor is kept
 			if p.instance(mark.ID).Eviction.Requested {
 				group = []fsm.Command{&fsm.InstanceMark{ID: mark.ID}, &mark}
 			}
@@ -160,8 +159,8 @@ func (p *pass) reasonGone(inst *fsm.Instance) bool {
 	return !ok
 }
 
-// partOf returns the node's part of the drain that requested an instance's eviction, and whether that part is still
-// draining.
+// partOf returns the drain that requested an instance's eviction, with the part of the instance's node. It returns
+// false unless that part is still draining.
 func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 	n := p.node(inst.Node)
 	d, ok := p.state().Drains.Get(model.DrainID(inst.Eviction.By))
@@ -172,16 +171,16 @@ func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 	return drainPart{d, part, n}, ok && part.Phase == model.PhaseDraining
 }
 
-// evicting reports whether the drain that requested an instance's eviction is still draining its node. A paused drain
-// counts too. While a restore is not confirmed, it returns false.
+// evicting reports whether the drain that requested an instance's eviction is still draining its node, even if the
+// drain is paused. It returns false while a restore is not confirmed.
 func (p *pass) evicting(inst *fsm.Instance) bool {
 	_, ok := p.partOf(inst)
 	return ok && !p.state().Unconfirmed
 }
 
-// stopEvicted stops instances that have to leave their node and can leave now: their replacement can take over, or they
-// need none. A stop that a budget refuses is tried again later. While a restore is not confirmed, only evictions that
-// operators requested continue.
+// stopEvicted stops instances that have to leave their node and can leave now, because their replacement can take over
+// or they need no replacement. A stop that a budget refuses is tried again later. While a restore is not confirmed,
+// only evictions that operators requested continue.
 func (p *pass) stopEvicted() {
 	p.stopAsked()
 	if p.state().Unconfirmed {
@@ -205,7 +204,7 @@ func (p *pass) stopEvicted() {
 			case leaveMoved:
 				p.stopMoved(slot)
 			case leaveFailed:
-				if p.evicting(slot.holder) { // the program no longer runs, so waiting for a replacement would gain nothing
+				if p.evicting(slot.holder) { // the instance does not serve, so waiting for a replacement would gain nothing
 					d, _ := p.partOf(slot.holder)
 					p.stopFor(&d, slot.holder)
 				}
@@ -214,9 +213,8 @@ func (p *pass) stopEvicted() {
 	}
 }
 
-// evictable lists the slots whose holder has to leave its node, or has been unready for too long, and is not stopping
-// yet.
-// Holders that are not ready come first, then those whose version is not the group's.
+// evictable lists the slots whose holder has to leave its node, or has been unready for too long, and is not yet
+// stopping. Holders that are not ready come first, then holders whose version is not the group's.
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
@@ -237,14 +235,14 @@ func (p *pass) evictable(g *groupView) []*slotView {
 	return slots
 }
 
-// stopDrained stops an instance that a drain evicts, if it can leave now. With surge its replacement must be able to
-// take over. With stop_first a replacement must fit somewhere. If none fits, nothing is stopped unless the operator
-// accepted downtime (P30).
+// stopDrained stops an instance that a drain evicts, if the instance can leave now. With surge, its replacement must be
+// able to take over. With stop_first, a replacement must fit somewhere. If no replacement fits, the instance is only
+// stopped if the operator accepted downtime (P30).
 func (p *pass) stopDrained(g *groupView, slot *slotView) {
 	inst := slot.holder
 	d, _ := p.partOf(inst)
 	switch {
-	case g.system(), p.state().Movable(inst) != nil: // these are not replaced elsewhere; the latter leave only with force
+	case g.system(), p.state().Movable(inst) != nil: // none of these is replaced elsewhere
 		p.stopFor(&d, inst)
 	case g.stopFirst(g.spec.Eviction.Order):
 		n := p.takeover(g, slot, leaveDrained, urgentMove)
@@ -278,17 +276,15 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 }
 
 // acceptDowntime stops an instance whose replacement fits nowhere, if the operator accepted downtime for its group. The
-// caller must have recorded why the replacement fits nowhere.
+// caller must have recorded why no replacement fits.
 func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 	if d.drain.Options.AcceptsDowntime(inst.Group) {
 		p.stopFor(d, inst)
 	}
 }
 
-// stopFor begins a drain's stop of an instance, or records why it can't begin. It does nothing while the drain is not
-// active on the node. After the deadline it only records what blocks the stop. If downtime was accepted and an instance
-// of the group can't be placed, the stop bypasses min_ready but not the rates. It bypasses nothing if a budget is
-// declared as blocking, or if agents have not reported since a restore.
+// stopFor begins a drain's stop of an instance, or records what blocks the stop. It does nothing while the drain is not
+// active on the node. After the deadline it begins no stop.
 func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	c := &fsm.InstanceStop{ID: inst.ID, Cause: model.CauseNodeDraining, By: string(d.drain.ID)}
 	if !d.active() || p.state().Unconfirmed {
@@ -306,6 +302,8 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 		return
 	}
 	stage, refusal := p.stopAs(d.subject(), c)
+	// Accepted downtime lets the stop bypass min_ready, but not the rates, if an instance of the group can't be placed. It
+	// bypasses nothing if a budget is declared as blocking, or if agents have not reported since a restore.
 	if refusal != nil && refusal.Code == model.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) &&
 		p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) && !p.state().Unheard(inst.Group) {
 		bypass := *c
@@ -322,7 +320,7 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 }
 
 // retryStop records why a stop was refused. It asks for a decision when a budget could allow the stop, and after
-// budgetRetry.
+// budgetRetry at the latest.
 func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.Error) {
 	p.blockBy(inst, refusal)
 	if _, next := p.state().CheckBudget(inst, cause); next > p.in.Now && next != model.Never {
@@ -332,8 +330,8 @@ func (p *pass) retryStop(inst *fsm.Instance, cause model.Cause, refusal *model.E
 	p.plan.retryAt(p.in.Now.Add(budgetRetry))
 }
 
-// endDrains ends the parts whose nodes are drained or whose deadline has passed. At a forced deadline it first kills
-// instances and waits for up to forcedWait.
+// endDrains ends drains on nodes that are drained or whose deadline has passed. At a forced deadline it first kills the
+// instances and waits for at most forcedWait.
 func (p *pass) endDrains() {
 	for _, d := range p.running() {
 		left := p.state().DrainLeft(d.drain, d.node)
@@ -342,7 +340,7 @@ func (p *pass) endDrains() {
 			p.end(&d, model.PhaseDrained, "")
 		case !d.part.Turn || !p.reached(d.part.Deadline):
 		case d.drain.Options.ForceAtDeadline && d.part.Deadline > p.state().Confirmed && p.force(&d):
-			// a deadline that passed before the restore was confirmed kills nothing
+			// forced kills are skipped if the deadline passed before the restore was confirmed
 		default:
 			p.end(&d, model.PhaseFailed, p.lastError(&d))
 		}
@@ -356,7 +354,7 @@ func (p *pass) end(d *drainPart, phase model.DrainPhase, lastError string) {
 	}
 }
 
-// force kills all instances that the drain may stop, at once. It reports whether to wait for agents to confirm the
+// force kills at once all instances that the drain may stop. It reports whether to wait for agents to confirm the
 // kills.
 func (p *pass) force(d *drainPart) bool {
 	var kills [][]fsm.Command
@@ -382,7 +380,8 @@ func (p *pass) force(d *drainPart) bool {
 	return left != nil && left.Code == model.CodeStopping && !p.reached(d.part.Deadline.Add(forcedWait))
 }
 
-// lastError returns why a node could not be drained: each reason once, at most namedAtMost of them. It is never empty.
+// lastError returns why a node could not be drained: each reason once, at most namedAtMost of them. It never returns
+// "".
 func (p *pass) lastError(d *drainPart) string {
 	var all []model.Blocker
 	for inst := range p.state().InstancesOn(d.node.ID) {

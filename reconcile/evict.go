@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// needs lists the instances that a group lacks and that can be made now. For the others it records why they can't.
+// needs lists the instances that a group lacks and that can be made now. It records why other instances can't be made.
 func (p *pass) needs(g *groupView) []*need {
 	if g.system() {
 		return p.systemNeeds(g)
@@ -23,8 +23,8 @@ func (p *pass) needs(g *groupView) []*need {
 	return p.oneBuild(g, append(needs, p.rollNeeds(g)...))
 }
 
-// wantedSlots lists the slots that the group keeps and that may lack something: slots with a holder, and the lowest
-// empty slots, as many as are missing. Neighbouring slots that are alike share one view.
+// wantedSlots lists the slots that the group keeps and that may lack something: all slots with a holder, and as many of
+// the lowest empty slots as instances are missing. Neighbouring slots that are alike share one view.
 func (p *pass) wantedSlots(g *groupView) []*slotView {
 	missing := max(g.row.Count-g.held(), 0)
 	wanted := make([]*slotView, 0, 1+len(g.open))
@@ -59,7 +59,7 @@ func (p *pass) wantedSlots(g *groupView) []*slotView {
 }
 
 // appendFresh appends views of the slots in [from, to), none of which has an instance row. A slot that may differ from
-// the others gets its own view.
+// a slot that never had an instance gets its own view. The other slots share views.
 func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*slotView {
 	if to-from == 1 {
 		return append(wanted, &slotView{n: from})
@@ -83,15 +83,14 @@ func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*sl
 	return wanted
 }
 
-// slotNeed returns what one slot lacks: an instance if it is empty, or a successor for its holder. Rollouts are not
-// considered.
+// slotNeed returns what one slot lacks: an instance if it is empty, or a successor for its holder. It ignores rollouts.
 func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	if slot.holder == nil {
 		return p.vacancy(g, slot)
 	}
 	w := p.leaveReasonOf(g, slot.holder)
 	if w == leaveMoved {
-		return nil // the move has placed a successor already; if that fails, the move is canceled
+		return nil // the move has placed a successor already; if the successor fails, the move is canceled
 	}
 	if slot.successor != nil {
 		return p.renewal(g, slot, w)
@@ -119,7 +118,6 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	return nil
 }
 
-// takeover returns the need for an instance that replaces the slot's holder.
 func (p *pass) takeover(g *groupView, slot *slotView, w leaveReason, u urgency) *need {
 	n := &need{group: g, slot: slot.n, version: p.version(g, slot.holder), replaces: slot.holder,
 		cause: w.cause(slot.holder), urgency: u}
@@ -130,8 +128,8 @@ func (p *pass) takeover(g *groupView, slot *slotView, w leaveReason, u urgency) 
 	return n
 }
 
-// homeOf returns the node that holds a slot's local volumes, or "". It is "" if the slot has no data, or may start
-// empty elsewhere.
+// homeOf returns the node that has a slot's local volumes. It returns "" if the slot has no data or may start empty
+// elsewhere.
 func (p *pass) homeOf(g *groupView, slot int) model.NodeID {
 	home, ok := p.state().VolumeHome(g.spec, g.id, slot)
 	if ok && g.spec.Refills() && p.state().MayRefill(g.spec, g.id, slot) == nil {
@@ -140,8 +138,8 @@ func (p *pass) homeOf(g *groupView, slot int) model.NodeID {
 	return home
 }
 
-// vacancy returns the need of a slot without a holder; nil if it has to wait, for example until the last instance has
-// stopped.
+// vacancy returns the need of a slot without a holder, or nil if the slot has to wait, for example until the last
+// instance has stopped.
 func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	n := &need{
 		group: g, slot: slot.n, more: slot.alike, version: p.version(g, slot.last), cause: model.CauseScaleUp,
@@ -181,16 +179,16 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	return p.afterLeaving(g, slot, n)
 }
 
-// noteRetryLater records for an empty slot why its failed last instance isn't replaced yet. The reason does not count
-// as a lack of room.
+// noteRetryLater records for an empty slot why its failed last instance isn't replaced yet. Unlike noRoom, it does not
+// make lacksRoom true.
 func (p *pass) noteRetryLater(g *groupView, slot *slotView) {
 	if b, ok := p.reasons.blockers[slot.last.ID]; ok {
 		p.reasons.slots[slotKey{g.id, slot.n}] = &unplaced{code: b.Code, message: b.Message}
 	}
 }
 
-// vacancyCause returns the cause of a slot's next instance: the cause for which the slot's last instance was stopped.
-// If that cause is scale_down, job_stopped or drain_timeout, or is not known, it returns scale_up.
+// vacancyCause returns the cause of a slot's next instance. It is the cause for which the last instance was stopped, or
+// scale_up if that cause is scale_down, job_stopped, drain_timeout or not known.
 func vacancyCause(last *fsm.Instance) model.Cause {
 	switch last.Marks.StopCause {
 	case "", model.CauseScaleDown, model.CauseJobStopped, model.CauseDrainTimeout:
@@ -212,8 +210,8 @@ func (p *pass) awaitEnd(old *fsm.Instance) {
 }
 
 // mustGoFirst reports whether a leaving instance must be confirmed stopped before its slot is filled again. A pending
-// instance counts too: its agent knows of it and may have started it. If several instances of the slot may run at
-// once, a lost one is waited for only until the group's toleration has passed.
+// instance must stop too, because its agent may have started it. If several instances of the slot may run at once, a
+// lost one is waited for only until the group's toleration has passed.
 func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if g.pinned() {
 		return true
@@ -237,7 +235,7 @@ func (p *pass) tolerationOver(g *groupView, lost *fsm.Instance) bool {
 	return p.reached(lost.Marks.UnreadySince.Add(wait))
 }
 
-// lostNeed returns the need for a replacement of an instance whose node is offline (P17, P22). The replacement comes
+// lostNeed returns the need for a replacement of an instance whose node is offline (P17, P22). The replacement is made
 // after the toleration and never during a hold. If only one instance may run, the lost one must first be known to have
 // stopped.
 func (p *pass) lostNeed(g *groupView, slot *slotView) *need {
@@ -257,7 +255,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, model.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id),
 			"bring the node back")
 	case p.state().LeaseEnd(lost) != model.Never && !plant.Is(plant.ReplaceBeforeFencing):
-		p.fence(g, lost) // after that the slot is vacant and is filled like any other
+		p.fence(g, lost) // once the instance is marked as stopped, its slot is vacant and is filled like any other
 	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
 		p.block(lost, model.CodeNodeOffline,
 			fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),
@@ -275,7 +273,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 }
 
 // fence marks a lost instance as stopped once its lease has ended and its group's toleration has passed. It reports
-// whether it did that.
+// whether it marked the instance.
 func (p *pass) fence(g *groupView, lost *fsm.Instance) bool {
 	end := p.state().LeaseEnd(lost)
 	name := p.nodeName(lost.Node)
@@ -297,7 +295,7 @@ func (p *pass) fence(g *groupView, lost *fsm.Instance) bool {
 	return false
 }
 
-// onHold reports whether a hold keeps an instance from being replaced now, and records that as the reason.
+// onHold reports whether a hold keeps an instance from being replaced now. If so, it records the hold as the reason.
 func (p *pass) onHold(inst *fsm.Instance) bool {
 	if p.state().Hold.Active {
 		p.block(inst, model.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over",
@@ -313,8 +311,8 @@ func (p *pass) nodeName(id model.NodeID) string {
 	return string(id)
 }
 
-// failedNeed returns the need for a replacement of an instance that failed or never became ready. If only one may run,
-// the failed instance is stopped first. The slot is filled again when the stop is confirmed.
+// failedNeed returns the need for a replacement of an instance that failed or never became ready. It stops the instance
+// and returns nil if only one may run or the group is replicated. The slot is filled when the stop is confirmed.
 func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 	old := slot.holder
 	version := p.version(g, old)
@@ -322,7 +320,7 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 		return nil
 	}
 	stop := &fsm.InstanceStop{ID: old.ID, Cause: failureCause(old), By: "failed"}
-	if g.pinned() || g.spec.Replicated() { // the slot is filled after the stop, where its data is, if possible
+	if g.pinned() || g.spec.Replicated() { // the slot is filled after the stop, on the node with its data if possible
 		if refusal := p.plan.try("instance/"+string(old.ID), stop); refusal != nil {
 			p.blockBy(old, refusal)
 		}
@@ -340,18 +338,18 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 	if g.spec.Replacement.Mode == model.ModeRestart {
 		n.home = old.Node
 	}
-	if old.Status.Observed != model.ObservedFailed { // a failed instance needs no stop: it ends when it is replaced
+	if old.Status.Observed != model.ObservedFailed { // an instance that is known to have failed needs no stop
 		n.first, n.spare = []fsm.Command{stop}, true
 	}
 	return n
 }
 
-// renewal returns the need for a new successor when the present one can't take over. While the successor is on its way,
-// nothing is needed (P24).
+// renewal returns the need for a new successor when the present one can't take over. While the present one may still
+// take over, it returns nil (P24).
 func (p *pass) renewal(g *groupView, slot *slotView, w leaveReason) *need {
 	next := slot.successor
 	if w == leaveNone {
-		return nil // the successor is surplus
+		return nil // the holder stays, so the successor is surplus
 	}
 	version, cause := p.version(g, slot.holder), model.CauseScaleDown
 	if w == leaveRolled {

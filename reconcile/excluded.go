@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// excluded says how many nodes were excluded, by the code of the filter that excluded them.
+// excluded counts the excluded nodes by the code of the filter that excluded them.
 type excluded []model.Excluded
 
 func (e *excluded) add(code model.Code, nodes int) {
@@ -24,14 +24,14 @@ func (e *excluded) add(code model.Code, nodes int) {
 }
 
 // rank orders codes by how close a node came to being chosen. Filters run in order, so a node that a later filter
-// excluded came closer. People are shown the code with the highest rank. A code that is not about nodes has rank -1.
+// excluded came closer. The code with the highest rank is shown to people. Any other code has rank -1.
 func rank(code model.Code) int {
 	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode,
 		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts,
 		model.CodeNoMemory}, code)
 }
 
-// main returns the code with the highest rank, which is shown as the main reason. It is CodeNoNodes for an empty list.
+// main returns the code with the highest rank, or CodeNoNodes for an empty list.
 func (e excluded) main() model.Code {
 	best := model.CodeNoNodes
 	for _, x := range e {
@@ -49,8 +49,8 @@ func (e excluded) sum() (nodes int) {
 	return nodes
 }
 
-// words says how many nodes each filter excluded, in order of rank. Nodes that take no instances at all are listed by
-// their condition.
+// words describes how many nodes each filter excluded, in order of rank. It counts nodes that take no instances at all
+// by their condition, such as draining.
 func (p *pass) words(f *field, e excluded) string {
 	sorted, all := slices.Clone(e), e.sum()
 	slices.SortFunc(sorted, func(a, b model.Excluded) int { return rank(a.Code) - rank(b.Code) })
@@ -73,7 +73,7 @@ func (p *pass) words(f *field, e excluded) string {
 	return fmt.Sprintf("all %d nodes are excluded: %s", all, strings.Join(parts, ", "))
 }
 
-// exclusion describes what one code means for the given number of nodes.
+// exclusion returns a phrase about the nodes that a filter excluded, such as "3 have too little memory".
 func exclusion(code model.Code, nodes int) string {
 	words := map[model.Code][2]string{
 		model.CodeConstraint:      {"does not meet its constraints", "do not meet its constraints"},
@@ -92,9 +92,9 @@ func exclusion(code model.Code, nodes int) string {
 	return fmt.Sprintf("%d %s", nodes, words[1])
 }
 
-// closed describes the nodes that take no instances, with a phrase for each condition. If detours is true, nodes that
-// wait for their turn in a drain don't count. If the count differs from nodes, because another filter excluded some of
-// them, closed returns a single phrase with the number nodes.
+// closed describes the nodes that take no instances, with a phrase for each condition, such as "2 are draining". If
+// detours is true, nodes that only wait for their turn in a drain are not among them. If the parameter nodes is not
+// their number, because another filter excluded some of them, closed returns one phrase for all.
 func (t *nodeTable) closed(detours bool, nodes int) []string {
 	counts, all := map[string]int{}, 0
 	for _, v := range t.views {
@@ -117,7 +117,7 @@ func (t *nodeTable) closed(detours bool, nodes int) []string {
 	return parts
 }
 
-// closedBy says why a node takes no instances, in words that fit many nodes.
+// closedBy returns why a node takes no instances, in words that fit one node or many.
 func closedBy(n *fsm.Node) string {
 	switch state := n.State(); {
 	case state != model.NodeActive:

@@ -9,19 +9,19 @@ import (
 )
 
 // Explanation is one decision with its reasons, made to be shown and not carried out. It uses the same filters and
-// scores as Decide. It holds for the state that it was made from, and is not safe for concurrent use.
+// scores as Decide. It is valid for the state that it was made from. It is not safe for concurrent use.
 type Explanation struct{ p *pass }
 
-// Explain makes a decision on the input and keeps the reasons. It costs as much as one Decide. It changes nothing but
+// Explain makes a decision on the input and keeps the reasons. It costs as much as Decide and changes nothing but
 // Input.Cache.
 func Explain(in Input) *Explanation { return &Explanation{decide(in)} }
 
-// Refused returns the actions that are due and can't be done now.
+// Refused returns the actions that are needed now but refused, with the reasons.
 func (e *Explanation) Refused() []Refusal { return e.p.plan.refused }
 
-// Pending returns why a group has fewer ready instances than it wants. It looks for a slot that can't be filled, then
-// for an instance that is blocked before it is ready, then for paused actuation, and returns the first reason that it
-// finds. It returns nil if the group is unknown or no reason was recorded.
+// Pending returns why a group has fewer ready instances than it should have, or nil if the group is unknown or no
+// reason was recorded. It returns the first reason in this order: a slot that can't be filled, an instance that is
+// blocked before it is ready, paused actuation.
 func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	g, ok := e.p.in.State.Groups.Get(group)
 	if !ok {
@@ -46,8 +46,8 @@ func (e *Explanation) Pending(group model.GroupID) *model.Error {
 	return nil
 }
 
-// Waiting returns what an instance that should start or stop waits for: at most one blocker. It returns nil if nothing
-// holds the instance back, and for a terminal or unknown instance.
+// Waiting returns what an instance that should start or stop waits for, as a list of at most one blocker. It returns
+// nil if nothing holds the instance back, or if the instance is terminal or unknown.
 func (e *Explanation) Waiting(id model.InstanceID) []model.Blocker {
 	inst, ok := e.p.in.State.Instances.Get(id)
 	if !ok || inst.Terminal() {
@@ -74,8 +74,8 @@ func (e *Explanation) Waiting(id model.InstanceID) []model.Blocker {
 	return nil
 }
 
-// Drain returns, for each node of a drain, which instances are left there and what keeps them. The status is empty for
-// a node that was forgotten or is in a newer drain.
+// Drain returns, for each node of a drain, which instances remain on the node and what keeps them. A node that was
+// forgotten or is in a newer drain has an empty status.
 func (e *Explanation) Drain(d *fsm.Drain) []model.DrainStatus {
 	out := make([]model.DrainStatus, 0, len(d.Nodes))
 	for _, part := range d.Nodes {
@@ -119,16 +119,15 @@ func (e *Explanation) remaining(status *model.DrainStatus, d *drainPart) {
 	}
 }
 
-// ofRestore reports whether a blocker with this code comes from a restore that is not settled. People must settle the
-// restore first, so this blocker is shown before others.
+// ofRestore reports whether a blocker with this code comes from a restore that is not settled. Such a blocker is shown
+// before others, because people must settle the restore first.
 func ofRestore(code model.Code) bool {
 	return code == model.CodeRestoreUnconfirmed || code == model.CodeUnknownInstance || code == model.CodeInventoryMissing
 }
 
-// Wake returns the earliest time at which the explanation could change although the state does not; Never if it can't.
+// Wake returns the earliest time at which the explanation could change although the state does not, or Never.
 func (e *Explanation) Wake() model.Time { return e.p.plan.wake }
 
-// next says in words what happens to an instance next.
 func (e *Explanation) next(inst *fsm.Instance) string {
 	if waiting := e.Waiting(inst.ID); len(waiting) > 0 {
 		return waitText(waiting[0])

@@ -6,9 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// field holds the nodes where instances of one version of a group could go. Scored nodes are in one heap for each
-// spread domain. Nodes without a score are still in the ranking that the field shares with other groups. To take the
-// best node and put it back with its new score costs log(nodes). So placing N instances costs nodes + N log(nodes).
+// field contains the nodes where instances of one version of a group could run. Scored nodes are in one heap for each
+// spread domain. Other nodes are in the ranking that the field shares with other groups. Taking the best node and
+// putting it back with its new score costs log(nodes), so placing N instances costs nodes + N log(nodes).
 type field struct {
 	pass        *pass
 	group       *groupView
@@ -17,24 +17,24 @@ type field struct {
 	claim       model.Resources
 	overcommit  int64
 	binpack     bool
-	detours     bool // its instances may go to nodes that wait for their turn in a drain
+	detours     bool // the group's instances may be placed on nodes that wait for their turn in a drain
 	samePenalty int64
 	failures    []fsm.Failure
 	out         excluded // nodes excluded since the field began, by code; see unranked
 	views       []*nodeView
-	same        []int32  // by node: the group's instances there that are not leaving
-	bonus       []int64  // by node: the constant part of its score; nil if all are 0
-	meets       [][]bool // for each constraint, by node: whether the node meets it
+	same        []int32  // by position of the node: the group's instances on it that are not leaving
+	bonus       []int64  // by position of the node: the constant part of its score; nil if that is 0 for all
+	meets       [][]bool // for each constraint, by position of the node: whether the node meets it
 	layout      *layout
-	groupHash   uint64   // hash of the group's id; method tie adds a node's id to it
+	groupHash   uint64   // hash of the group's id, to which method tie adds a node's id
 	domains     []domain // in the order of the layout
 
 	joined
-	distinct map[string]int // attribute=value: number of the group's instances there
+	distinct map[string]int // by "attribute=value": number of the group's instances on nodes with that value
 }
 
-// fieldOf returns the group's field for a version, made at first use. It returns nil if that version's spec no longer
-// exists.
+// fieldOf returns the group's field for a version, and makes the field at first use. It returns nil if that version's
+// spec no longer exists.
 func (p *pass) fieldOf(g *groupView, version uint64) *field {
 	for _, f := range g.fields {
 		if f.version == version {
@@ -54,7 +54,7 @@ func (p *pass) fieldOf(g *groupView, version uint64) *field {
 	return f
 }
 
-// newField returns a field without any node in it.
+// newField returns a field without any nodes, or nil if the version's spec no longer exists.
 func (p *pass) newField(g *groupView, version uint64) *field {
 	s, table := p.state(), p.candidates()
 	template, ok := s.Spec(g.id, version)
@@ -85,7 +85,6 @@ func (p *pass) newField(g *groupView, version uint64) *field {
 	return f
 }
 
-// scoreAll scores every feasible node.
 func (f *field) scoreAll() {
 	heaps := make(candidates, len(f.views))
 	for i, size := range f.layout.sizes {
@@ -106,8 +105,8 @@ func (f *field) scoreAll() {
 	}
 }
 
-// census counts the group's instances. Spreads count those that are not leaving. Distinct attributes count all, because
-// no two may share one.
+// census counts the group's instances on each node. Spreads count only the instances that are not leaving. Distinct
+// attributes count all, because a leaving instance still has its value.
 func (f *field) census() {
 	f.same = make([]int32, len(f.views))
 	for row := range f.group.quietRows() {
@@ -145,7 +144,7 @@ func (f *field) countDistinct(n *fsm.Node, delta int) {
 }
 
 // repeats reports whether an instance other than the replaced one is on a node with the same value of a distinct
-// attribute. A node without the attribute counts as a repeat.
+// attribute. It returns true for a node that lacks a distinct attribute.
 func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	for _, attribute := range f.spec.Distinct {
 		value, ok := n.Attribute(attribute)
@@ -165,8 +164,8 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	return false
 }
 
-// take removes the best node from the field and returns it; nil if none is left. If a score is out of date because
-// other groups placed instances, it is computed again first.
+// take removes the best node from the field and returns it, or nil if no node is left. Before that, it computes scores
+// again that are out of date because other groups placed instances.
 func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()
@@ -187,9 +186,9 @@ func (f *field) take() *nodeView {
 	}
 }
 
-// bestDomain returns the domain with the best node, or nil if no node is left. A node's score here includes the penalty
-// for instances in its domain. A node that is not scored yet counts with an upper bound of its score. It is scored only
-// if that bound makes its domain the best.
+// bestDomain returns the domain with the best node, or nil if no node is left. The penalty for the instances in a
+// domain is subtracted from the scores of its nodes. A node without a score is compared by an upper bound of its score,
+// and scored only if its domain would be the best.
 func (f *field) bestDomain() *domain {
 	for {
 		var best *domain
@@ -217,14 +216,13 @@ func (f *field) putBack(v *nodeView) {
 	}
 }
 
-// candidate scores a node.
 func (f *field) candidate(v *nodeView) candidate {
 	c := candidate{at: int32(v.at), moves: v.moves, tie: f.tie(int32(v.at))}
 	c.score = f.score(&c)
 	return c
 }
 
-// tie returns a hash of group and node, which decides between nodes of equal score.
+// tie returns a hash of group and node, which orders nodes of equal score.
 func (f *field) tie(at int32) uint64 {
 	tie := hashOn(f.groupHash, string(f.pass.places.ids[at]))
 	if plant.Is(plant.MapOrder) {

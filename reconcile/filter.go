@@ -7,18 +7,18 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// nodeTable is what placement knows about the nodes during one pass. Results that groups share are computed once. With
-// 5,000 nodes that halves the cost of each of a hundred groups.
+// nodeTable is what placement knows about the nodes during one pass. Results that groups share are computed once. This
+// halves the cost of placing each of a hundred groups on 5,000 nodes.
 type nodeTable struct {
 	views   []*nodeView // in order of id
 	places  *nodeIndex
 	layouts map[string]*layout          // by the joined names of the spread attributes
-	meets   map[model.Constraint][]bool // by position of the node
+	meets   map[model.Constraint][]bool // by position of the node: whether the node meets the constraint
 	unmets  map[model.Constraint]string // cached results of unmet
 
 	rankings map[claimKind]*ranking
 	changes  []int32     // positions of nodes whose views changed, in the order of the changes
-	avoided  []*nodeView // nodes that a group avoids or that wait for their turn in a drain; may have duplicates
+	avoided  []*nodeView // nodes that a group avoids, and nodes that wait for their turn in a drain; may have duplicates
 }
 
 // nodeView is one node as it is in the draft now.
@@ -28,30 +28,29 @@ type nodeView struct {
 	size     model.Resources // all resources that instances may use
 	held     model.Resources // resources of placed instances; the memory includes what the state promises to preemptors
 	avoided  bool            // some group avoids the node
-	refusal  *model.Error    // why no instance may be placed on the node; nil if instances may
-	detour   bool            // the node waits for its turn in a drain: a last resort, for instances that can leave again
+	refusal  *model.Error    // why no instance may be placed on the node, or nil
+	detour   bool            // waits for its turn in a drain; it is a last resort, for instances that can leave again
 	promised int64           // memory kept for instances that this decision can't place yet, in bytes
-	reserved []int           // static ports kept for those instances
-	moves    int32           // grows with each placement and promise, so that outdated scores are noticed
+	reserved []int           // static ports kept for instances that this decision can't place yet
+	moves    int32           // grows with each placement and promise; a score made at a lower number is out of date
 
 	crowd     *nodeInstances                    // instances on the node, for preemption
-	soonTaken int64                             // memory that will soon become free and that waiting needs claim already
+	soonTaken int64                             // bytes that will soon become free and that waiting needs already claim
 	spared    map[model.InstanceID]*model.Error // instances that Apply refused to preempt, with the refusal
 	shut      *model.Error                      // why nothing more is preempted on the node in this decision
 }
 
-// free returns the memory that is not placed or promised, in bytes.
+// free returns the memory that is neither taken nor promised, in bytes.
 func (v *nodeView) free() int64 {
 	return v.size.MemoryBytes - v.held.MemoryBytes - v.promised
 }
 
-// take updates the view from a node's row.
 func (v *nodeView) take(n *fsm.Node) {
 	v.node, v.size, v.avoided = n, n.Allocatable(), len(n.Avoid) > 0
 	v.held = model.Resources{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes + n.Promised}
 }
 
-// candidates returns the table of nodes, made at first use.
+// candidates returns the table of nodes, which is made at first use.
 func (p *pass) candidates() *nodeTable {
 	if p.nodes != nil {
 		return p.nodes
@@ -81,7 +80,7 @@ func (p *pass) candidates() *nodeTable {
 	return t
 }
 
-// view returns the view of a node; nil if the node was forgotten.
+// view returns the view of a node, or nil if the node was forgotten.
 func (t *nodeTable) view(id model.NodeID) *nodeView {
 	if at, ok := t.places.at[id]; ok {
 		return t.views[at]
@@ -89,7 +88,7 @@ func (t *nodeTable) view(id model.NodeID) *nodeView {
 	return nil
 }
 
-// changed updates the view of a node after something was placed there.
+// changed updates the view of a node after a placement.
 func (p *pass) changed(id model.NodeID) {
 	t := p.candidates()
 	if v := t.view(id); v != nil {
@@ -110,8 +109,9 @@ func (t *nodeTable) moved(v *nodeView) {
 // note marks the node's place in the rankings as out of date.
 func (t *nodeTable) note(v *nodeView) { t.changes = append(t.changes, int32(v.at)) }
 
-// hardFilters are the rules that a node must meet whatever its score, in order. Each returns the code that excludes the
-// node, or "". Distinct attributes are not among them, because they depend on where the other instances have gone.
+// hardFilters are the rules that a node must meet whatever its score. They are checked in this order. Each returns the
+// code that excludes the node, or "". Distinct attributes are not a filter, because they depend on where the group's
+// other instances are.
 var hardFilters = [...]func(*field, *nodeView) model.Code{
 	filterEligible,
 	filterConstraints,
@@ -148,7 +148,7 @@ func filterStaticPorts(f *field, v *nodeView) model.Code {
 	return ""
 }
 
-// reserve keeps room on a node for one more instance of the field, for the rest of the pass.
+// reserve keeps memory and static ports on a node for one more instance of the field, until the pass ends.
 func (f *field) reserve(v *nodeView) {
 	v.promised += f.claim.MemoryBytes
 	for _, port := range f.spec.Ports {
@@ -165,7 +165,7 @@ func filterMemory(f *field, v *nodeView) model.Code {
 	return ""
 }
 
-// excludeLasting is exclude with only those filters whose results can't change within a decision.
+// excludeLasting is like exclude, but runs only the filters whose results can't change within a decision.
 func (f *field) excludeLasting(v *nodeView) model.Code {
 	if code := filterEligible(f, v); code != "" {
 		return code
@@ -184,14 +184,12 @@ func (f *field) exclude(v *nodeView) model.Code {
 }
 
 // ports chooses ports of a node for one more instance. Static ports are those of the spec. Dynamic ports are free ports
-// of the node's range. The search starts at a place that depends on the instance, so that a freed port is rarely given
-// out next. The place also depends on the node's id, so that two clusters on one machine rarely choose the same ports.
-// ok is false if there are not enough dynamic ports.
+// of the node's range. ok is false if there are not enough of them.
 func (f *field) ports(v *nodeView, id model.InstanceID) (ports model.Ports, ok bool) {
 	return f.portsBeside(v, id, nil)
 }
 
-// portsBeside is ports, but counts ports of the instances in leaving as free.
+// portsBeside is like ports, but treats the ports of the instances in leaving as free.
 func (f *field) portsBeside(v *nodeView, id model.InstanceID, leaving []model.InstanceID) (ports model.Ports, ok bool) {
 	if len(f.spec.Ports) == 0 {
 		return nil, true
@@ -212,6 +210,9 @@ func (f *field) portsBeside(v *nodeView, id model.InstanceID, leaving []model.In
 		if size <= 0 {
 			return nil, false
 		}
+		// The search for a free port starts at a place that depends on the instance, so that a port that was just freed is
+		// rarely chosen next. The place also depends on the node's id, so that two clusters on one machine rarely choose the
+		// same port.
 		n, found := f.dynamicPort(v, int(hash(string(v.node.ID), string(id), port.Name)%uint64(size)), size, used, leaving)
 		if !found {
 			return nil, false
@@ -233,7 +234,7 @@ func (f *field) dynamicPort(v *nodeView, start, size int, used []int, leaving []
 	return 0, false
 }
 
-// hash returns the FNV-1a hash of the parts. It breaks ties.
+// hash returns the FNV-1a hash of the parts, each followed by a separator.
 func hash(parts ...string) uint64 {
 	h := uint64(14695981039346656037)
 	for _, part := range parts {

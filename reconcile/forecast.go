@@ -11,10 +11,10 @@ import (
 // forecastID is the id of the drain that a forecast simulates. It never enters the log.
 const forecastID model.DrainID = "forecast"
 
-// ForecastDrain returns what a drain of the nodes would do with each instance on them, if nothing else changed: where
-// its replacement would go, or what keeps it on the node. One decision finds what keeps it there now. A rehearsal of
-// the whole drain then finds whether it can leave later. For a node that is already draining, the forecast assumes that
-// its drain begins now.
+// ForecastDrain returns what a drain of the nodes would do with each instance on them, if nothing else changed. One
+// decision finds where the instance's replacement would be placed, or what keeps the instance on its node now. A
+// rehearsal of the whole drain finds whether the instance can leave later. If a node is already draining, the forecast
+// assumes that its drain begins anew.
 //
 // It changes nothing but Input.Cache and does not block. It costs a few decisions for each step that the drain takes.
 // If no node can be drained, it returns the error that DrainStart would return.
@@ -51,8 +51,8 @@ func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]mode
 }
 
 // beginForecast returns the commands that cancel running drains of the nodes and start the forecast drain. It also
-// returns the state after them, but with all nodes draining at once, because a forecast shows the whole drain and not
-// only the first turns.
+// returns the state after these commands, but with all nodes draining at once, because a forecast shows the whole drain
+// and not only the first turns.
 func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin [][]fsm.Command,
 	after fsm.State, _ *model.Error) {
 	draft := in.State.NewDraft(in.Now)
@@ -78,8 +78,8 @@ func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin 
 	return begin, *draft.State(), nil
 }
 
-// CanFinish reports whether the forecast drain can end as drained without an operator's help. If not, it returns the
-// blockers that time alone does not remove.
+// CanFinish reports whether the forecast drain can finish without an operator's help. If it can't, CanFinish returns
+// the blockers that time alone does not remove.
 func CanFinish(forecast []model.Forecast) (bool, []model.Blocker) {
 	var blockers []model.Blocker
 	for _, f := range forecast {
@@ -97,8 +97,8 @@ type forecaster struct {
 	rehearsal *rehearsal
 }
 
-// on lists the instances of a node that the drain would stop or leave running, the oldest first. For an offline node it
-// adds those that are not confirmed stopped.
+// on lists the instances of a node that the drain would stop or leave running, the oldest first. For an offline node,
+// it includes all instances that are not confirmed stopped.
 func (f *forecaster) on(id model.NodeID) []*fsm.Instance {
 	var all []*fsm.Instance
 	for inst := range f.before.InstancesOn(id) {
@@ -120,7 +120,7 @@ func (f *forecaster) node(id model.NodeID) []model.Forecast {
 	return append(out, f.kept(id)...)
 }
 
-// instance returns the forecast for one instance, as seen in the forecaster's decision.
+// instance returns the forecast for one instance, based on the decision f.p.
 func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecast {
 	out := model.Forecast{Node: id, Instance: inst.ID, Group: inst.Group, Class: inst.ClassOf(),
 		Action: ActionOf(f.before, inst)}
@@ -177,7 +177,6 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 	return out
 }
 
-// unheard returns the forecast for an instance on an offline node.
 func unheard(out model.Forecast, n *fsm.Node) model.Forecast {
 	out.Action, out.Never, out.Blocker = model.ActionWait, true, &model.Blocker{
 		Code: model.CodeNodeOffline, Instance: out.Instance,
@@ -187,7 +186,7 @@ func unheard(out model.Forecast, n *fsm.Node) model.Forecast {
 	return out
 }
 
-// target returns the node where the pass placed or would place the replacement, or "".
+// target returns the node where the decision placed or would place the replacement, or "".
 func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 	for other := range f.p.state().InstancesInSlot(inst.Group, inst.Slot) {
 		if other.Desired == model.DesiredRunning && other.ID != inst.ID {
@@ -197,8 +196,8 @@ func (f *forecaster) target(inst *fsm.Instance) model.NodeID {
 	return f.p.reasons.targets[slotKey{inst.Group, inst.Slot}]
 }
 
-// nothingAllowed changes b, the refusal of a budget, if that budget never allows an instance to stop before it is
-// replaced. The new message says so.
+// nothingAllowed changes the message of b if b is the refusal of a budget that never allows an instance to stop before
+// it is replaced, and the drain would stop this instance before replacing it.
 func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 	if b.Code != model.CodeBudgetMinReady || out.Action != model.ActionStopFirst {
 		return
@@ -209,8 +208,8 @@ func (f *forecaster) nothingAllowed(b *model.Blocker, out model.Forecast) {
 	}
 }
 
-// allowsNothing describes a budget that never allows an instance of the group to stop before it is replaced; "" if the
-// group has none.
+// allowsNothing describes the group's budget that never allows an instance to stop before it is replaced. It returns ""
+// if the group has no such budget.
 func (f *forecaster) allowsNothing(id model.GroupID) string {
 	name, declared := f.before.BlockingBudget(id)
 	switch {
@@ -240,7 +239,8 @@ func lasting(code model.Code) bool {
 	return true
 }
 
-// ActionOf returns what a drain does with an instance under its group's policy, whether that is possible now or not.
+// ActionOf returns what a drain does with an instance under its group's policy, whether or not the action is possible
+// now.
 func ActionOf(s *fsm.State, inst *fsm.Instance) model.Action {
 	g, ok := s.Groups.Get(inst.Group)
 	spec, known := s.Policy(inst.Group)

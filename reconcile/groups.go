@@ -16,18 +16,18 @@ type groupView struct {
 	row      *fsm.Group
 	spec     *model.GroupSpec // the policy: counts, limits and roles; they also apply to instances of older versions
 	job      *fsm.Job
-	deploy   *fsm.Deployment // the job's latest, ended or not; nil if there is none
+	deploy   *fsm.Deployment // the job's latest deployment, running or ended; nil if the job has none
 	restored bool            // a restore is not confirmed yet
-	class    int             // position of its class in the order of classes; the smallest is served first
-	rows     []instanceRow   // all its instances, in order of slot
+	class    int             // position of the job's class in the order of classes; the smallest is served first
+	rows     []instanceRow   // all instances of the group, in order of slot
 	open     []*slotView     // slots that may need something, in order of slot
-	// number of slots that are not in open: each has one ready instance, which needs nothing
+	// number of slots that are not in open; each of these has one ready instance and needs nothing
 	quiet   int
-	every   []*slotView // all slots; made at the first call of slots
-	fields  []*field    // nodes where its instances could go, one field for each version that was asked for
+	every   []*slotView // all slots that have or had an instance; made at the first call of slots
+	fields  []*field    // nodes where the group's instances could run, one field for each version that was asked for
 	retries map[retryKey]retry
-	// slotsThatDiffer are the slots that may differ from a slot that never had an instance, in order. It is nil until it
-	// is needed.
+	// slotsThatDiffer are the slots that may differ from a slot that never had an instance, in order. It is nil until
+	// first use.
 	slotsThatDiffer []int
 }
 
@@ -43,10 +43,10 @@ type slotView struct {
 	dropped   bool            // scale-down stops the holder, or has stopped it
 }
 
-// findGroups finds the groups that may need something: their counts don't match, an instance is stopping or should
-// stop, a rollout goes on, or instances are on nodes that are not in full service or report troubles. The state has an
-// index for each of these cases, so no other group is looked at. findGroups also collects the draining instances and
-// those whose eviction is requested.
+// findGroups finds the groups that may need something: they have too few or too many instances, an instance is stopping
+// or should stop, a rollout is running, or instances are on nodes that are out of service or report troubles. Indexes
+// list these cases, so no other group is looked at. findGroups also collects the draining instances and the instances
+// whose eviction is requested.
 func (p *pass) findGroups() {
 	s := p.state()
 	found := map[model.GroupID]bool{}
@@ -132,8 +132,8 @@ func (v *slotView) take(inst *fsm.Instance) {
 	}
 }
 
-// order chooses holder and successor if several instances of the slot are wanted. They are the two oldest, and the
-// successor is the one that replaces the other. Normally nothing is left in extra.
+// order chooses holder and successor if several instances of the slot are wanted: the two oldest. If one of the two
+// replaces the other, it is the successor. Otherwise the older one is the holder. Normally extra is empty afterwards.
 func (v *slotView) order() {
 	if len(v.extra) == 0 {
 		return
@@ -161,8 +161,8 @@ func (g *groupView) pinned() bool {
 	return g.spec.OneHolder()
 }
 
-// stopFirst reports whether an instance that must leave is stopped before its replacement is made. order is the order
-// of an eviction or an update, as the spec has it.
+// stopFirst reports whether an instance that must leave is stopped before its replacement is made. order is the spec's
+// order for evictions or for updates.
 func (g *groupView) stopFirst(order model.Order) bool {
 	return g.pinned() || order == model.OrderStopFirst
 }
@@ -171,23 +171,22 @@ func (g *groupView) system() bool { return g.row.Role == model.RoleSystem }
 
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
 
-// renewing reports whether instances of other versions are to be replaced. That is so during a rollout, and after the
-// rollout of a system group, for nodes that took no instances during the rollout and do now. Rollouts from a restored
-// snapshot wait until the restore is confirmed, because the restore may have lost the entries that ended or reverted
-// them.
+// renewing reports whether instances of other versions are to be replaced. They are replaced during a rollout. In a
+// system group they are also replaced afterwards, because some nodes took no instances during the rollout.
 func (g *groupView) renewing() bool {
+	// a restore may have lost the entries that ended or reverted a rollout, so rollouts wait until it is confirmed
 	return !g.restored && (g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == model.DeploymentSucceeded)
 }
 
-// distrusted reports whether no more instances may get the group's version: its rollout failed, or its canaries are not
-// promoted yet.
+// distrusted reports whether no more instances may get the group's version, because its rollout failed or its canaries
+// are not promoted yet.
 func (p *pass) distrusted(g *groupView) bool {
 	return g.deploy != nil && g.deploy.Status == model.DeploymentFailed || p.canarying(g)
 }
 
-// version returns which version should run in a slot after old; old is nil if the slot never had an instance. A group's
-// version that isn't trusted gets only the slots of its canaries. All other slots get the stable version. If there is
-// none, they get the version of old, or else the group's version.
+// version returns the version that a slot's next instance should have. old is the slot's last instance, or nil. While
+// the group's version is distrusted, only its canaries get it. All other instances get the stable version. Without a
+// stable version, they get the version of old if that is lower, or else the group's.
 func (p *pass) version(g *groupView, old *fsm.Instance) uint64 {
 	if !p.distrusted(g) {
 		return g.row.Version

@@ -16,7 +16,7 @@ type homeRun struct {
 }
 
 // placeHomes places one instance for each slot of a need, each on its own node. Consecutive slots that don't fit share
-// one reason, because to record a reason for every slot would cost as much as to place an instance, in every decision.
+// one reason. To record a reason for every slot in every decision would cost as much as to place an instance.
 func (p *pass) placeHomes(n *need, fulfil func(*need) *unplaced) {
 	first, run := n.slot, homeRun{}
 	n.more = 0
@@ -40,8 +40,8 @@ func (p *pass) placeHomes(n *need, fulfil func(*need) *unplaced) {
 	p.unplacedRun(n, &run)
 }
 
-// shut returns the code of the rule that keeps a need from its node n.home. It returns "" if no rule does, or if only
-// trying the placement shows the reason.
+// shut returns the code of the rule that keeps a need from its node n.home. It returns "" if no rule does, or if the
+// reason only shows when the placement is tried.
 func (p *pass) shut(n *need) model.Code {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil || p.unsettled(n, f) != nil {

@@ -12,13 +12,13 @@ import (
 // instanceList caches the instances of a group in order of slot and id.
 type instanceList struct {
 	rows []instanceRow
-	look uint64 // number of the decision that last read it
+	look uint64 // number of the decision that last read the list
 
-	follow  uint64          // as long as Cache.follows equals this, written is complete
-	written []*fsm.Instance // any row of each written instance
+	follow  uint64          // while Cache.follows has this value, written is complete
+	written []*fsm.Instance // instances written since the list was read; any row of each
 }
 
-// instanceRow holds what passes need of nearly every instance. It is valid as long as the state has the same row of the
+// instanceRow is what passes need of nearly every instance. It is valid as long as the state has the same row of the
 // instance and no node is added or removed.
 type instanceRow struct {
 	inst *fsm.Instance
@@ -55,8 +55,8 @@ func (s *Cache) placesOf(nodes fsm.Table[model.NodeID, *fsm.Node]) *nodeIndex {
 	return s.places
 }
 
-// nodePlaces returns the result of placesOf, which it calls once in a decision. The commands of a decision never add or
-// remove a node.
+// nodePlaces returns the positions of the nodes. It computes them once in a decision, because commands of a decision
+// never add or remove a node.
 func (p *pass) nodePlaces() *nodeIndex {
 	if p.places == nil {
 		p.places = p.seen.placesOf(p.state().Nodes)
@@ -64,8 +64,8 @@ func (p *pass) nodePlaces() *nodeIndex {
 	return p.places
 }
 
-// instanceRows returns a group's instances in order of slot and id. Rows known to be unchanged are not read again. If
-// one instance in a group of 10,000 has changed, that takes a twentieth of the time of reading all.
+// instanceRows returns a group's instances in order of slot and id. It does not read rows again that are known to be
+// unchanged. If one instance in a group of 10,000 has changed, this takes a twentieth of the time of reading all.
 func (p *pass) instanceRows(id model.GroupID) []instanceRow {
 	p.nodePlaces()
 	r := p.seen.instances[id]
@@ -85,8 +85,8 @@ func (p *pass) instanceRows(id model.GroupID) []instanceRow {
 	return r.rows
 }
 
-// writtenSince returns the instances of the group that were written since its list was read: those passed to Cache.note
-// and those that this decision wrote. ok is false if the list must be read again.
+// writtenSince returns the instances of the group that were written since the list r was read: those passed to
+// Cache.note and those that this decision wrote. ok is false if the whole list must be read again.
 func (p *pass) writtenSince(r *instanceList, id model.GroupID) (written []*fsm.Instance, ok bool) {
 	if !p.seen.followed || r.follow != p.seen.follows {
 		return nil, false
@@ -100,14 +100,15 @@ func (p *pass) writtenSince(r *instanceList, id model.GroupID) (written []*fsm.I
 	return written, len(written) <= max(patchedRows, len(r.rows)/patchShare)
 }
 
-// A list is patched if at most patchedRows of its rows were written, or at most one in patchShare. If more rows were
-// written, it is faster to read the whole list.
+// A list is patched if at most patchedRows of its rows, or at most one in patchShare, were written. Otherwise it is
+// faster to read the whole list.
 const (
 	patchedRows = 16
 	patchShare  = 4
 )
 
-// patchRows updates the rows of the written instances in a list and returns the list. It changes rows.
+// patchRows updates the rows of the written instances in a list and returns the list. It changes the slice rows in
+// place.
 func (p *pass) patchRows(rows []instanceRow, written []*fsm.Instance) []instanceRow {
 	for _, old := range written {
 		i, there := slices.BinarySearchFunc(rows, old, func(row instanceRow, inst *fsm.Instance) int {
@@ -126,8 +127,8 @@ func (p *pass) patchRows(rows []instanceRow, written []*fsm.Instance) []instance
 	return rows
 }
 
-// readRows reads a group's rows. It takes unchanged ones from known and never writes to that slice, which may be in
-// use.
+// readRows reads a group's rows. It takes unchanged rows from the slice known and never writes to that slice, which may
+// be in use.
 func (p *pass) readRows(id model.GroupID, known []instanceRow) []instanceRow {
 	var rows []instanceRow // nil until the first row that has changed
 	i := 0
@@ -189,7 +190,7 @@ func (p *pass) viewSlots(g *groupView) {
 	g.retries, g.open, g.every, g.quiet = nil, nil, nil, 0
 	g.rows = p.instanceRows(g.id)
 	duty, renewing := p.inService(), g.renewing()
-	var room []slotView // slot views are allocated several at a time
+	var room []slotView // slot views are allocated slotsMore at a time
 	for i, next := 0, 0; i < len(g.rows); i = next {
 		row := &g.rows[i]
 		next = i + 1
@@ -231,7 +232,7 @@ func (g *groupView) quietRows() iter.Seq[*instanceRow] {
 	}
 }
 
-// slots lists all slots that have or had an instance, in order. The list is made at the first call, because few passes
+// slots lists all slots that have or had an instance, in order. It makes the list at the first call, because few passes
 // need the quiet slots.
 func (g *groupView) slots() []*slotView {
 	if g.every != nil {
@@ -250,7 +251,7 @@ func (g *groupView) slots() []*slotView {
 	return g.every
 }
 
-// slot returns the view of a slot. The view is empty if the slot never had an instance.
+// slot returns the view of a slot, which is empty if the slot never had an instance.
 func (g *groupView) slot(n int) *slotView {
 	if v := g.known(n); v != nil {
 		return v
@@ -258,7 +259,7 @@ func (g *groupView) slot(n int) *slotView {
 	return &slotView{n: n}
 }
 
-// known returns the view of a slot that has or had an instance; nil for any other slot.
+// known returns the view of a slot that has or had an instance, or nil for any other slot.
 func (g *groupView) known(n int) *slotView {
 	slots := g.slots()
 	i, ok := slices.BinarySearchFunc(slots, n, func(v *slotView, n int) int { return cmp.Compare(v.n, n) })
@@ -268,7 +269,7 @@ func (g *groupView) known(n int) *slotView {
 	return slots[i]
 }
 
-// held returns the number of slots with a holder that scale-down leaves alone.
+// held returns the number of slots with a holder that scale-down does not stop.
 func (g *groupView) held() int {
 	n, slots := g.quiet, g.open
 	if g.every != nil { // a slot counted in quiet may have been dropped since

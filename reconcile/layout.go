@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// layout maps each node to its domain for a set of spread attributes. Groups with the same attributes share it.
+// layout maps each node to its domain for a list of spread attributes. Groups with the same attributes share a layout.
 type layout struct {
-	domains [][]string // in order; a domain is one value for each attribute
+	domains [][]string // in order; a domain is a list with one value for each attribute
 	of      []int      // by position of the node: index of its domain
 	sizes   []int      // by index of the domain: number of its nodes
 }
@@ -64,7 +64,8 @@ func (t *nodeTable) meeting(c model.Constraint) []bool {
 	return meets
 }
 
-// unmet describes a constraint that no node meets, and says so if no node has its label at all. The result is cached.
+// unmet describes a constraint that no node meets. If the constraint is about a label that no node has, the text says
+// so. The result is cached.
 func (t *nodeTable) unmet(c model.Constraint) string {
 	text, known := t.unmets[c]
 	if !known {
@@ -93,8 +94,8 @@ func (t *nodeTable) unsetLabel(attribute string) (name string, unset bool) {
 	})
 }
 
-// nearestLabel returns the node label that a mistyped name probably stands for, or "". At most a third of the letters
-// may differ, and no more than three.
+// nearestLabel returns the node label that a mistyped name probably means, or "". The label may differ from name in at
+// most a third of the letters of name, and in at most three.
 func (t *nodeTable) nearestLabel(name string) string {
 	best, most := "", min(len(name)/3, 3)
 	for _, v := range t.views {

@@ -8,13 +8,13 @@ import (
 // leaveReason is why the holder of a slot should make room for another instance.
 type leaveReason int
 
-// The reasons to leave. After leaveNone the strongest comes first.
+// The reasons to leave. After leaveNone, the strongest reason is first.
 const (
 	leaveNone     leaveReason = iota
 	leaveLost                 // its node is offline or was forgotten
 	leaveFailed               // it failed, or did not become ready in time (P26)
 	leaveDisabled             // its node is disabled (P21)
-	leaveRebuilt              // it is a member whose copy is to be built elsewhere
+	leaveRebuilt              // its copy is to be built elsewhere first
 	leaveDrained              // a drain evicts it
 	leaveAsked                // a user evicts it, and its replacement is made first
 	leaveTroubled             // its node's agent reports troubles
@@ -23,8 +23,7 @@ const (
 	leaveRolled               // a new version takes its place
 )
 
-// leaveReasonOf returns the strongest reason why an instance that is desired running should make room; leaveNone if
-// there is none.
+// leaveReasonOf returns the strongest reason why an instance that is desired running should make room, or leaveNone.
 func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 	// the most common case needs no look at the node's row
 	if inst.Ready() && !inst.Eviction.Requested && p.state().InService(inst.Node) {
@@ -63,7 +62,7 @@ func (p *pass) leaveReasonOf(g *groupView, inst *fsm.Instance) leaveReason {
 }
 
 // startOverdue reports whether an instance has not become ready in time. A preemptor that still waits for room is
-// overdue if it waits in vain. It returns false while the instance's node is offline or silent.
+// overdue if it waits in vain. Any other instance is not overdue while its node is offline or silent.
 func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if inst.WaitsForRoom() {
 		return p.waitsInVain(inst)
@@ -81,9 +80,9 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	return p.reached(p.startDeadline(inst))
 }
 
-// waitsInVain reports whether the victims that a preemptor waits for are overdue by the start timeout. The preemptor
-// then goes to a node with room. It returns false for an instance that can't go elsewhere, because it belongs to a
-// system group or has data on its home node.
+// waitsInVain reports whether the victims that a preemptor waits for are overdue by the start timeout. If so, the
+// preemptor is placed on another node. The answer is false for an instance that can't be placed elsewhere, because it
+// belongs to a system group or has data on its home node.
 func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	policy, ok := p.state().Policy(inst.Group)
 	if !ok || policy.Role == model.RoleSystem {
@@ -102,7 +101,6 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	return p.reached(end.Add(p.in.State.Settings.StartTimeout))
 }
 
-// startDeadline returns the time by which an instance must be ready.
 func (p *pass) startDeadline(inst *fsm.Instance) model.Time {
 	return max(inst.Marks.Created, inst.Marks.UnreadySince, p.state().Confirmed).Add(p.in.State.Settings.StartTimeout)
 }
@@ -144,7 +142,7 @@ func failureCause(inst *fsm.Instance) model.Cause {
 	return model.CauseCrashLoop
 }
 
-// goneFromNode is the status reason of an instance that was missing from its agent's inventory. The program is not at
+// goneFromNode is the status reason of an instance that was missing from its agent's inventory. Its program is not at
 // fault.
 const goneFromNode = "gone_from_node"
 

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	calmFor      = 60 * model.Second // a hold ends after fewer than half the limit of nodes have been out for this long
+	calmFor      = 60 * model.Second // how long fewer than half the limit of nodes must have been out before a hold ends
 	overrideFor  = 10 * model.Minute // after an operator ended a hold, no hold begins for this long
-	microToken   = 1_000_000         // one node going offline takes this much out of the token bucket
+	microToken   = 1_000_000         // what declaring one node offline takes out of the token bucket
 	smallCluster = 10                // with fewer judged nodes, a hold begins above 50 % of them, otherwise above 34 %
 	minBurst     = 2                 // at least this many nodes may be declared offline at once
 )
@@ -22,23 +22,22 @@ func Interval(offlineAfter model.Duration) model.Duration {
 	return fsm.HeartbeatInterval(offlineAfter)
 }
 
-// nodeCounts contains the counts and lists of nodes that watchNodes needs.
 type nodeCounts struct {
-	nodes  int // all nodes
-	judged int // nodes that count for the guard against mass eviction; see judged
-	// judged nodes that are out (see isOut), or that their own agents report as degraded
+	nodes  int
+	judged int // nodes that the guard against mass eviction considers; see function judged
+	// judged nodes that are out (see isOut), or whose own agents report troubles
 	out       int
-	sick      int         // of out: degraded by their own agents' reports
-	unheard   int         // judged nodes, not in out, that this leader has not heard yet and no other server heard lately
-	back      int         // of out: offline nodes that are heard again but have not registered again yet
+	sick      int         // nodes in out only because of their own agents' reports
+	unheard   int         // judged nodes, not in out, that neither this leader nor, lately, any other server has heard
+	back      int         // offline nodes in out that are heard again but have not registered again yet
 	domain    string      // a failure domain that is out as a whole while other nodes are out too; "" if no domain is
 	candidate []*fsm.Node // nodes to write as offline if no hold is active, the longest silent first
 	deaf      int         // judged nodes whose agents get no answers from the servers
 	gossip    []*fsm.Node // nodes whose health differs from what gossip or their heartbeats show
 }
 
-// watchNodes writes the health that the evidence shows for each node. A hold guards against the most expensive mistake:
-// to replace the instances of many nodes although only the network is broken.
+// watchNodes writes the health that the evidence shows for each node. A hold prevents the most expensive mistake: to
+// replace the instances of many nodes although only the network is broken.
 func (p *pass) watchNodes() {
 	c := p.count()
 	p.hold(&c)
@@ -95,7 +94,7 @@ func (p *pass) count() nodeCounts {
 			c.unheard++
 		}
 	}
-	if c.out > 2 { // domainOut needs a domain of at least two nodes, and one more node
+	if c.out > 2 { // domainOut needs at least three: a domain of two nodes, and one more node
 		c.domain = p.domainOut(&c)
 	}
 	slices.SortStableFunc(c.candidate, func(a, b *fsm.Node) int { return int(p.in.Live[b.ID].Age - p.in.Live[a.ID].Age) })
@@ -108,13 +107,13 @@ func (p *pass) isOut(n *fsm.Node) bool {
 	return p.out(n, live, known)
 }
 
-// out does the work of isOut for a caller that already has the node's evidence.
+// out is isOut for a caller that already has the node's evidence.
 func (p *pass) out(n *fsm.Node, live fsm.Liveness, known bool) bool {
 	return n.Health == model.HealthOffline || known && live.SeenBy == "" && p.late(live)
 }
 
-// domainOut returns a failure domain of at least two nodes that is out as a whole while other nodes are out too. It
-// returns "" if there is no such domain.
+// domainOut returns a failure domain of at least two nodes that is out as a whole while other nodes are out too, or ""
+// if there is no such domain.
 func (p *pass) domainOut(c *nodeCounts) (out string) {
 	label := p.in.State.Settings.FailureDomainLabel
 	size, gone := map[string]int{}, map[string]int{}
@@ -141,11 +140,11 @@ func (p *pass) domainOut(c *nodeCounts) (out string) {
 	return out
 }
 
-// late reports whether a node's heartbeats are missing for more than three intervals. A node that this leader has never
-// heard counts as late only after offline_after, and at least 15 s: after a restart of all servers, every node is
-// unheard for a moment. It is not late while it is awaited. If Paused is set, the leader itself was paused lately, so
-// no node counts as late.
+// late reports whether a node's heartbeats have been missing for more than three intervals. A node that this leader has
+// never heard is late only after the longer of offline_after and 15 s, because after a restart of all servers every
+// node is unheard for a moment. A node that is awaited is not late.
 func (p *pass) late(live fsm.Liveness) bool {
+	// the leader itself was paused lately and may have missed heartbeats
 	if live.Paused {
 		return false
 	}
@@ -159,9 +158,9 @@ func (p *pass) late(live fsm.Liveness) bool {
 // has a limit because operators may take long to confirm.
 const awaitedMost = 15 * model.Minute
 
-// awaited reports whether a node's silence means nothing because its agent may not have found the servers yet, for
-// example after a recovery onto new servers. It returns true for a node that this leader has never heard, for up to
-// awaitedMost while the restore is unconfirmed, and for offline_after from the confirmation.
+// awaited reports whether a node's silence means nothing because its agent may still be looking for the servers, for
+// example after a recovery onto new servers. Only a node that this leader has never heard is awaited. While a restore
+// is unconfirmed, it is awaited for up to awaitedMost. After the confirmation, it is awaited for offline_after.
 func (p *pass) awaited(live fsm.Liveness) bool {
 	s := p.state()
 	switch {
@@ -173,15 +172,15 @@ func (p *pass) awaited(live fsm.Liveness) bool {
 	return s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter)
 }
 
-// judged reports whether a node counts for the guard. A disabled node, a draining node without instances, and a node
-// that was confirmed dead do not count.
+// judged reports whether the guard against mass eviction considers a node. It ignores disabled nodes, draining nodes
+// without instances, and nodes that were confirmed dead.
 func judged(n *fsm.Node) bool {
 	emptied := n.Intent == model.IntentDraining && n.Placed.Instances == 0
 	return n.Intent != model.IntentDisabled && !emptied && !n.Return.ConfirmedDead
 }
 
-// limit returns how many nodes may be out before a hold begins, times 100. The number is 34 % of the judged nodes, or
-// 50 % in a small cluster, but at least 2.
+// limit returns 100 times the number of nodes that may be out before a hold begins. That number is 34 % of the judged
+// nodes, or 50 % in a small cluster, but at least 2.
 func (c *nodeCounts) limit() int {
 	percent := 34
 	if c.judged < smallCluster {
@@ -213,10 +212,10 @@ func (c *nodeCounts) tooMany() string {
 	return ""
 }
 
-// hold begins a hold if too many nodes are out, before the first of them is written as offline. For ten minutes after
-// an operator ended a hold, no new one begins. A hold ends after fewer than half the limit have been out for a minute.
-// During that minute, nodes that this leader has not heard yet count as out too. The state stores when the minute
-// began, because leaders may change more often than once a minute.
+// hold begins a hold if too many nodes are out, before the first of them is written as offline. It begins no hold for
+// overrideFor after an operator ended one. A hold ends when, for calmFor, its reason has been gone and fewer than half
+// the limit of nodes have been out. The state stores when these conditions began, because leaders may change more
+// often.
 func (p *pass) hold(c *nodeCounts) {
 	h, why := p.state().Hold, c.tooMany()
 	if !h.Active {
@@ -225,6 +224,7 @@ func (p *pass) hold(c *nodeCounts) {
 		}
 		return
 	}
+	// nodes that this leader has not heard yet may be out too
 	calm := why == "" && (c.out+c.unheard)*200 < c.limit()
 	if calm != (h.Calm != 0) && p.observe(&fsm.HoldSet{Active: true, Calm: &calm}) {
 		h = p.state().Hold
@@ -242,9 +242,9 @@ func (p *pass) observe(c fsm.Command) bool {
 	return refusal == nil
 }
 
-// judgeHealth writes the health that healthOf returns, for a node that isn't offline. That alone never evicts anything.
-// If too many agents get no answers, the servers are at fault. Then no node is written as unreachable, because new
-// instances need nodes.
+// judgeHealth writes the health that healthOf returns, for a node that isn't offline. Such a change alone never evicts
+// anything. If too many agents get no answers, the servers are at fault, and new instances still need nodes. So no node
+// is written as unreachable.
 func (p *pass) judgeHealth(n *fsm.Node, c *nodeCounts) {
 	live, known := p.in.Live[n.ID]
 	if !known || n.Health == model.HealthOffline {
@@ -267,13 +267,13 @@ func healthOf(n *fsm.Node, live fsm.Liveness) (health model.Health, why string) 
 	case live.Deaf > 0:
 		return model.HealthUnreachable, fmt.Sprintf("no server has answered its agent for %s", live.Deaf)
 	case n.Health == model.HealthUnreachable && live.Unheard:
-		return n.Health, "" // since this leader started, the agent has not reported whether it gets answers
+		return n.Health, "" // the agent has not reported to this leader yet whether it gets answers
 	}
 	return gossipHealth(n, live), "gossip: " + string(live.Gossip)
 }
 
-// gossipHealth returns the health that gossip shows for a node that isn't offline. If gossip knows nothing of the node,
-// an unreachable node becomes online, and any other keeps its health.
+// gossipHealth returns the health that gossip shows for a node that isn't offline. If gossip does not know the node, an
+// unreachable node becomes online, and any other node keeps its health.
 func gossipHealth(n *fsm.Node, live fsm.Liveness) model.Health {
 	switch live.Gossip {
 	case fsm.GossipDead:
@@ -314,9 +314,9 @@ func (p *pass) writeOffline(c *nodeCounts) {
 	}
 }
 
-// offlineTokens returns what is left now in the bucket that limits how fast nodes go offline; one node costs
-// microToken. The bucket holds up to burst and gains perMilli each millisecond. The tokens already taken are computed
-// from the nodes' rows, so a new leader keeps to the same rate.
+// offlineTokens returns how many tokens are in the bucket that limits how fast nodes are declared offline. The bucket
+// has room for burst tokens and gains perMilli tokens each millisecond. The tokens already taken are computed from the
+// nodes' rows, so a new leader keeps to the same rate.
 func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 	var taken []model.Time
 	for _, n := range p.state().Nodes.All() {

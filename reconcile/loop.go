@@ -13,21 +13,21 @@ import (
 
 const (
 	firstPause = 50 * time.Millisecond // first pause after a refusal or failed write; doubled for each further one
-	// longest pause after stale refusals; they only mean that another write came first, and under load many come in a row
+	// longest pause after stale refusals, which are frequent under load: each only means that another write came first
 	stalePause = 200 * time.Millisecond
 	longPause  = 5 * time.Second // longest pause after other refusals and after failed writes
 	longSleep  = time.Hour       // the timer is never set to a longer time
 
-	// After a decision that planned nothing, the loop rests this many times as long as the decision took. So an idle loop
-	// spends about a tenth of its time on decisions.
+	// After a decision that planned nothing, the loop rests this many times as long as the decision took. So decisions
+	// that find nothing take about a tenth of the time.
 	idleRest = 9
-	longRest = 100 * time.Millisecond // upper bound of that rest
+	longRest = 100 * time.Millisecond // upper bound of the rest after a decision that planned nothing
 
-	// The rescheduler begins no moves for this long after a Loop was made, because work that the last leader left undone
-	// comes first.
+	// The rescheduler begins no moves for this long after a Loop was made, because work that the last leader left
+	// unfinished is more urgent.
 	balanceFirst = 5 * time.Second
-	// After a decision in which the rescheduler took part, it is left out for this many times as long as that decision
-	// took. Such a decision takes 100 ms for groups of 10,000, and placements and drains need the time more.
+	// After a decision in which the rescheduler took part, it pauses for this many times as long as that decision took.
+	// Such a decision takes 100 ms for groups of 10,000, and placements and drains need the time more.
 	balanceRest = 20
 )
 
@@ -38,20 +38,20 @@ type States interface {
 }
 
 // Evidence is the leader's clock and its evidence about nodes. The channel from LiveChanged is closed when Live has
-// news. So call LiveChanged before Live, to miss no news. No method blocks.
+// changed. Call LiveChanged before Live, so that no change is missed. No method blocks.
 type Evidence interface {
 	Now() model.Time
 	Live() map[model.NodeID]fsm.Liveness
 	LiveChanged() <-chan struct{}
 }
 
-// Log takes entries. It logs the entries of one goroutine in the order of their submission.
+// Log writes entries to the replicated log. It keeps the order in which one goroutine submits entries.
 type Log interface {
 	Submit(ctx context.Context, e fsm.Entry) (Outcome, error)
 }
 
 // Outcome is the future result of a submitted entry. Wait blocks until the entry is applied on this server or ctx is
-// done. It returns the result of each group, or an error if the entry was not committed or may not have been.
+// done. It returns the result of each group, or an error if the entry was not committed or its outcome is unknown.
 type Outcome interface {
 	Wait(ctx context.Context) ([]fsm.Result, error)
 }
@@ -71,11 +71,11 @@ type Config struct {
 	Evidence Evidence
 	Log      Log
 	Term     uint64 // the term in which this server leads; the log refuses entries of other terms
-	// Least time between two decisions; 0 means 2 ms. With a longer gap, a burst of changes causes fewer and later
+	// Least time between two decisions; 0 means 2 ms. A longer gap combines a burst of changes into fewer and later
 	// decisions.
 	Gap      time.Duration
-	InFlight int // upper bound of entries submitted and not yet applied; 0 means 16
-	// Called by the loop's goroutine after each decision, each skipped group, and each refused or failed entry; may be
+	InFlight int // maximum number of entries that are submitted and not yet applied; 0 means 16
+	// Called by the loop's goroutine after each decision, each skipped group, and each refused or failed entry. May be
 	// nil.
 	Reports func(Report)
 }
@@ -94,18 +94,18 @@ type Loop struct {
 	last    lastLook
 }
 
-// lastLook records what the last decision was based on, and whether its answer still holds.
+// lastLook is what the last decision was based on, and whether it found nothing to do.
 type lastLook struct {
 	empty bool            // the decision found nothing to do, assuming that the submitted entries are applied
 	index uint64          // index of the published state
 	own   uint64          // number of entries of this loop that were applied since the decision
-	until time.Time       // when the decision wants the next one
+	until time.Time       // until when the decision is valid if nothing changes
 	live  <-chan struct{} // closed when there is newer evidence
 }
 
-// holds reports whether a new decision would again find nothing to do. That is so if the last one found nothing, its
-// wake-up time is still to come, and since then only this loop's own entries were applied. The submitted entries then
-// needn't be tried again. While 10,000 placements are written, that saves 10,000 tries for each applied entry.
+// holds reports whether a new decision would again find nothing to do. That is so if the last decision found nothing,
+// its wake-up time has not come, and since then only this loop's own entries were applied. Skipping such decisions
+// saves 10,000 tries for each applied entry while 10,000 placements are written.
 func (k *lastLook) holds(published uint64) bool {
 	select {
 	case <-k.live:
@@ -171,7 +171,7 @@ func (l *Loop) Run(ctx context.Context) error {
 }
 
 // decide makes a plan on the state as it will be after the submitted entries, and queues the plan's entries. It returns
-// how long the plan holds if nothing changes.
+// how long the plan is valid if nothing changes.
 func (l *Loop) decide(state fsm.State) time.Duration {
 	began, live := time.Now(), l.cfg.Evidence.LiveChanged()
 	now := l.cfg.Evidence.Now()
@@ -195,10 +195,10 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	return wake
 }
 
-// restAfter returns how long the loop rests after a decision, so that changes can gather. The length of the decision is
-// took, and busy is true if it planned entries. If it planned nothing, the rest is longer, because the next decision
-// usually finds nothing either. Without that, decisions would take half a core from the writes under a full load of
-// single writes.
+// restAfter returns how long the loop rests after a decision, so that changes can gather. took is how long the decision
+// took, and busy is true if it planned entries. After a decision that planned nothing the rest is longer, because the
+// next one usually finds nothing either. Otherwise, under a full load of single writes, decisions would take half a
+// core from the writes.
 func restAfter(took time.Duration, busy bool) time.Duration {
 	if busy {
 		return took
@@ -206,8 +206,8 @@ func restAfter(took time.Duration, busy bool) time.Duration {
 	return min(idleRest*took, longRest)
 }
 
-// ahead returns the published state with the submitted entries applied, so that nothing is decided twice. Some of these
-// entries may already be part of that state; their groups are refused or change nothing.
+// ahead returns the published state with the submitted entries applied, so that nothing is decided twice. Some of the
+// entries may already be part of the published state. Applied again, they are refused or change nothing.
 func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return state
@@ -221,8 +221,8 @@ func (l *Loop) ahead(state fsm.State, now model.Time) fsm.State {
 	return *draft.State()
 }
 
-// submit sends planned entries in order until InFlight of them have no outcome yet. An entry that the log can never
-// take is split. After any other error, the rest of the plan is dropped.
+// submit sends planned entries in order, as long as fewer than InFlight entries are submitted and not yet applied. It
+// splits an entry that the log can never accept. After any other error it drops the queued entries.
 func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	for len(l.queue) > 0 && len(l.flights) < l.cfg.InFlight && !l.settle {
 		f := &flight{entry: l.queue[0]}
@@ -244,7 +244,7 @@ func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	}
 }
 
-// unwritable returns the refusal in err if it means that the log can never take the entry, for example because the
+// unwritable returns the refusal in err if it means that the log can never accept the entry, for example because the
 // entry is too large. Otherwise it returns nil.
 func unwritable(err error) *model.Error {
 	var refusal *model.Error
@@ -254,8 +254,8 @@ func unwritable(err error) *model.Error {
 	return nil
 }
 
-// split replaces the first entry of the queue, which can't be written, by its two halves. An entry of one group is
-// skipped: a new decision would only plan the group again, and everything after it would wait.
+// split replaces the first entry of the queue, which the log can never accept, by its two halves. An entry of one group
+// is skipped. Otherwise every new decision would plan the group again, and everything after it would wait.
 func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = l.queue[1:]
 	n := len(e.Groups) / 2
@@ -268,17 +268,17 @@ func (l *Loop) split(e fsm.Entry, why *model.Error) {
 	l.queue = append([]fsm.Entry{first, second}, l.queue...)
 }
 
-// failed handles an entry that may be missing from the log. It drops the rest of the plan, which assumes that entry,
-// and makes the next pause longer.
+// failed handles an entry that may be missing from the log. It drops the queued entries, which assume that this one is
+// applied, and makes the next pause longer.
 func (l *Loop) failed(err error) {
 	l.queue, l.settle = nil, true
 	l.pause = min(max(2*l.pause, firstPause), longPause)
 	l.cfg.Reports(Report{Err: err})
 }
 
-// land takes the outcome of a flight. A refusal or an error means that the state may not be as the plan assumed. The
-// rest of the plan is dropped, and the next decision starts from the published state. An error because ctx was canceled
-// is ignored.
+// land handles the outcome of a flight. After a refusal or an error, the state may not be as the plan assumed. So land
+// drops the queued entries, and the next decision starts from the published state. It ignores an error that came from
+// canceling ctx.
 func (l *Loop) land(f *flight) {
 	f.done = true
 	defer l.noteOwn(f)
@@ -303,8 +303,8 @@ func (l *Loop) land(f *flight) {
 	}
 }
 
-// longestPause returns the upper bound of the pause after these refusals. It is short only if all of them are stale,
-// because another write explains those.
+// longestPause returns the upper bound of the pause after these refusals. The bound is low only if all of them are
+// stale, because such a refusal is explained by another write.
 func longestPause(refused []*model.Error) time.Duration {
 	if slices.ContainsFunc(refused, func(r *model.Error) bool { return r.Code != model.CodeStale }) {
 		return longPause
@@ -312,8 +312,8 @@ func longestPause(refused []*model.Error) time.Duration {
 	return stalePause
 }
 
-// noteOwn counts an entry of this loop that was applied after the last decision. After an error or a refusal, that
-// decision's answer no longer holds.
+// noteOwn counts an entry of this loop that was applied after the last decision. After an error or a refusal, it makes
+// sure that a new decision is made.
 func (l *Loop) noteOwn(f *flight) {
 	switch {
 	case l.settle:
@@ -334,9 +334,9 @@ func (l *Loop) forget(published uint64) {
 	l.flights = left
 }
 
-// sleep waits for a newer state, new evidence, an outcome, or the wake-up time. After that it waits for the gap. If no
-// planned entries are left, it also waits until the rest after the last decision is over. If the loop must settle and
-// has no flights, sleep returns at once.
+// sleep waits for a newer state, new evidence, an outcome, or the wake-up time. After that it waits for the gap, or
+// until l.rest if that is later and no planned entries are queued. If the loop must settle and has no flights, sleep
+// returns at once.
 func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake time.Duration) {
 	if l.settle && len(l.flights) == 0 {
 		return // the caller pauses next
@@ -359,7 +359,7 @@ func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake ti
 	l.pauseFor(ctx, pause)
 }
 
-// pauseFor waits for d or until ctx is done, and takes outcomes that arrive meanwhile.
+// pauseFor waits for d or until ctx is done, and meanwhile handles outcomes.
 func (l *Loop) pauseFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
