@@ -56,7 +56,7 @@ func (c *JobScale) apply(s *State) error {
 	if !slices.Contains(v.Scaled, c.Group) {
 		v.Scaled = append(slices.Clone(v.Scaled), c.Group)
 	}
-	if refusal := checkScaled(&row.Spec, &v.Spec); refusal != nil {
+	if refusal := checkScaled(&v.Spec); refusal != nil {
 		return refusal
 	}
 	if refusal := s.checkSharedBudgets(model.NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
@@ -83,16 +83,13 @@ func (c *JobScale) apply(s *State) error {
 	return nil
 }
 
-// checkScaled refuses next, a spec that differs from the spec now only in counts, if it is invalid. If now is invalid
-// too, only the counts of next are checked: an older program without the failing check accepted the rest of the spec.
-func checkScaled(now, next *model.JobSpec) *model.Error {
-	refusal := next.Check()
-	if refusal == nil || now.Check() == nil {
-		return refusal
-	}
+// checkScaled checks the counts of a spec that differs from a stored one only in counts. It checks nothing else: an
+// older program may have accepted a spec that today's checks refuse.
+func checkScaled(next *model.JobSpec) *model.Error {
 	for i := range next.Groups {
-		if refusal := next.Groups[i].CheckCount(); refusal != nil {
-			refusal.Message = fmt.Sprintf("job %s, group %s: %s", next.Name, next.Groups[i].Name, refusal.Message)
+		g := &next.Groups[i]
+		if refusal := g.CheckCount(); refusal != nil {
+			refusal.Message = fmt.Sprintf("job %s, group %s: %s", next.Name, g.Name, refusal.Message)
 			return refusal
 		}
 	}
