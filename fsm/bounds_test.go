@@ -227,3 +227,61 @@ func TestAttributesOfANode(t *testing.T) {
 		}
 	}
 }
+
+// TestRollIsRefused: each value of a roll outside its bounds is refused, and values just within them are not.
+func TestRollIsRefused(t *testing.T) {
+	s := run(t, NewState(), 1000, register("n1"))
+	for name, tt := range map[string]struct {
+		change func(*model.Roll)
+		want   model.Code
+	}{
+		"as it is":         {func(*model.Roll) {}, ""},
+		"a bad id":         {func(r *model.Roll) { r.ID = "a b" }, model.CodeInvalid},
+		"no node":          {func(r *model.Roll) { r.Nodes = nil }, model.CodeInvalid},
+		"most nodes":       {func(r *model.Roll) { r.Nodes = make([]string, maxRoll) }, ""},
+		"too many nodes":   {func(r *model.Roll) { r.Nodes = make([]string, maxRoll+1) }, model.CodeInvalid},
+		"parallel below":   {func(r *model.Roll) { r.Parallel = -1 }, model.CodeInvalid},
+		"longest command":  {func(r *model.Roll) { r.Exec = strings.Repeat("x", maxRollExec) }, ""},
+		"too long command": {func(r *model.Roll) { r.Exec = strings.Repeat("x", maxRollExec+1) }, model.CodeInvalid},
+	} {
+		roll := model.Roll{ID: "tuesday", Nodes: []string{"n1", "n2"}, Exec: "upgrade {node}"}
+		tt.change(&roll)
+		_, refusal := attempt(s, 1000, &DrainStart{ID: "d1", Nodes: []string{"n1"},
+			Options: model.DrainOptions{Deadline: model.Hour, Roll: &roll}})
+		wantCode(t, name, refusal, tt.want)
+	}
+}
+
+// TestTextsOfARegistration: each text that an agent reports about itself has at most maxAgentText bytes.
+func TestTextsOfARegistration(t *testing.T) {
+	for name, set := range map[string]func(*model.AgentInfo, string){
+		"boot id":     func(a *model.AgentInfo, text string) { a.BootID = text },
+		"incarnation": func(a *model.AgentInfo, text string) { a.Incarnation = text },
+		"address":     func(a *model.AgentInfo, text string) { a.Address = text },
+		"API address": func(a *model.AgentInfo, text string) { a.APIAddress = text },
+		"version":     func(a *model.AgentInfo, text string) { a.Version = text },
+		"machine":     func(a *model.AgentInfo, text string) { a.Machine = text },
+		"key":         func(a *model.AgentInfo, text string) { a.Key = []byte(text) },
+	} {
+		for size, want := range map[int]model.Code{maxAgentText: "", maxAgentText + 1: model.CodeInvalid} {
+			c := register("n1")
+			set(&c.Agent, strings.Repeat("x", size))
+			_, refusal := attempt(NewState(), 1000, c)
+			wantCode(t, fmt.Sprintf("%s of %d bytes", name, size), refusal, want)
+		}
+	}
+}
+
+// TestFailuresOfAGroupAreBounded: of many failures, the newest are remembered.
+func TestFailuresOfAGroupAreBounded(t *testing.T) {
+	s := rest(t, 1)
+	i0, _ := s.Instances.Get("i0")
+	for range keptFailures + 3 {
+		s.Now++
+		s.noteFailure(i0, "crash_loop")
+	}
+	g, _ := s.Groups.Get("web/http")
+	if n := len(g.Failures); n != keptFailures || g.Failures[n-1].At != s.Now {
+		t.Errorf("%d failures are remembered, want %d", n, keptFailures)
+	}
+}

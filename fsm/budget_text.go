@@ -10,12 +10,12 @@ import (
 // BudgetLines returns the numbers of every budget of a group, with an explanation. The group's own budget is the first
 // line. The shared budgets follow.
 func (s *State) BudgetLines(id model.GroupID) []model.BudgetLine {
-	g, ok := s.Groups.Get(id)
-	job, known := s.Jobs.Get(jobOf(id))
-	policy, has := s.Policy(id)
-	if !ok || !known || !has {
+	policy, ok := s.Policy(id)
+	if !ok {
 		return nil
 	}
+	g, _ := s.Groups.Get(id)
+	job, _ := s.Jobs.Get(jobOf(id))
 	class, _, _ := s.Class(job.Class)
 	own := lineOf(string(id), model.ScopeGroup, g.Budget, g.Want())
 	own.Text = describeBudget(&own, policy.Budget, class, policy.Budget == nil && s.sharesNumber(policy.Budgets))

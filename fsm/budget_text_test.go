@@ -7,6 +7,24 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
+// The text about a budget says what applies, in words.
+func TestBudgetInWords(t *testing.T) {
+	rate, two := &model.RateSpec{Max: 2, Window: model.Minute}, &model.Amount{N: 2}
+	for want, spec := range map[string]*model.BudgetSpec{
+		"3 of 4 must be ready, 1 may be down (class production: max_down 25% of 4, at least 1)": nil,
+		"2 of 4 must be ready, 2 may be down (max_down 2)":                                      {MaxDown: two},
+		"4 of 4 must be ready, 0 may be down (min_ready 80% of 4, rounded up); blocking": {
+			MinReady: &model.Amount{N: 80, Percent: true}, Blocking: true},
+		"3 of 4 must be ready, 1 may be down (max_down 30% of 4, rounded down); at most 2 within 1m": {
+			MaxDown: &model.Amount{N: 30, Percent: true}, Rate: rate},
+	} {
+		g := model.GroupSpec{Name: "api", Count: 4, Budget: spec}
+		if got := PreviewBudget(&g, "web", model.ClassProduction).Text; got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	}
+}
+
 // A min_ready above the count keeps all instances. The text about the budget says so, and what to change.
 func TestMinReadyAboveTheCountIsTold(t *testing.T) {
 	for _, c := range []struct {

@@ -19,6 +19,9 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"cluster", "became {ID:c2", func(s *State) { s.Cluster.ID = "c2" }},
 		{"incarnation", "incarnation", func(s *State) { s.Format = 0 }},
 		{"epoch", "epoch 2 became 0", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},
+		{"registered at the old epoch", "epoch 2 became 2 in 1 registrations", func(s *State) {
+			edit(s.Nodes, "n1", func(n *Node) { n.Registrations++ })
+		}},
 		{"node version", "version", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Version-- }) }},
 		{"silent change", "its version did not", func(s *State) {
 			edit(s.Nodes, "n1", func(n *Node) { n.Health = model.HealthDegraded })
@@ -70,6 +73,10 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		}},
 		{"not called", "was last called", func(s *State) {
 			edit(s.Instances, "i1", func(i *Instance) { i.Links.RestartSeq++ })
+		}},
+		{"not called for a grace", "was last called", func(s *State) {
+			grace := model.Second
+			edit(s.Instances, "i1", func(i *Instance) { i.Marks.GraceOverride = &grace })
 		}},
 		{"new and overfull", "is new and holds", func(s *State) {
 			s.Nodes.put("n9", &Node{ID: "n9", Agent: model.AgentInfo{Epoch: 1}, Registrations: 1, Placed: Usage{MemoryBytes: 1}})

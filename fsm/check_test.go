@@ -106,6 +106,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			is := s.outOfService.Has("n1")
 			mark(s.outOfService, "n1", is, !is)
 		}},
+		{"restoring", "leave something open?", func(s *State) { mark(s.restoring, "n1", false, true) }},
 		{"unheard", "unheard since a restore?", func(s *State) { mark(s.unheard, "n1", false, true) }},
 		{"row of a group", "has another row", func(s *State) {
 			row, _ := s.Instances.Get("i1")
@@ -137,6 +138,14 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"assigned", "assigned at index", node("n1", func(n *Node) { n.Assigned = 1 << 40 })},
 		{"offline and not lost", "must be lost", node("n1", func(n *Node) { n.Health = model.HealthOffline })},
 		{"confirmed dead", "confirmed dead", node("n2", func(n *Node) { n.Return.ConfirmedDead = true })},
+		{"avoids too much", "its avoid list has 65 entries", node("n2", func(n *Node) {
+			for i := range uint64(avoidLimit + 1) {
+				n.Avoid = append(n.Avoid, AvoidEntry{Group: "web/api", Version: i})
+			}
+		})},
+		{"avoids one version twice", "its avoid list has 2 entries", node("n2", func(n *Node) {
+			n.Avoid = []AvoidEntry{{Group: "web/api", Version: 1}, {Group: "web/api", Version: 1}}
+		})},
 		{"drain of another node", "doesn't name it", node("n2", func(n *Node) { n.Drain = "d1" })},
 		{"node gone", "does not exist", func(s *State) { s.Nodes.del("n1"); s.nodeNames.del("n1") }},
 
@@ -153,6 +162,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			i.Eviction.Requested = true
 		})},
 		{"eviction of nobody", "nobody asked for", instance("i1", func(i *Instance) { i.Eviction.By = "alice" })},
+		{"prepared without a time", "being prepared", instance("i1", func(i *Instance) {
+			i.Eviction = Eviction{Requested: true, Cause: model.CauseUser, Seq: 1, Preparing: true}
+		})},
 		{"claims nothing", "claims", instance("i1", func(i *Instance) { i.Claims.Resources.MemoryBytes = 0 })},
 		{"version gone", "its spec is gone", instance("i1", func(i *Instance) { i.Version = 7 })},
 		{"moved", "missing in an index", instance("i1", func(i *Instance) { i.Node = "n2" })},
@@ -229,6 +241,8 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"phase", `phase is "idle"`, drain(func(_ *Drain, p *DrainNode) { p.Phase = "idle" })},
 		{"ended and not", "ended at index 0", drain(func(_ *Drain, p *DrainNode) { p.Phase = model.PhaseDrained })},
 		{"deadline", "deadline", drain(func(_ *Drain, p *DrainNode) { p.Deadline++ })},
+		{"deadline before its turn", "its turn has not come", drain(func(_ *Drain, p *DrainNode) { p.Turn = false })},
+		{"acknowledged early", "counts 1 acknowledged", drain(func(_ *Drain, p *DrainNode) { p.Acked = 1 })},
 		{"too many at once", "works on 2 nodes at once", drain(func(d *Drain, p *DrainNode) {
 			d.Options.MaxParallelNodes = 1
 			d.Nodes = append(d.Nodes,
@@ -274,6 +288,27 @@ func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	s.setInstance(nil, &next)
 }
 
+// TestCheckOfCopies: the id of a replicated volume says which slot and node it is of.
+func TestCheckOfCopies(t *testing.T) {
+	s, _ := membersWorld(t)
+	for id, wrong := range map[model.VolumeID]func(*Volume){
+		"db/main/0/data@n1": func(v *Volume) { v.ID = "db/main/9/data@n1" },
+		"db/main/1/data@n2": func(v *Volume) { v.Slot = 9 },
+	} {
+		broken := s.fork()
+		edit(broken.Volumes, id, wrong)
+		wantFinding(t, Check(*broken), "", "copy "+string(id)+": its row says")
+	}
+}
+
+// TestCheckOfWhatWaits: an instance that waits until others have stopped can't run yet.
+func TestCheckOfWhatWaits(t *testing.T) {
+	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
+	broken := s.fork()
+	edit(broken.Instances, "p1", func(i *Instance) { i.Status.Observed = model.ObservedBooting })
+	wantFinding(t, Check(*broken), S11, "awaits [i2 i3] and is booting")
+}
+
 // TestCheckOfWhatIsCopied: while the volumes of a slot are copied, an instance of that slot must not have volumes. An
 // instance of a newer version, which has none, may run.
 func TestCheckOfWhatIsCopied(t *testing.T) {
@@ -299,6 +334,9 @@ func TestCheckOfWhatIsCopied(t *testing.T) {
 	if err := Check(s); err != nil {
 		t.Error(err)
 	}
+	moved := s.fork()
+	edit(moved.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
+	wantFinding(t, Check(*moved), "", "volume web/store/0/data is on n2, not n1")
 	broken := s.fork()
 	edit(broken.Instances, "i4", func(i *Instance) { i.Links.HasVolumes = true })
 	row, _ := broken.Instances.Get("i4")

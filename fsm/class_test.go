@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -85,6 +86,18 @@ func TestClassOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+// There are at most maxClasses classes. Even then, the existing ones can be changed.
+func TestClassesAreBounded(t *testing.T) {
+	s := NewState()
+	for n := range maxClasses - len(s.Classes) {
+		s = run(t, s, 1000, &ClassSet{Name: model.ClassName(fmt.Sprint("c", n)), Below: model.ClassBatch})
+	}
+	_, refusal := attempt(s, 1000, &ClassSet{Name: "more", Below: model.ClassBatch})
+	wantCode(t, "one more class", refusal, model.CodeInvalid)
+	_, refusal = attempt(s, 1000, &ClassSet{Name: "c0", Above: model.ClassSystem})
+	wantCode(t, "a change", refusal, "")
 }
 
 // A class's new default budget applies in the same entry to the groups of the class without a budget of their own.

@@ -275,6 +275,28 @@ type strangeCommand struct{}
 func (strangeCommand) Kind() Kind         { return 60000 }
 func (strangeCommand) apply(*State) error { return nil }
 
+// GroupSize accepts a group of MaxGroupBytes, which an entry can hold, and refuses a larger one.
+func TestGroupSize(t *testing.T) {
+	sized := func(bytes int) []Command {
+		c := &JobStop{Job: model.JobName(strings.Repeat("x", 100_000))}
+		size, refusal := GroupSize([]Command{c})
+		if refusal != nil {
+			t.Fatal(refusal)
+		}
+		c.Job += model.JobName(strings.Repeat("x", bytes-size))
+		return []Command{c}
+	}
+	largest := sized(MaxGroupBytes)
+	if size, refusal := GroupSize(largest); refusal != nil || size != MaxGroupBytes {
+		t.Errorf("the largest group: %d bytes, %v", size, refusal)
+	}
+	if _, err := EncodeEntry(Entry{Format: model.CurrentFormat, Groups: [][]Command{largest}}); err != nil {
+		t.Errorf("an entry with the largest group: %v", err)
+	}
+	_, refusal := GroupSize(sized(MaxGroupBytes + 1))
+	wantCode(t, "a larger group", refusal, model.CodeTooLarge)
+}
+
 func TestKindName(t *testing.T) {
 	for kind, want := range map[Kind]string{10: "node.register", 60000: "kind 60000"} {
 		if got := KindName(kind); got != want {

@@ -83,6 +83,23 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	}
 }
 
+// After a restore, what was registered before counts as outlived: the restored state has it already, or has lost it.
+func TestOutlived(t *testing.T) {
+	epoch := func(s State) uint64 { n, _ := s.Nodes.Get("n1"); return n.Agent.Epoch }
+	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"))
+	first := epoch(s)
+	if s.Outlived(first) {
+		t.Error("an epoch is outlived without a restore")
+	}
+	s = run(t, s, 1000, &RestoreMark{})
+	if !s.Outlived(first) {
+		t.Error("an epoch from before the restore is not outlived")
+	}
+	if s = run(t, s, 1000, register("n1")); s.Outlived(epoch(s)) {
+		t.Error("an epoch from after the restore is outlived")
+	}
+}
+
 // While a restore is unconfirmed, an agent that got assignments from lost entries raises the incarnation. A limit keeps
 // a single agent from using up all incarnations.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {

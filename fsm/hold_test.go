@@ -39,6 +39,16 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 	_, refusal = attempt(m.State(), free.Now, again)
 	wantCode(t, "S12: a lost instance is replaced", refusal, model.CodeHold)
 
+	unready := leaseState(t, webSpec(), 6*model.Second)
+	unready = run(t, unready, 1000, register("n2"), &NodeReport{ID: "n2", Full: true},
+		observedAt("n1", "i1", model.ObservedUnready, 2))
+	instead := placed("i2", aloneGroup, 0, "n2", 20001)
+	instead.Replaces, instead.Cause = "i1", model.CauseCheckFailed
+	_, refusal = attempt(unready, 100_000, instead)
+	wantCode(t, "without a hold, an unready instance is replaced", refusal, "")
+	_, refusal = attempt(run(t, unready, 1000, set), 100_000, instead)
+	wantCode(t, "S12: an unready instance is replaced", refusal, model.CodeHold)
+
 	s = crowded(t)
 	if _, refusal := try(t, s, preemption(s, 8083, "i2", "i3")...); refusal != nil {
 		t.Error(refusal)
@@ -46,6 +56,36 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 	s = must(t, s, set)
 	_, refusal = try(t, s, preemption(s, 8083, "i2", "i3")...)
 	wantCode(t, "S12: others are stopped to make room", refusal, model.CodeHold)
+}
+
+// A hold keeps a lost instance from being replaced, unless a replacement that has begun must move on: its node is
+// online and no longer in use.
+func TestHoldsBack(t *testing.T) {
+	m := gateWorld(t, "", 2)
+	mustApply(t, m, offline(m.State(), "n0"))
+	mustApply(t, m, &InstancePlace{ID: "next", Group: "db/main", Slot: 0, Version: 1, Node: "n1", Replaces: "i0",
+		Cause: model.CauseNodeOffline})
+	for _, tt := range []struct {
+		name   string
+		hold   bool
+		health model.Health
+		intent model.Intent
+		want   bool
+	}{
+		{"no hold", false, model.HealthOnline, model.IntentActive, false},
+		{"its replacement may stay", true, model.HealthOnline, model.IntentActive, true},
+		{"its replacement must move on", true, model.HealthOnline, model.IntentDraining, false},
+		{"its replacement can't move on", true, model.HealthDegraded, model.IntentDraining, true},
+	} {
+		state := m.State()
+		s := state.fork()
+		s.Hold.Active = tt.hold
+		edit(s.Nodes, "n1", func(n *Node) { n.Health, n.Intent = tt.health, tt.intent })
+		i0, _ := s.Instances.Get("i0")
+		if got := s.HoldsBack(i0); got != tt.want {
+			t.Errorf("%s: held back %v", tt.name, got)
+		}
+	}
 }
 
 // A hold records since when its reason has been gone, so that the next leader continues to count from that time.

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/outspan/outspan/model"
@@ -46,5 +47,54 @@ func TestKeeps(t *testing.T) {
 				t.Errorf("kept: %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// Two reports of an unknown instance are equal only if they agree in every field.
+func TestEqualHoldings(t *testing.T) {
+	for _, f := range fieldsOf(reflect.TypeFor[model.Holding]()) {
+		var h model.Holding
+		sample(reflect.ValueOf(&h).Elem().FieldByIndex(f.Index), f.Name, 1)
+		if equalHoldings(h, model.Holding{}) || !equalHoldings(h, h) {
+			t.Errorf("a difference in %s is not seen", f.Name)
+		}
+	}
+}
+
+// A group was on a node if the state has an instance or a volume of it there.
+func TestWasOn(t *testing.T) {
+	state := busyState(t)
+	s := state.fork()
+	edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
+	for _, tt := range []struct {
+		node  model.NodeID
+		group model.GroupID
+		want  bool
+	}{
+		{"n1", "web/store", true}, {"n2", "web/store", true}, // an instance, and a volume
+		{"n1", "web/api", true}, {"n2", "web/api", true}, // a row of a stopped instance counts too
+		{"n2", "web/sto", false}, {"n2", "web/app", false}, {"n3", "web/store", false},
+	} {
+		if got := s.wasOn(tt.node, tt.group); got != tt.want {
+			t.Errorf("%s on %s: %v", tt.group, tt.node, got)
+		}
+	}
+}
+
+// If a node is forgotten, so is the data that a slot left behind there. That is a loss, unless the slot's data was lost
+// before.
+func TestForgetAside(t *testing.T) {
+	state := busyState(t)
+	for home, want := range map[model.NodeID]string{"n1": "two", "": "before"} {
+		s := state.fork()
+		edit(s.Volumes, "web/store/0/data", func(v *Volume) {
+			v.Home, v.Lost = home, &VolumeLoss{Node: "before"}
+			v.Aside = []AsideData{{Node: "n2", Epoch: 7}, {Node: "n3", Epoch: 8}}
+		})
+		s.forgetAside("n2", "two")
+		v, _ := s.Volumes.Get("web/store/0/data")
+		if v.Lost.Node != want || len(v.Aside) != 1 || v.Aside[0].Node != "n3" {
+			t.Errorf("with the home %q: left behind %+v, lost with %q, want %q", home, v.Aside, v.Lost.Node, want)
+		}
 	}
 }

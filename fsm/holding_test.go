@@ -95,8 +95,12 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 		t.Errorf("the drain of n3 waits for %v", left)
 	}
 	s = run(t, s, 2000, &InstanceStop{ID: "x", Cause: model.CauseUser})
-	if n3, _ := s.Nodes.Get("n3"); s.Keeps(n3.Restore.Unknown[0]) {
+	n3, _ = s.Nodes.Get("n3")
+	if s.Keeps(n3.Restore.Unknown[0]) {
 		t.Error("x is kept although it is to stop")
+	}
+	if left := s.unknownLeft(n3); left.Hint != "they are being stopped; wait for that" {
+		t.Errorf("a drain of n3 would wait for %v", left)
 	}
 	wantCode(t, "x is stopping", replacesI1(t, s, "n2"), model.CodeSlotTaken)
 	before, _ := s.Nodes.Get("n1")
@@ -245,6 +249,7 @@ func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	if len(n4.Restore.Unknown) != 1 || !s.Keeps(n4.Restore.Unknown[0]) || n4.Restore.Behind {
 		t.Errorf("x is to stop, or n4 is still behind: %+v", n4.Restore)
 	}
+	wantCode(t, "x runs", replacesI1(t, s, "n2"), model.CodeSlotTaken)
 }
 
 // The slots of a node that was confirmed dead were filled elsewhere. If the node returns, it must stop its old

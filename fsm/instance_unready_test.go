@@ -31,3 +31,32 @@ func TestStopOfAnUnreadyInstance(t *testing.T) {
 	s = run(t, s, later, observed("n2", "i2", model.ObservedReady))
 	want("its replacement is ready", s, later, "")
 }
+
+// An instance that isn't ready is protected by budgets for as long as its group tolerates that. If the spec says
+// nothing of it, as that of an older program, it is not protected at all.
+func TestUnreadyLong(t *testing.T) {
+	state := leaseState(t, webSpec(), 6*model.Second)
+	state = run(t, state, 2000, observedAt("n1", "i1", model.ObservedUnready, 2))
+	s := state.fork()
+	i1, _ := s.Instances.Get("i1")
+	spec, _ := s.Spec(aloneGroup, 1)
+	end := i1.Marks.UnreadySince.Add(*spec.Toleration.NotReady)
+	for at, want := range map[model.Time]bool{end - 1: false, end: false, end + 1: true} {
+		s.Now = at
+		if got := s.unreadyLong(i1); got != want {
+			t.Errorf("at %d, with the end at %d: unready for long %v", at, end, got)
+		}
+	}
+	v, _ := s.JobVersion("web", 1)
+	old := *v
+	old.Spec.Groups = append([]model.GroupSpec(nil), v.Spec.Groups...)
+	old.Spec.Groups[0].Toleration.NotReady = nil
+	s.putVersion(&old)
+	s.Now = end - 1
+	if !s.unreadyLong(i1) {
+		t.Error("without a toleration, it is protected")
+	}
+	if s.unreadyLong(&Instance{ID: "x", Group: "web/gone"}) {
+		t.Error("an instance of an unknown group is not protected")
+	}
+}

@@ -34,3 +34,12 @@ func TestFindings(t *testing.T) {
 		t.Errorf("the first rule is %q, want S2", got)
 	}
 }
+
+// TestValidRule: a rule is valid if it has a number in the list.
+func TestValidRule(t *testing.T) {
+	for rule, want := range map[Invariant]bool{S1: true, S18: true, L1: true, L6: true, "": false, "S99": false} {
+		if got := rule.Valid(); got != want {
+			t.Errorf("rule %q: valid %v", rule, got)
+		}
+	}
+}

@@ -77,7 +77,7 @@ func (a *surroundings) withCountsOf(spec model.JobSpec, current *JobVersion, eve
 			g.Count = n
 		}
 	}
-	if why := checkScaled(&spec, &counted); why != nil {
+	if why := checkScaled(&counted); why != nil {
 		return spec, why
 	}
 	if why := a.check(&counted); why != nil {

@@ -114,6 +114,10 @@ func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	for _, count := range []int{-1, 100_001} {
 		_, refusal := attempt(s, 1000, &JobScale{Job: "web", Group: "api", Count: count})
 		wantCode(t, fmt.Sprint("count ", count), refusal, model.CodeInvalid)
+		if says := fmt.Sprintf("job web, group api: count is %d;", count); refusal != nil &&
+			!strings.HasPrefix(refusal.Message, says) {
+			t.Errorf("count %d: %v, want %q", count, refusal, says)
+		}
 	}
 	s = submitted(t, s, "two")
 	s = run(t, s, 1000, &JobScale{Job: "web", Group: "api", Count: 7})

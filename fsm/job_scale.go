@@ -56,7 +56,7 @@ func (c *JobScale) apply(s *State) error {
 	if !slices.Contains(v.Scaled, c.Group) {
 		v.Scaled = append(slices.Clone(v.Scaled), c.Group)
 	}
-	if refusal := checkScaled(&row.Spec, &v.Spec); refusal != nil {
+	if refusal := checkScaled(&v.Spec); refusal != nil {
 		return refusal
 	}
 	if refusal := s.checkSharedBudgets(model.NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
@@ -92,8 +92,9 @@ func checkScaled(now, next *model.JobSpec) *model.Error {
 		return refusal
 	}
 	for i := range next.Groups {
-		if refusal := next.Groups[i].CheckCount(); refusal != nil {
-			refusal.Message = fmt.Sprintf("job %s, group %s: %s", next.Name, next.Groups[i].Name, refusal.Message)
+		g := &next.Groups[i]
+		if refusal := g.CheckCount(); refusal != nil {
+			refusal.Message = fmt.Sprintf("job %s, group %s: %s", next.Name, g.Name, refusal.Message)
 			return refusal
 		}
 	}

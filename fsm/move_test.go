@@ -244,6 +244,28 @@ func TestRail(t *testing.T) {
 	if got := stop(2, ByPolicy); got != "" {
 		t.Errorf("a minute later: %q", got)
 	}
+	if rail, _ := s.Rails.Get(RailStops); len(rail.Begun) != 1 {
+		t.Errorf("the stop of a minute ago is still on record: %+v", rail.Begun)
+	}
+}
+
+// UsedBy counts the stops within the window of an actor's rate.
+func TestUsedBy(t *testing.T) {
+	s := rest(t, 1)
+	s.Settings.RateOperator = model.ActorRate{Max: 5, Window: model.Minute}
+	want := func(when string, want int) {
+		t.Helper()
+		if got := s.UsedBy(model.ByOperator); got != want {
+			t.Errorf("%s: %d stops are counted, want %d", when, got, want)
+		}
+	}
+	want("at first", 0)
+	s.spendActor(model.ByOperator)
+	s.Now += 1000
+	s.spendActor(model.ByOperator)
+	want("after two stops", 2)
+	s.Now += model.Time(model.Minute) - 1000
+	want("a minute after the first", 1)
 }
 
 // mark2 requests the eviction of an instance as a cordon's policy does.

@@ -44,6 +44,9 @@ func TestAckLeavesATrace(t *testing.T) {
 	if part, _ := d.Node("n1"); part.Acked != 1 {
 		t.Errorf("the drain kept that %d instances stayed, want 1", part.Acked)
 	}
+	if n, _ = s.Nodes.Get("n1"); n.Acked != nil {
+		t.Errorf("the active node has %v acknowledged", n.Acked)
+	}
 }
 
 // TestNamesOfManyInstances: instanceNames lists up to eventInstances names, and counts the rest.

@@ -82,8 +82,7 @@ func (c *NodeRegister) apply(s *State) error {
 	raises := incarnation > s.Incarnation
 	if raises {
 		s.Incarnation = incarnation
-		s.callAgents()
-		old, _ = s.Nodes.Get(c.ID)
+		s.callAgents() // old now lacks the new Assigned, which is set below anyway
 	}
 	n := Node{ID: c.ID, Intent: model.IntentActive, Restore: NodeRestore{InventoryOwed: s.Unconfirmed}}
 	if known {

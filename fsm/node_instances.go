@@ -82,14 +82,13 @@ func (n *nodeInstances) add(id model.InstanceID) {
 	}
 }
 
-// remove also removes the ports that the instance still owns.
+// remove takes an instance off the list. The instance must own no ports any more.
 func (n *nodeInstances) remove(id model.InstanceID) {
 	at, there := slices.BinarySearch(n.ids, id)
 	if !there {
 		return
 	}
 	n.ids = slices.Delete(n.ids, at, at+1)
-	n.ports = slices.DeleteFunc(n.ports, func(p ownedPort) bool { return int(p.owner) == at })
 	for i := range n.ports {
 		n.ports[i].owner -= int32(count(int(n.ports[i].owner) > at))
 	}

@@ -218,6 +218,8 @@ func TestPreemptionNotNeeded(t *testing.T) {
 func TestPreemptorEnds(t *testing.T) {
 	waiting := func() State { s := crowded(t); return must(t, s, preemption(s, 8081, "i2", "i3")...) }
 	halfway := func() State { return must(t, waiting(), observedAt("n1", "i2", model.ObservedStopped, 2)) }
+	small := register("n1")
+	small.Shape.Capacity.MemoryBytes = 800 << 20
 	offline := func(s State) State {
 		n := s.nodeRow("n1")
 		return must(t, s, &NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
@@ -250,6 +252,19 @@ func TestPreemptorEnds(t *testing.T) {
 			t.Error("the job is still there")
 		}
 	})
+	for name, end := range map[string]Command{
+		"purged and drained": &DrainStart{ID: "d1", Nodes: []string{"n1"},
+			Options: model.DrainOptions{Deadline: model.Hour}},
+		"purged, and node smaller": small,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := must(t, must(t, halfway(), &JobStop{Job: "new", Purge: true}), end)
+			gone(t, s)
+			if s.Jobs.Has("new") {
+				t.Error("the job is still there")
+			}
+		})
+	}
 	t.Run("node offline and dead", func(t *testing.T) {
 		s := offline(halfway())
 		if p := s.row(t, "p1"); p.Status.Observed != model.ObservedLost || !p.WaitsForRoom() ||
@@ -268,10 +283,7 @@ func TestPreemptorEnds(t *testing.T) {
 		}
 	})
 	t.Run("node smaller", func(t *testing.T) {
-		small := register("n1")
-		small.Shape.Capacity.MemoryBytes = 800 << 20
-		s := must(t, halfway(), small)
-		gone(t, s)
+		gone(t, must(t, halfway(), small))
 	})
 }
 

@@ -210,6 +210,41 @@ func TestLastCopyCauses(t *testing.T) {
 	}
 }
 
+// The policy of a drain may let the last copy go, before and after the drain's deadline. It says nothing about stops
+// for other causes.
+func TestDrainLetsLastCopyGo(t *testing.T) {
+	s, do := membersWorld(t)
+	do(says("n2", "i2", 2, model.ObservedReady, "false"))
+	do(says("n3", "i3", 2, model.ObservedReady, "false"))
+	do(&DrainStart{ID: "d1", Nodes: []string{"n1"},
+		Options: model.DrainOptions{Deadline: model.Hour, Policy: string(model.PolicyAlwaysAllow)}})
+	for cause, want := range map[model.Cause]model.Code{
+		model.CauseNodeDraining: "", model.CauseDrainTimeout: "", model.CauseRollout: model.CodeLastCopy,
+	} {
+		refusal := s.mayLoseCopy(s.mustInstance("i1"), &InstanceStop{ID: "i1", Cause: cause, By: "d1"})
+		wantCode(t, string(cause), refusal, want)
+	}
+}
+
+// If cordons trigger evictions, the policy acts on each member on a cordoned node, unless the node is offline.
+func TestPolicyOnACordonedNode(t *testing.T) {
+	s, do := membersWorld(t)
+	settings := s.Settings
+	settings.EvictOn, settings.NodeDrainPolicy = model.EvictOnCordon, string(model.PolicyEvictAll)
+	do(&SettingsSet{Settings: settings})
+	want := func(when string, want bool) {
+		t.Helper()
+		if by, marks := s.PolicyMarks(s.mustInstance("i1")); marks != want || marks && by != ByPolicy {
+			t.Errorf("%s: i1 is marked %v by %q", when, marks, by)
+		}
+	}
+	want("active", false)
+	do(&NodeIntent{ID: "n1", Intent: model.IntentCordoned})
+	want("cordoned", true)
+	do(&NodeHealth{ID: "n1", Health: model.HealthOffline, BootID: "b"})
+	want("cordoned and offline", false)
+}
+
 // TestMembersApart: two members of a group never share a node, and a successor is never on the node of its predecessor.
 // A copy that was replaced is forgotten once its member has stopped. A member that returns to a node uses its copy
 // there.

@@ -130,7 +130,7 @@ func TestTrimBoundsAReport(t *testing.T) {
 		c.Instances = append(c.Instances,
 			model.InstanceStatus{ID: id, Generation: 1, Observed: model.ObservedStopped, Reason: long[:200]},
 			model.InstanceStatus{ID: "i1", Generation: 6 + uint64(i), Observed: model.ObservedReady, Reason: long[:300],
-				Facts: map[string]string{"fact.a": long[:100], "fact.b": "1"}},
+				Facts: map[string]string{"fact.a": long[:100], "fact.b": "1"}, Hook: &model.HookResult{Message: long}},
 		)
 		c.Holds = append(c.Holds, model.Holding{ID: id, Group: aloneGroup, Ports: model.Ports{{Name: long[:200], Number: 1}}})
 	}
@@ -142,8 +142,10 @@ func TestTrimBoundsAReport(t *testing.T) {
 	if len(c.Instances) != 2 || c.Instances[0].Generation != 3005 || c.Instances[1].ID != "lost" || len(c.Transfers) != 0 {
 		t.Errorf("%d instances and %d transfers are left: %.300v", len(c.Instances), len(c.Transfers), c.Instances)
 	}
-	if got := c.Instances[0]; len(got.Reason) != maxAgentText || len(got.Facts) != 1 {
-		t.Errorf("of i1 a reason of %d bytes and the facts %v are left", len(got.Reason), got.Facts)
+	if got := c.Instances[0]; len(got.Reason) != maxAgentText || len(got.Facts) != 1 ||
+		len(got.Hook.Message) != maxHookMessage {
+		t.Errorf("of i1 a reason of %d bytes, the facts %v and a message of %d bytes are left", len(got.Reason), got.Facts,
+			len(got.Hook.Message))
 	}
 	if len(c.Holds) != maxHoldings+1 || c.Holds[0].Ports != nil {
 		t.Errorf("%d holdings are left, the first has the ports %.100v", len(c.Holds), c.Holds[0].Ports)
@@ -154,6 +156,16 @@ func TestTrimBoundsAReport(t *testing.T) {
 	if refusal := (&NodeReport{Instances: make([]model.InstanceStatus, MaxReportItems+1)}).CheckSize(); refusal == nil ||
 		refusal.Code != model.CodeTooLarge {
 		t.Errorf("a report of %d instances: %v", MaxReportItems+1, refusal)
+	}
+}
+
+// Of several reports of a transfer, the last one counts.
+func TestLastReports(t *testing.T) {
+	got := lastReports([]model.TransferReport{{ID: "t1", State: model.SideVerifying}, {ID: "t2", Message: "done"},
+		{ID: "t1", State: model.SideVerified}})
+	want := []model.TransferReport{{ID: "t1", State: model.SideVerified}, {ID: "t2", Message: "done"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 

@@ -60,8 +60,8 @@ func TestRequestsFull(t *testing.T) {
 	if refusal == nil || refusal.Code != model.CodeRequestConflict || replay {
 		t.Errorf("another actor with the same request: %v, replayed %v; want a conflict", refusal, replay)
 	}
-	fill("cli:bob", maxRequests-maxRequestsOfActor)
 	fill("cli:carol", minRequestsOfActor)
+	fill("cli:bob", maxRequests-maxRequestsOfActor-minRequestsOfActor)
 	busy("cli:bob", full)
 	busy("cli:carol", full)
 	if refusal, _ := ask("cli:dave", full, "first"); refusal != nil {

@@ -38,6 +38,7 @@ func TestAttachFoundData(t *testing.T) {
 		wantCode(t, string(to), refusal, code)
 	}
 	refused(model.TransferStopping, model.CodeStale)
+	refused(model.TransferFailed, model.CodeInvalid) // without a code
 	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: model.TransferRunning})
 	refused(model.TransferStopping, model.CodeStale) // n2's agent has not seen the data
 	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}},
@@ -118,6 +119,21 @@ func TestAttachFoundRefusals(t *testing.T) {
 	}
 }
 
+// Nothing may leave the volumes of a slot on different nodes.
+func TestAttachFoundDataOfASlot(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []model.VolumeSpec{
+		{Name: "rows", Kind: model.VolumeLocal, Path: "/rows"}, {Name: "logs", Kind: model.VolumeLocal, Path: "/logs"}}
+	s := leaseState(t, spec, 6*model.Second)
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true})
+	v, _ := s.Volumes.Get(model.NewVolumeID(aloneGroup, 0, "rows"))
+	rows, logs := model.VolumeEpoch{Name: "rows", Epoch: 7}, model.VolumeEpoch{Name: "logs", Epoch: 8}
+	_, refusal := attempt(s, 2000, attachFound(v, "n2", rows))
+	wantCode(t, "one of two", refusal, model.CodeConflict)
+	_, refusal = attempt(s, 2000, attachFound(v, "n2", rows, logs))
+	wantCode(t, "both", refusal, "")
+}
+
 // An old copy that a transfer left can't be attached as found data. The hint of the refusal names the copy's id.
 func TestAttachFoundOldCopy(t *testing.T) {
 	s, v := foundState(t)
@@ -135,6 +151,11 @@ func TestAttachFoundOldCopy(t *testing.T) {
 	if errors.As(refusal, &e) && e.Hint != "to put it to use: outspan volume attach web/api/0/rows@t0" {
 		t.Errorf("the hint is %q", e.Hint)
 	}
+	_, refusal = attempt(s, 2000, &TransferCancel{ID: "t0"})
+	wantCode(t, "remove the old copy", refusal, "")
+	s = run(t, s, 2000, &TransferStart{ID: "t2", Work: model.TransferAttach, Volume: v.ID + "@t0"})
+	_, refusal = attempt(s, 2000, &TransferCancel{ID: "t0"})
+	wantCode(t, "remove the old copy while it is attached", refusal, model.CodeConflict)
 }
 
 // A transfer in a restored snapshot may have finished in the lost entries. While an instance that the state does not

@@ -108,6 +108,12 @@ func TestWallOfANewTerm(t *testing.T) {
 	c.term = 4
 	c.later(3650 * wallDay)
 	c.shows("ten years", 0)
+	c.term = 5
+	c.later(int64(wallGap))
+	c.shows("the longest gap", int64(wallGap))
+	c.term = 6
+	c.later(2*int64(wallGap) + 1)
+	c.shows("a longer gap", int64(wallGap))
 }
 
 // Whatever wall clocks entries have, that of the state can be shown as a time.

@@ -2,6 +2,8 @@ package model
 
 import (
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestHistory(t *testing.T) {
@@ -26,9 +28,12 @@ func TestHistory(t *testing.T) {
 		if tt.a.Replaces(tt.b) != tt.replaces || tt.a.Same(tt.b) != tt.same {
 			t.Errorf("%s: %s and %s: replaces %v, same %v", tt.name, tt.a, tt.b, tt.a.Replaces(tt.b), tt.a.Same(tt.b))
 		}
-		if back, refusal := ParseHistory(tt.a.String()); refusal != nil || back.String() != tt.a.String() {
+		if back, refusal := ParseHistory(tt.a.String()); refusal != nil || !cmp.Equal(back, tt.a) {
 			t.Errorf("%s was read as %s: %v", tt.a, back, refusal)
 		}
+	}
+	if got, want := third.String(), "C/l2,l3"; got != want {
+		t.Errorf("it is written as %q, want %q", got, want)
 	}
 	for _, bad := range []string{"/l1", "C/", "C/l1,,l2"} {
 		if h, refusal := ParseHistory(bad); refusal == nil {

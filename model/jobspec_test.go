@@ -3,6 +3,8 @@ package model
 import (
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestSingleHolderOrder: if a slot may never have two instances, the order is stop_first by default, and the order
@@ -50,6 +52,17 @@ func TestSingleHolderOrder(t *testing.T) {
 				t.Errorf("orders are %s and %s, want stop_first", g.Eviction.Order, g.Update.Order)
 			}
 		})
+	}
+}
+
+// A check has defaults for all its times and counts. Values that are given stay.
+func TestDefaultsOfACheck(t *testing.T) {
+	full := CheckSpec{Kind: CheckTCP, Interval: Second, Timeout: 3 * Second, Grace: Minute, Successes: 2, Failures: 4}
+	spec := JobSpec{Name: "j", Groups: []GroupSpec{{Name: "g", Checks: []CheckSpec{{Kind: CheckTCP}, full}}}}.Expand()
+	want := []CheckSpec{{Kind: CheckTCP, Interval: 10 * Second, Timeout: 2 * Second, Grace: 10 * Second, Successes: 1,
+		Failures: 3}, full}
+	if diff := cmp.Diff(want, spec.Groups[0].Checks); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 

@@ -39,6 +39,18 @@ func TestPortsAreAMapOnDisk(t *testing.T) {
 	})
 }
 
+// A port problem says whose port is not open, and why.
+func TestWordsOfAPortProblem(t *testing.T) {
+	for want, p := range map[string]PortProblem{
+		"port 80 of service web is not open: in use": {Port: 80, Service: "web", Code: PortTaken, Reason: "in use"},
+		"port 7640 of its agent is not open: denied": {Port: 7640, Code: PortFailed, Reason: "denied"},
+	} {
+		if got := p.Words(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestPortsThatAreRefused(t *testing.T) {
 	for name, data := range map[string]string{
 		"nothing":                "",

@@ -56,6 +56,16 @@ func TestRolePresets(t *testing.T) {
 	}
 }
 
+// The refusal of an unknown role names those that exist.
+func TestUnknownRole(t *testing.T) {
+	spec := JobSpec{Name: "j", Groups: []GroupSpec{{Name: "g", Role: "boss", Exec: ExecSpec{Command: "/bin/x"}}}}.Expand()
+	want := "use one of: service, probe, front, worker, sharded-data, quorum, singleton, leader-follower, local, " +
+		"replicated, system"
+	if refusal := spec.Check(); refusal == nil || refusal.Hint != want {
+		t.Errorf("got %+v, want the hint %q", refusal, want)
+	}
+}
+
 func TestParseGate(t *testing.T) {
 	for text, code := range map[string]Code{
 		"!self.leader": CodeIsLeader, "self.drained": CodeNotDrained, "!self.leads_shards": CodeNoInSyncFollower,
