@@ -28,13 +28,13 @@ type ServerView struct {
 	Voter      bool
 
 	Alive      bool   // gossip sees the server as alive or suspect; always true of Membership.Self
-	Fresh      bool   // it claims in gossip that it has no state at all
-	Foreign    bool   // it claims in gossip that it belongs to another cluster or lineage
-	Format     uint16 // the newest format that it can read; 0 if not known
-	Answered   bool   // it answered a tick of the leader within the last 3 s
-	LastIndex  uint64 // of its log, from its last answer to a tick
+	Fresh      bool   // the server claims in gossip that it has no state at all
+	Foreign    bool   // the server claims in gossip that it belongs to another cluster or lineage
+	Format     uint16 // the newest format that the server can read; 0 if not known
+	Answered   bool   // the server answered a tick of the leader within the last 3 s
+	LastIndex  uint64 // of the server's log, from its last answer to a tick
 	Room       Room
-	HealthyFor time.Duration // for how long it has answered every tick and has not lagged by more than maxLogLag
+	HealthyFor time.Duration // for how long the server has answered every tick, never with a lag above maxLogLag
 }
 
 // member reports whether the server is in the configuration.
@@ -63,15 +63,15 @@ type Change struct {
 	Reason  string // for people
 
 	// Successor is set only for ChangeRemove. It is the server that took the place of ID, or empty if an operator removes
-	// ID. Successor must prove over TLS that it is at Address. If Name is not empty, its certificate must also have that
-	// name.
+	// ID. Successor must prove over TLS that it is at Address. If Name is not empty, Successor's certificate must also
+	// have this name.
 	Successor model.ServerID
 	Name      string
 }
 
 // NextChange returns the change to make now. ok is false if there is none. NextChange never returns a change for which
-// skip returns true. It tries one step on all servers, beginning with the server at m.First, before it tries the next
-// step.
+// skip returns true. It tries each step on all servers before the next step, and begins with the server at index
+// m.First.
 func (m Membership) NextChange(skip func(Change) bool) (c Change, ok bool) {
 	r := m.index()
 	for _, step := range [...]func(ServerView) (Change, bool){r.move, r.replace, r.add, r.promote, r.succeed} {

@@ -18,7 +18,7 @@ import (
 // changeTimeout bounds one change of the configuration, from its proposal to its commit.
 const changeTimeout = 10 * time.Second
 
-// changeAgain is the pause before a failed change is tried again. Other changes are made meanwhile.
+// changeAgain is the pause before a failed change is tried again. Other changes may be made during this pause.
 const changeAgain = 5 * time.Second
 
 // servers returns the servers of the newest configuration, committed or not. It does not block.
@@ -126,8 +126,8 @@ func (s *Server) view(id model.ServerID, seen map[model.ServerID]Member) ServerV
 	return v
 }
 
-// keepMembers changes the configuration, one change at a time, and raises the format, until ctx ends. A change that
-// waits for a proof does not delay other changes.
+// keepMembers changes the raft configuration, one change at a time, and raises the format, until ctx ends. A change
+// that waits for a proof does not delay other changes.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	warned, old := map[model.ServerID]bool{}, map[model.NodeID]bool{}
 	failed := map[Change]time.Time{} // when each change last failed
@@ -204,7 +204,7 @@ func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model
 	s.log.Info("raised the format", "format", next)
 }
 
-// wantVoters sets the voters as the members that the gossip pool never forgets.
+// wantVoters makes the gossip pool keep the voters, even if they are dead.
 func (s *Server) wantVoters() {
 	var names []string
 	for _, v := range s.voters() {
@@ -277,10 +277,10 @@ func (s *Server) proverOf(c Change) model.ServerID {
 // codeNameUnproven means that a server's certificate does not have the name that the server claims in gossip.
 const codeNameUnproven model.Code = "name_unproven"
 
-// Join makes gossip contact the server at address. This is the host:port of the server's gossip, or of its TLS listener
-// if gossip knows the server already. Join does nothing if the server is a member and alive. If it is alive and no
-// member, and this server leads, Join adds it without a vote, even if it has state. Join blocks for some seconds for
-// each IP address of the host. Codes: invalid, timeout, conflict.
+// Join makes gossip contact the server at address. address is the host:port of the server's gossip, or of its TLS
+// listener if gossip knows the server already. Join does nothing if the server is a living member. If this server leads
+// and gossip knows the other server as alive, Join adds it without a vote, even if it has state. Join blocks for some
+// seconds for each IP address of the host. Codes: invalid, timeout, conflict.
 func (s *Server) Join(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return model.Refuse(model.CodeInvalid, "%q is not host:port", address).
@@ -331,9 +331,9 @@ func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	return s.change(ctx, m.Index, Change{Kind: ChangePromote, ID: id, Address: v.Configured, Reason: "an operator asked"})
 }
 
-// membershipNow is like membership, but asks all servers first and takes only answers to that question. A server that
-// answered a moment ago may have stopped since; a removal that relies on it could leave no working majority.
-// membershipNow blocks for at most 1 s.
+// membershipNow is like membership, but first sends a tick to all servers. Answered is true only for those that answer
+// this tick. A server that answered an earlier tick may have stopped since; a removal that relies on that server could
+// leave no working majority. membershipNow blocks for at most 1 s.
 func (s *Server) membershipNow(ctx context.Context) Membership {
 	s.tickAll(ctx, s.Term())
 	m := s.membership()

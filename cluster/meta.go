@@ -16,7 +16,7 @@ type Meta struct {
 	BootID string   `cbor:"2,keyasint,omitempty"` // of the kernel
 	// Incarnation identifies the process. Only a new incarnation shows a restart that is faster than failure detection.
 	Incarnation string      `cbor:"3,keyasint,omitempty"`
-	API         string      `cbor:"4,keyasint,omitempty"` // host:port of its TLS listener; servers speak raft there too
+	API         string      `cbor:"4,keyasint,omitempty"` // host:port of the TLS listener; servers speak raft there too
 	Name        string      `cbor:"5,keyasint,omitempty"` // for people
 	Server      *ServerMeta `cbor:"6,keyasint,omitempty"` // of servers only
 }
@@ -24,7 +24,7 @@ type Meta struct {
 // ServerMeta is the part of a Meta that only servers have. It contains what servers must know of each other while there
 // is no leader.
 type ServerMeta struct {
-	ClusterID string           `cbor:"1,keyasint,omitempty"` // set by the log's first entry; empty before
+	ClusterID string           `cbor:"1,keyasint,omitempty"` // empty until the server knows its cluster
 	Fresh     bool             `cbor:"2,keyasint,omitempty"` // the server has no raft state at all
 	Expect    int              `cbor:"3,keyasint,omitempty"` // bootstrap_expect
 	Pledge    []model.ServerID `cbor:"4,keyasint,omitempty"` // the servers with which it agreed to begin a cluster
@@ -51,13 +51,14 @@ type codec struct {
 	dec cbor.DecMode
 }
 
-// newCodec returns the codec of gossip, for small messages that anyone with the gossip key may have made.
+// newCodec returns the codec of gossip, for small messages. Its limits are low, because anyone with the gossip key may
+// have made a message.
 func newCodec() codec {
 	return codecOf(cbor.DecOptions{MaxNestedLevels: 4, MaxArrayElements: 16, MaxMapPairs: 16})
 }
 
-// newPeerCodec returns the codec for questions between servers. Their limits are higher than those of gossip, because
-// these servers are authenticated and a question may name every node.
+// newPeerCodec returns the codec for questions between servers. Its limits are higher than those of gossip, because
+// both servers are authenticated and a question may name every node.
 func newPeerCodec() codec {
 	return codecOf(cbor.DecOptions{MaxNestedLevels: 4, MaxArrayElements: 1 << 17, MaxMapPairs: 16})
 }

@@ -13,8 +13,8 @@ import (
 
 // Limits for proving claims in gossip. A change of the configuration that depends on a claim waits for the proof.
 const (
-	proofsAtOnce   = 8
-	proofsKept     = 2                // places of proofsAtOnce that are kept for the longest waits, whatever the failures
+	proofsAtOnce   = 8                // attempts that may run at a time
+	proofsKept     = 2                // places of these for the servers that have waited longest, whatever their failures
 	claimsNew      = 100              // new claims of each kind between two calls of start
 	claimsMost     = 20_000           // claims in all; the members of a full gossip pool cause fewer
 	proofRetry     = 5 * time.Second  // pause after a failure; it doubles with each further failure in a row
@@ -25,11 +25,11 @@ const (
 
 // proofs proves claims in gossip while keepMembers makes other changes. Anyone with the gossip key can claim servers
 // that do not exist, and each attempt to reach one takes seconds. So servers with fewer failures are tried first, and
-// among equals those that have waited longer. Some places are kept for those that have waited longest. Safe for
-// concurrent use.
+// among equals the servers that have waited longer. Some places are kept for the servers that have waited longest. Safe
+// for concurrent use.
 type proofs struct {
 	prove  func(Change) error  // blocks for at most helloTimeout
-	failed func(Change, error) // called after each failed attempt
+	failed func(Change, error) // called after each failed attempt, unless the term has ended
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -124,7 +124,7 @@ func (p *proofs) start(ctx context.Context, since time.Time) {
 type waiting struct {
 	change   Change
 	failures int       // of its server
-	since    time.Time // when it was first wanted or its server was last tried, whichever is later
+	since    time.Time // when the change was first wanted or the server was last tried, whichever is later
 	number   uint64    // of the claim
 }
 

@@ -209,8 +209,8 @@ func (c *coalescer) loop() {
 	}
 }
 
-// transferWatch detects a leadership transfer that never ends. raft sometimes does not clear its flag for a transfer.
-// It then refuses every entry, even after a new election, until the process is restarted.
+// transferWatch detects a leadership transfer that never ends. raft sometimes fails to clear its flag for a transfer.
+// raft then refuses every entry, even after a new election, until the process is restarted.
 type transferWatch struct {
 	mu    sync.Mutex
 	since time.Time // when raft began to refuse because of a transfer; zero if raft does not refuse

@@ -10,7 +10,7 @@ import (
 
 const (
 	repeatAfter  = 30 * time.Second // the shortest time between two equal lines about one peer
-	repeatedMost = 1000             // lines to remember; a further line makes it forget all
+	repeatedMost = 1000             // number of lines that repeats remembers; at this number it forgets all
 )
 
 // quietLog is raft's logger with fewer repetitions, because raft logs several times a second that a peer does not
@@ -33,7 +33,7 @@ type repeats struct {
 
 type repeated struct {
 	at   time.Time
-	left int // equal lines since then that were not written
+	left int // number of equal lines dropped since then
 }
 
 // Warn implements hclog.Logger.
@@ -56,8 +56,8 @@ func (q quietLog) With(args ...any) hclog.Logger { return quietLog{q.Logger.With
 // Named implements hclog.Logger.
 func (q quietLog) Named(name string) hclog.Logger { return quietLog{q.Logger.Named(name), q.seen} }
 
-// let reports whether to write a line now, and returns the arguments to write. If equal lines were not written before
-// this one, it adds their number to the arguments. A line that names no peer is always written.
+// let reports whether to write a line now, and returns the arguments to write. If it dropped equal lines since the last
+// written line, it adds their number to the arguments. A line that names no peer is always written.
 func (r *repeats) let(text string, args []any) ([]any, bool) {
 	peer := peerOf(args)
 	if peer == "" {

@@ -36,8 +36,8 @@ type RecoverConfig struct {
 // Recover makes a stopped server the only server of its cluster, after a majority was lost permanently. Afterwards,
 // every entry in the server's log is committed: writes that were never acknowledged may take effect, and the last
 // acknowledged writes may be missing. Recover returns the server's id. Codes: conflict if DataDir is in use, belongs to
-// another cluster, has nothing to recover, or is not empty although Snapshot is set; invalid and needs_format if
-// Snapshot is bad.
+// another cluster, has nothing to recover, or is not empty although Snapshot is set; state_differs if a majority
+// contradicted its state; invalid and needs_format if Snapshot is bad.
 func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()

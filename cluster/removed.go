@@ -12,12 +12,13 @@ import (
 // errNotMember is the answer to a pre-vote request from a server that is not in this server's configuration.
 var errNotMember = errors.New("this server is not a member of the cluster")
 
-// removedSettle is how long a server must count as removed before it stops. During this time a leader may add it again.
+// removedSettle is how long removed must return true before this server stops. During this time a leader may add it
+// again.
 const removedSettle = 10 * time.Second
 
 // removed reports whether this server has no leader and was evidently removed: its own configuration does not contain
-// it, or more than half of the other voters in that configuration refused its last pre-vote requests with errNotMember.
-// A server without a configuration is new, so it was not removed.
+// it, or more than half of the other voters in that configuration refused this server's last pre-vote request with
+// errNotMember. A server without a configuration is new, so it was not removed.
 func (s *Server) removed() bool {
 	if _, _, led := s.Leader(); led {
 		s.disk.trans.refused.forget()

@@ -18,8 +18,8 @@ import (
 )
 
 // sealedSnapshots is raft's store of snapshots, with a seal for each snapshot. The seal is a checksum of meta.json,
-// which has the index, the term and the servers; raft's own checksum covers only the state. If a flipped bit changed a
-// digit of the index, the server would continue after entries that it never applied.
+// which has the index, the term and the servers; raft's own checksum covers only the state. Without the seal, a flipped
+// bit in the index could go unnoticed, and the server would continue after entries that it never applied.
 type sealedSnapshots struct {
 	raft.SnapshotStore
 	dir string // the directory of all snapshots

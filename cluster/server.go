@@ -293,8 +293,8 @@ func (s *Server) openRaft() (err error) {
 	return s.noteCluster(s.cfg.Machine.State())
 }
 
-// Run takes part in the cluster until ctx ends or this server fails. If ctx ends, it hands leadership over. It then
-// stops everything, which takes at most about 20 s. It returns nil after a planned stop, and the failure otherwise.
+// Run takes part in the cluster until ctx ends or this server fails. When ctx ends, Run first hands leadership over. To
+// stop takes at most about 20 s. Run returns nil after a planned stop, and the failure otherwise.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -80,8 +80,7 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 }
 
 // raise marks a state as restored. The result has a higher index and incarnation than current, and its clock does not
-// go back. raise also records which server leads, because the entry in which the leader wrote this is not in the
-// snapshot.
+// go back. raise also adds the LeaderBegin of the current leader, which the snapshot lacks.
 func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	index, term := max(restored.Index, s.raft.LastIndex())+1, s.raft.CurrentTerm()
 	for {

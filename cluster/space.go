@@ -33,7 +33,7 @@ type Room int32
 // The steps of Room.
 const (
 	RoomEnough Room = iota // everything works
-	RoomLow                // the ballast is deleted; no snapshots; a leader steps aside; see checkRoom for writes
+	RoomLow                // there is no ballast; no snapshots; a leader steps aside; see checkRoom for writes
 	RoomNone               // nothing is appended, so that the log store never sees ENOSPC
 )
 
@@ -143,10 +143,10 @@ func (s *spaceWatch) look() {
 	close(*s.change.Swap(&next))
 }
 
-// next returns the new room, and writes or deletes the ballast. Below half the ballast's size, it deletes the ballast,
-// and the room is RoomLow. If less than an eighth is free even then, the room is RoomNone, until a quarter is free.
-// Only when twice the ballast's size is free does next write the ballast again and return RoomEnough, so that the room
-// does not flap.
+// next returns the new room, and writes or deletes the ballast. If less than half the ballast's size is free, next
+// deletes the ballast, and the room is RoomLow. If less than an eighth is free even then, the room is RoomNone until a
+// quarter is free. When twice the ballast's size is free, next writes the ballast again, and the room is RoomEnough.
+// The distance between these limits keeps the room from flapping.
 func (s *spaceWatch) next(was Room, free int64) Room {
 	margin := s.size / 2
 	if s.held && free < margin && s.release() {

@@ -243,7 +243,7 @@ func (s *Server) foreignCluster() (other string) {
 }
 
 // watchState takes over the cluster's id and the heartbeat interval from the state, and once a minute forgets nodes
-// that the state no longer has. To be cheap, it wakes when the settings change, not at each entry.
+// that the state no longer has. It wakes when the settings change, not at each entry.
 func (s *Server) watchState(ctx context.Context) {
 	prune := time.NewTicker(time.Minute)
 	defer prune.Stop()

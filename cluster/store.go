@@ -65,8 +65,8 @@ type guardedStore struct {
 	armed    atomic.Bool
 	closed   atomic.Bool
 	failed   atomic.Bool
-	appended atomic.Int64 // bytes appended since resetAppended; includes 64 for each entry's overhead
-	appends  atomic.Int64 // number of begun plus ended appends; odd during an append, because raft makes one append at a time
+	appended atomic.Int64 // bytes appended since resetAppended, with 64 more for each entry
+	appends  atomic.Int64 // begun plus ended appends; odd during an append, because raft makes one at a time
 	failing  sync.Once
 }
 
@@ -184,8 +184,8 @@ func (g *guardedStore) lookup(what string, fn func() error) error {
 	return err
 }
 
-// call runs one store operation under the watchdog. If it fails, call stops this server, or returns the error before
-// arm.
+// call runs one store operation under the watchdog. Before arm, it returns an error of the operation. After arm, such
+// an error stops this server.
 func (g *guardedStore) call(what string, fn func() error) error {
 	if g.closed.Load() {
 		return errStoreClosed
@@ -232,8 +232,8 @@ func (g *guardedStore) fail(err error) {
 	})
 }
 
-// watch stops the server if done is not called within hangs. It waits in two parts: if the process was paused during a
-// call, the first part may have passed when it wakes up, but it still has the second part to finish the call.
+// watch stops the server if done is not called within g.hangs. It waits in two parts: if the process was paused during
+// a call, the first part may have passed when it wakes up, but it still has the second part to finish the call.
 func (g *guardedStore) watch(what string) (done func()) {
 	if plant.Is(plant.HungDisk) {
 		return func() {}

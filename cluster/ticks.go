@@ -31,8 +31,8 @@ type follower struct {
 	at       time.Time     // when the last reply arrived
 	ahead    time.Duration // the server's wall clock minus the leader's
 	clocked  bool          // whether ahead is known
-	healthy  time.Time     // since when the server has answered without lag; zero if it does not now
-	lagging  time.Time     // since when the server has answered with a lag above maxLogLag; zero if it does not now
+	healthy  time.Time     // since when the server has answered with a lag of at most maxLogLag; otherwise zero
+	lagging  time.Time     // since when the server has answered with a lag above maxLogLag; otherwise zero
 	reported bool          // whether the present lag was logged
 }
 
@@ -197,10 +197,10 @@ type progress struct {
 	goal     uint64    // index of the leader's state in the first tick that this server got
 	fresh    time.Time // the latest time at which this server provably had everything that the leader had
 
-	want    uint64    // the leader's index that this server waits to reach; 0 means that it waits for no index
-	wanted  time.Time // the leader read the index want at this time or later
-	mark    uint64    // of the last reply
-	replies [marksKept]time.Time
+	want    uint64               // the leader's index that this server waits to reach; 0 means that it does not wait
+	wanted  time.Time            // the leader read the index want at this time or later
+	mark    uint64               // of the last reply
+	replies [marksKept]time.Time // when each of the last replies was made, by mark modulo marksKept
 }
 
 // told records a tick. leader is the index of the leader's state, which the leader read after it had got this server's

@@ -16,9 +16,9 @@ const clockSkew = 2 * time.Second
 // clockRepeat is the least time between two logs about the same clock.
 const clockRepeat = 10 * time.Minute
 
-// clock records how far a server's wall clock is ahead of the leader's. The server's clock showed the time shown, in
-// Unix ms, when the leader's clock showed the time own. If shown is 0, the server did not report its clock, and clock
-// does nothing.
+// clock records how far a server's wall clock is ahead of the leader's. shown is the reading of the server's clock, in
+// Unix ms, and own is the leader's reading at that moment. If shown is 0, the server did not report its clock, and
+// clock does nothing.
 func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
 	if shown == 0 {
 		return

@@ -88,9 +88,9 @@ func (t *peerTransport) Close() error {
 	return err
 }
 
-// pump passes requests on to raft, except those that refuses rejects. A leader repeats a rejected request with growing
-// delays. Heartbeats bypass pump. So a server with a full disk keeps its leader, and catches up by itself when there is
-// room again.
+// pump passes requests on to raft, or answers them with the error of t.refuses. A leader repeats a refused request with
+// growing delays. Heartbeats bypass pump. So a server with a full disk keeps its leader, and catches up by itself when
+// there is room again.
 func (t *peerTransport) pump() {
 	in := t.NetworkTransport.Consumer()
 	var seen installSeen
@@ -153,7 +153,7 @@ type helloLayer struct {
 	self     model.ServerID
 	history  func() model.History      // returns this server's history; zero while it belongs to no cluster
 	join     func(model.History) error // gives this new server the caller's history
-	replaced func(by model.History)    // stops this server, because by replaced its history
+	replaced func(by model.History)    // stops this server, whose history was replaced
 	// configured and claimed return a server's address in the configuration and in gossip, or an empty string.
 	configured, claimed func(model.ServerID) string
 	proven              func(id model.ServerID, hostPort string) // records that the server answered at this address
