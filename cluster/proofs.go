@@ -14,7 +14,7 @@ import (
 // Limits for proving claims in gossip. A change of the configuration that depends on a claim waits for the proof.
 const (
 	proofsAtOnce   = 8                // attempts that may run at a time
-	proofsKept     = 2                // places of these for the servers that have waited longest, whatever their failures
+	proofsKept     = 2                // of these, kept for the servers that have waited longest, despite their failures
 	claimsNew      = 100              // new claims of each kind between two calls of start
 	claimsMost     = 20_000           // claims in all; the members of a full gossip pool cause fewer
 	proofRetry     = 5 * time.Second  // pause after a failure; it doubles with each further failure in a row
@@ -43,7 +43,7 @@ type proofs struct {
 // claim is what must be proven before one change.
 type claim struct {
 	first  time.Time // when the change was first wanted
-	number uint64    // orders claims with the same first; an attacker can choose ids, but not this number
+	number uint64    // orders claims that were first wanted at the same time; unlike an id, an attacker can't choose it
 	asked  time.Time // when the change was last wanted
 	proven time.Time // when the claim was proven; zero if it is not
 }

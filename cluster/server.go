@@ -293,7 +293,7 @@ func (s *Server) openRaft() (err error) {
 	return s.noteCluster(s.cfg.Machine.State())
 }
 
-// Run takes part in the cluster until ctx ends or this server fails. When ctx ends, Run first hands leadership over. To
+// Run takes part in the cluster until ctx ends or this server fails. When ctx ends, Run first hands leadership over. A
 // stop takes at most about 20 s. Run returns nil after a planned stop, and the failure otherwise.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -75,7 +75,7 @@ type spaceWatch struct {
 
 // newSpaceWatch returns a watch for dir after a first look, which may write or delete the ballast file at path. size is
 // the size of the ballast in bytes; 0 means the default. While the free space can't be read, the room does not change,
-// and at the start it is RoomEnough. Then only errors of the log store show that the disk is full.
+// and at the start it is RoomEnough. In that case, only errors of the log store show that the disk is full.
 func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logger) *spaceWatch {
 	if space == nil {
 		space = Statfs

@@ -184,8 +184,8 @@ func (g *guardedStore) lookup(what string, fn func() error) error {
 	return err
 }
 
-// call runs one store operation under the watchdog. Before arm, it returns an error of the operation. After arm, such
-// an error stops this server.
+// call runs one store operation under the watchdog. If the operation fails, call returns the error before arm, and
+// stops this server after arm.
 func (g *guardedStore) call(what string, fn func() error) error {
 	if g.closed.Load() {
 		return errStoreClosed
