@@ -65,8 +65,8 @@ func (s *Server) electorate() electorate {
 	return e
 }
 
-// Voters returns the index and the voters of the newest committed configuration that this server knows. If it knows
-// none yet, index is 0.
+// Voters returns the index and the voters of the newest committed configuration that this server knows. If it knows no
+// such configuration yet, index is 0.
 func (s *Server) Voters() (index uint64, voters []model.ServerID) {
 	c := s.committed()
 	return c.index, slices.Clone(c.voters)

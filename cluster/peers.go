@@ -28,7 +28,7 @@ type tick struct {
 	Term   uint64         `cbor:"2,keyasint"`
 	Now    model.Time     `cbor:"3,keyasint"` // cluster time at the leader
 	State  uint64         `cbor:"4,keyasint"` // index of the leader's state
-	Heard  uint64         `cbor:"5,keyasint"` // mark of the last reply that the leader had when it read its state
+	Heard  uint64         `cbor:"5,keyasint"` // mark of the newest reply that the leader had when it read State
 }
 
 // tickReply is a server's answer to a tick.

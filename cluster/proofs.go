@@ -20,7 +20,7 @@ const (
 	proofRetry     = 5 * time.Second  // pause after a failure; it doubles with each further failure in a row
 	proofRetryMost = time.Minute      // upper bound of that pause
 	proofHolds     = 10 * time.Second // how long a proof is valid, and how long a claim that no change needs is kept
-	proofMemory    = 10 * time.Minute // how long the record of a server is kept after its last attempt
+	proofMemory    = 10 * time.Minute // how long the record of a server is kept after the last attempt
 )
 
 // proofs proves claims in gossip while keepMembers makes other changes. Anyone with the gossip key can claim servers
@@ -45,7 +45,7 @@ type claim struct {
 	first  time.Time // when the change was first wanted
 	number uint64    // orders claims that were first wanted at the same time; unlike an id, an attacker can't choose it
 	asked  time.Time // when the change was last wanted
-	proven time.Time // when the claim was proven; zero if it is not
+	proven time.Time // when the claim was proven; zero if it is not proven now
 }
 
 // record is the result of the attempts to reach one server.

@@ -26,7 +26,7 @@ type RaftConfig struct {
 	// one and two intervals.
 	SnapshotInterval time.Duration
 	// SnapshotThreshold is the number of entries after which raft takes a snapshot; default 8192. A low number costs disk
-	// writes, a high one makes a restart longer.
+	// writes, a high number makes a restart longer.
 	SnapshotThreshold uint64
 	// TrailingLogs is how many entries stay in the log although a snapshot contains them; default 65536. With a low
 	// number, a server that was unreachable for a moment needs a whole snapshot.
@@ -183,7 +183,8 @@ func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 const batchBytes = 256 << 10
 
 // batch returns how many of the logs to apply before the state is published, so that readers don't wait for long. A
-// batch never crosses a checkpoint boundary, so that every server publishes its state there.
+// batch never crosses a multiple of checkpointEvery, so that every server publishes the state just before each
+// multiple.
 func batch(logs []*raft.Log) int {
 	bytes, stretch := 0, logs[0].Index/checkpointEvery
 	for i, l := range logs {
@@ -264,7 +265,7 @@ func (s machineSnapshot) Persist(sink raft.SnapshotSink) error {
 	return sink.Close()
 }
 
-// Release implements raft.FSMSnapshot. raft calls it after it has noted the snapshot.
+// Release implements raft.FSMSnapshot. raft calls Release after it has recorded the snapshot.
 func (s machineSnapshot) Release() { <-s.saving }
 
 // roomySnapshots is a snapshot store that writes no snapshot while the disk has little room, because the log needs that

@@ -13,7 +13,7 @@ import (
 // clockSkew is how far a server's clock must differ from the median before the difference is logged.
 const clockSkew = 2 * time.Second
 
-// clockRepeat is the least time between two logs about the same clock.
+// clockRepeat is the shortest time between two log lines about the same clock.
 const clockRepeat = 10 * time.Minute
 
 // clock records how far a server's wall clock is ahead of the leader's. shown is the reading of the server's clock, in
@@ -52,7 +52,7 @@ func (s *Server) clocksKnown() bool {
 }
 
 // medianAhead returns how far the median of all clocks, including the leader's, is ahead of the leader's. With an even
-// number of clocks, it takes the middle one that is nearer to the leader's.
+// number of clocks, the median is the middle clock that is nearer to the leader's.
 func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	all := []time.Duration{0}
 	for _, d := range others {

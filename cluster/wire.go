@@ -285,8 +285,8 @@ func (h *helloLayer) meet(conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// older reads the history that follows helloOlder. If that history replaced ours, older stops this server. It always
-// returns an error.
+// older reads the history that follows helloOlder. If that history replaced this server's history, older stops this
+// server. It always returns an error.
 func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 	line, err := readLine(conn, helloLimit)
 	if err != nil {
