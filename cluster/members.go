@@ -7,12 +7,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Membership is what the leader knows of the servers, as a value. The next change of the configuration depends only on
-// such a value.
+// Membership is what the leader knows of all servers. NextChange depends on nothing else.
 type Membership struct {
 	Self      model.ServerID
-	Index     uint64        // of the committed configuration; a change fails if there is a newer configuration
-	Format    uint16        // of the state
+	Index     uint64        // of the committed configuration; a change fails if a newer configuration exists
+	Format    uint16        // of the replicated state
 	LastIndex uint64        // of the leader's log
 	SettleFor time.Duration // how long a server must have kept up before it gets a vote
 	Servers   []ServerView  // in the configuration, in gossip, or both
@@ -28,14 +27,14 @@ type ServerView struct {
 	Configured string // host:port in the configuration; empty if the server is not in it
 	Voter      bool
 
-	Alive      bool   // gossip sees it as alive or suspect; always true of this server itself
-	Fresh      bool   // it claims in gossip that it has no state at all
-	Foreign    bool   // it claims in gossip that it belongs to another cluster or lineage
-	Format     uint16 // the newest format that it can read; 0 if not known
-	Answered   bool   // it answered one of the leader's last ticks
-	LastIndex  uint64 // of its log, from its last answer to a tick
+	Alive      bool   // gossip sees the server as alive or suspect; always true of Membership.Self
+	Fresh      bool   // the server claims in gossip that it has no state at all
+	Foreign    bool   // the server claims in gossip that it belongs to another cluster or lineage
+	Format     uint16 // the newest format that the server can read; 0 if not known
+	Answered   bool   // the server answered a tick of the leader within the last 3 s
+	LastIndex  uint64 // of the server's log, from its last answer to a tick
 	Room       Room
-	HealthyFor time.Duration // for how long it has answered every tick and has not lagged by more than maxLogLag
+	HealthyFor time.Duration // for how long the server has answered every tick, never with a lag above maxLogLag
 }
 
 // member reports whether the server is in the configuration.
@@ -55,25 +54,24 @@ const (
 	ChangeRemove  ChangeKind = "remove"
 )
 
-// Change is a change of one server in the configuration. At most one change is under way at a time.
+// Change is a change of one server in the configuration. At most one change is made at a time.
 type Change struct {
 	Kind    ChangeKind
 	ID      model.ServerID
 	Address string
-	Voter   bool   // only of a ChangeMove: the server has a vote
+	Voter   bool   // set only for ChangeMove: whether the server has a vote
 	Reason  string // for people
 
-	// Successor is only of a ChangeRemove: the server that took the place of ID, or empty if an operator removes ID. The
-	// successor must prove over TLS that it is at Address. If Name is not empty, the successor's certificate must also
-	// have that name.
+	// Successor is set only for ChangeRemove. It is the server that took the place of ID, or empty if an operator removes
+	// ID. Successor must prove over TLS that it is at Address. If Name is not empty, Successor's certificate must also
+	// have this name.
 	Successor model.ServerID
 	Name      string
 }
 
-// NextChange returns the change to make now. ok is false if there is none. It looks for these changes, in this order:
-// give a member its new address; remove a dead member whose address a new server has taken; add a new server without a
-// vote; give a vote to a member that has kept up for long enough; remove a dead voter whose name a living voter has.
-// Changes for which skip returns true are left out. Each kind of change is first looked for at the server m.First.
+// NextChange returns the change to make now. ok is false if there is none. NextChange never returns a change for which
+// skip returns true. It tries each step on all servers before the next step, and begins with the server at index
+// m.First.
 func (m Membership) NextChange(skip func(Change) bool) (c Change, ok bool) {
 	r := m.index()
 	for _, step := range [...]func(ServerView) (Change, bool){r.move, r.replace, r.add, r.promote, r.succeed} {
@@ -96,16 +94,16 @@ func (m Membership) Find(id model.ServerID) (s ServerView, ok bool) {
 	return m.Servers[i], true
 }
 
-// CheckPromote returns why a server can't get a vote now, or nil. Codes: not_found if it is no member; conflict if it
-// has a vote already, does not answer, or is too far behind.
+// CheckPromote returns why a server can't get a vote now, or nil if it can. Codes: not_found if it is no member;
+// conflict if it has a vote already, does not answer, or is too far behind.
 func (m Membership) CheckPromote(id model.ServerID) *model.Error { return m.index().checkPromote(id) }
 
-// CheckRemove returns why a server can't be removed now, or nil. Codes: not_found if it is no member; conflict if the
-// remaining voters would have no working majority.
+// CheckRemove returns why a server can't be removed now, or nil if it can. Codes: not_found if it is no member;
+// conflict if the remaining voters would have no working majority.
 func (m Membership) CheckRemove(id model.ServerID) *model.Error { return m.index().checkRemove(id) }
 
-// CheckForcedRemove returns why a server can't be removed even by force, or nil. Codes: not_found if it is no member;
-// conflict if it is the last voter.
+// CheckForcedRemove returns why a server can't be removed even by force, or nil if it can. Codes: not_found if it is no
+// member; conflict if it is the last voter.
 func (m Membership) CheckForcedRemove(id model.ServerID) *model.Error {
 	return m.index().checkForcedRemove(id)
 }
@@ -115,8 +113,8 @@ func noServer(id model.ServerID) *model.Error {
 		WithHint("list them with: outspan server members")
 }
 
-// NextFormat returns the newest format that every member can read. It returns 0 if it is not known of some member which
-// formats that member can read.
+// NextFormat returns the newest format that every member can read. It returns 0 if the newest format of some member is
+// not known.
 func (m Membership) NextFormat() uint16 {
 	lowest := uint16(0)
 	for _, s := range m.Servers {

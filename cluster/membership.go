@@ -18,10 +18,10 @@ import (
 // changeTimeout bounds one change of the configuration, from its proposal to its commit.
 const changeTimeout = 10 * time.Second
 
-// changeAgain is the pause before a failed change is tried again. Other changes are made meanwhile.
+// changeAgain is the pause before a failed change is tried again. Other changes may be made during this pause.
 const changeAgain = 5 * time.Second
 
-// servers returns the servers of the newest configuration, committed or not. It does not wait for raft's main loop.
+// servers returns the servers of the newest configuration, committed or not. It does not block.
 func (s *Server) servers() []raft.Server {
 	f := s.raft.GetConfiguration()
 	if err := f.Error(); err != nil {
@@ -36,8 +36,8 @@ func (s *Server) configIndex() uint64 {
 	return s.committed().index
 }
 
-// committed returns the newest committed configuration that this server knows. It is from the last configuration entry
-// that was applied, or otherwise from the newest snapshot. If there is neither, it is zero.
+// committed returns the newest committed configuration that this server knows: the one that it applied last, or else
+// the one in the newest snapshot. It returns the zero value if there is no such configuration.
 func (s *Server) committed() configuration {
 	if c := s.fsm.config.Load(); c != nil {
 		return *c
@@ -65,8 +65,8 @@ func (s *Server) electorate() electorate {
 	return e
 }
 
-// Voters returns the index and the voters of the newest committed configuration that this server knows. If it knows
-// none yet, index is 0.
+// Voters returns the index and the voters of the newest committed configuration that this server knows. If it knows no
+// such configuration yet, index is 0.
 func (s *Server) Voters() (index uint64, voters []model.ServerID) {
 	c := s.committed()
 	return c.index, slices.Clone(c.voters)
@@ -126,8 +126,8 @@ func (s *Server) view(id model.ServerID, seen map[model.ServerID]Member) ServerV
 	return v
 }
 
-// keepMembers changes the servers, one change at a time, and raises the format, until ctx ends. A change that waits for
-// a proof does not delay other changes.
+// keepMembers changes the raft configuration, one change at a time, and raises the format, until ctx ends. A change
+// that waits for a proof does not delay other changes.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	warned, old := map[model.ServerID]bool{}, map[model.NodeID]bool{}
 	failed := map[Change]time.Time{} // when each change last failed
@@ -160,8 +160,8 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	}
 }
 
-// warnOfNamesakes logs each new server that is not added because a living member has its name. warned holds the servers
-// that were already logged.
+// warnOfNamesakes logs each new server that is not added because a living member has its name. warned contains the
+// servers that were already logged.
 func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	r := m.index()
 	for _, v := range m.Servers {
@@ -175,8 +175,8 @@ func (s *Server) warnOfNamesakes(m Membership, warned map[model.ServerID]bool) {
 	}
 }
 
-// raiseFormat switches to a newer format once every server and every agent can read it. Agents whose nodes are offline,
-// or disabled and empty, don't count. warned holds the nodes that were already logged as a reason to wait.
+// raiseFormat switches to a newer format if every server and every agent can read it. It ignores an agent whose node is
+// offline, or is disabled and empty. warned contains the nodes that were already logged as a reason to wait.
 func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model.NodeID]bool) {
 	next := m.NextFormat()
 	if next <= m.Format {
@@ -204,7 +204,7 @@ func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[model
 	s.log.Info("raised the format", "format", next)
 }
 
-// wantVoters tells the gossip pool who the voters are, so that it never gives up on them.
+// wantVoters makes the gossip pool keep the voters, even if they are dead.
 func (s *Server) wantVoters() {
 	var names []string
 	for _, v := range s.voters() {
@@ -213,7 +213,7 @@ func (s *Server) wantVoters() {
 	s.seen.pool.Want(names)
 }
 
-// change proves the claim that a change rests on, and then makes the change with alter.
+// change makes a change with alter, after prove has succeeded.
 func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	if err := s.prove(c); err != nil {
 		return err
@@ -221,8 +221,9 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	return s.alter(ctx, index, c)
 }
 
-// alter makes a change whose claim was proven, and waits until it is committed, for at most changeTimeout. index is the
-// index of the configuration for which the change was decided. alter fails if there is a newer one. Code: conflict.
+// alter makes a change whose claim was proven, and waits until the change is committed, for at most changeTimeout.
+// After a timeout the change may still be committed. index is the index of the configuration for which the change was
+// decided; alter fails if there is a newer configuration. Code: conflict.
 func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	s.log.Info("changing the servers", "change", c.Kind, "server", c.ID, "address", c.Address, "reason", c.Reason)
 	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
@@ -244,10 +245,9 @@ func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	return nil
 }
 
-// prove makes the server that proverOf names prove its claims in gossip, because anyone with the gossip key can claim
-// anything. It connects to c.Address over mTLS. If proverOf names no server, it does nothing. It blocks for at most
-// helloTimeout. Codes: conflict if the server can't be reached there; name_unproven if its certificate does not have
-// the name c.Name.
+// prove checks over mTLS that the server that proverOf names is at c.Address, because anyone with the gossip key can
+// claim anything. It does nothing if proverOf names no server. It blocks for at most helloTimeout. Codes: conflict if
+// the server does not answer at c.Address; name_unproven if its certificate does not have the name c.Name.
 func (s *Server) prove(c Change) error {
 	id := s.proverOf(c)
 	if id == "" {
@@ -266,9 +266,9 @@ func (s *Server) prove(c Change) error {
 	return nil
 }
 
-// proverOf returns the server that must prove its address before a change is made, or an empty id if none must.
+// proverOf returns the server that must prove its address before a change is made, or an empty id if no server must.
 func (s *Server) proverOf(c Change) model.ServerID {
-	if id := c.prover(); id != s.dir.id { // a server knows its own address, and may not reach itself there
+	if id := c.prover(); id != s.dir.id { // this server knows its own address, and may be unable to reach itself there
 		return id
 	}
 	return ""
@@ -277,10 +277,10 @@ func (s *Server) proverOf(c Change) model.ServerID {
 // codeNameUnproven means that a server's certificate does not have the name that the server claims in gossip.
 const codeNameUnproven model.Code = "name_unproven"
 
-// Join makes gossip find the server at an address: the host:port of its gossip, or of its TLS listener if gossip knows
-// the server already. If the server is a living member, Join does nothing. If gossip knows it as alive and this server
-// leads, Join adds it without a vote, even if it has state. New servers need no Join: the leader adds them when gossip
-// finds them. Join blocks for some seconds for each address that the host has. Codes: invalid, timeout, conflict.
+// Join makes gossip contact the server at address. address is the host:port of the server's gossip, or of its TLS
+// listener if gossip knows the server already. Join does nothing if the server is a living member. If this server leads
+// and gossip knows the other server as alive, Join adds it without a vote, even if it has state. Join blocks for some
+// seconds for each IP address of the host. Codes: invalid, timeout, conflict.
 func (s *Server) Join(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return model.Refuse(model.CodeInvalid, "%q is not host:port", address).
@@ -308,9 +308,10 @@ func (s *Server) Join(ctx context.Context, address string) error {
 	return nil
 }
 
-// Promote gives a vote to a member without one. If the server is no member, Promote only adds it without a vote, even
-// if it was removed before or has state. The leader then gives it a vote once it has caught up. Codes: no_leader if
-// this server does not lead; not_found if the server is unknown or is neither a member nor alive; conflict otherwise.
+// Promote gives a non-voter a vote. If the server is no member, Promote only adds it without a vote, even if it was
+// removed before or has state. The leader gives it a vote later, once it has kept up for long enough. Codes: no_leader
+// if this server does not lead; not_found if the server is unknown or is neither a member nor alive; conflict
+// otherwise.
 func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	if s.Term() == 0 {
 		return s.noLeader()
@@ -330,8 +331,9 @@ func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	return s.change(ctx, m.Index, Change{Kind: ChangePromote, ID: id, Address: v.Configured, Reason: "an operator asked"})
 }
 
-// membershipNow is membership after all servers were asked again. A server that answered a moment ago may have stopped
-// since. A removal that counts on that server could leave no working majority. membershipNow blocks for at most 1 s.
+// membershipNow is like membership, but first sends a tick to all servers. Answered is true only for those that answer
+// this tick. A server that answered an earlier tick may have stopped since; a removal that relies on that server could
+// leave no working majority. membershipNow blocks for at most 1 s.
 func (s *Server) membershipNow(ctx context.Context) Membership {
 	s.tickAll(ctx, s.Term())
 	m := s.membership()
@@ -343,8 +345,9 @@ func (s *Server) membershipNow(ctx context.Context) Membership {
 	return m
 }
 
-// Remove removes a server from the configuration permanently. If force is false, it fails if the remaining voters would
-// have no working majority. If force is true, it fails only for the last voter. Codes: no_leader, not_found, conflict.
+// Remove removes a server from the configuration permanently. If force is false, it refuses if the remaining voters
+// would have no working majority. If force is true, it refuses only to remove the last voter. Codes: no_leader,
+// not_found, conflict.
 func (s *Server) Remove(ctx context.Context, id model.ServerID, force bool) error {
 	if s.Term() == 0 {
 		return s.noLeader()

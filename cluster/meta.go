@@ -9,14 +9,14 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Meta is what a member of the pool claims about itself, in at most 512 bytes, memberlist's limit. Anyone with the
-// gossip key can claim anything, so Meta proves nothing.
+// Meta is what a member of the gossip pool claims about itself. Anyone with the gossip key can claim anything, so Meta
+// proves nothing.
 type Meta struct {
 	Role   pki.Role `cbor:"1,keyasint"`           // server or agent
 	BootID string   `cbor:"2,keyasint,omitempty"` // of the kernel
 	// Incarnation identifies the process. Only a new incarnation shows a restart that is faster than failure detection.
 	Incarnation string      `cbor:"3,keyasint,omitempty"`
-	API         string      `cbor:"4,keyasint,omitempty"` // host:port of its TLS listener; servers speak raft there too
+	API         string      `cbor:"4,keyasint,omitempty"` // host:port of the TLS listener; servers speak raft there too
 	Name        string      `cbor:"5,keyasint,omitempty"` // for people
 	Server      *ServerMeta `cbor:"6,keyasint,omitempty"` // of servers only
 }
@@ -24,14 +24,14 @@ type Meta struct {
 // ServerMeta is the part of a Meta that only servers have. It contains what servers must know of each other while there
 // is no leader.
 type ServerMeta struct {
-	ClusterID string           `cbor:"1,keyasint,omitempty"` // set by the log's first entry; empty before
-	Fresh     bool             `cbor:"2,keyasint,omitempty"` // it has no raft state at all
+	ClusterID string           `cbor:"1,keyasint,omitempty"` // empty until the server knows its cluster
+	Fresh     bool             `cbor:"2,keyasint,omitempty"` // the server has no raft state at all
 	Expect    int              `cbor:"3,keyasint,omitempty"` // bootstrap_expect
 	Pledge    []model.ServerID `cbor:"4,keyasint,omitempty"` // the servers with which it agreed to begin a cluster
 	Room      Room             `cbor:"5,keyasint,omitempty"` // free space in its data directory
-	Format    uint16           `cbor:"6,keyasint,omitempty"` // the newest format that it can read
+	Format    uint16           `cbor:"6,keyasint,omitempty"` // the newest format that the server can read
 	Version   string           `cbor:"7,keyasint,omitempty"` // of the program, cut to 24 bytes
-	Lineage   string           `cbor:"8,keyasint,omitempty"` // the lineage that it follows
+	Lineage   string           `cbor:"8,keyasint,omitempty"` // the lineage that the server follows
 }
 
 // metaLimit is memberlist's limit for a Meta in bytes. memberlist panics if a Meta is longer.
@@ -45,24 +45,26 @@ const (
 	maxPledge      = 7
 )
 
-// codec encodes and decodes messages of servers and agents outside the log. It is immutable.
+// codec encodes and decodes messages between servers and agents that are not part of the log. Safe for concurrent use.
 type codec struct {
 	enc cbor.EncMode
 	dec cbor.DecMode
 }
 
-// newCodec returns the codec of gossip, for small messages that anyone with the gossip key may have made.
+// newCodec returns the codec of gossip, for small messages. Its limits are low, because anyone with the gossip key may
+// have made a message.
 func newCodec() codec {
 	return codecOf(cbor.DecOptions{MaxNestedLevels: 4, MaxArrayElements: 16, MaxMapPairs: 16})
 }
 
-// newPeerCodec returns the codec of questions between servers, which are authenticated and may name every node.
+// newPeerCodec returns the codec for questions between servers. Its limits are higher than those of gossip, because
+// both servers are authenticated and a question may name every node.
 func newPeerCodec() codec {
 	return codecOf(cbor.DecOptions{MaxNestedLevels: 4, MaxArrayElements: 1 << 17, MaxMapPairs: 16})
 }
 
-// codecOf returns a codec with the given limits. It panics if cbor refuses them, but they are constants. The codec
-// ignores unknown fields when it decodes, because newer versions may have more fields.
+// codecOf returns a codec with the given limits. It panics if cbor refuses the limits; all callers pass constants. The
+// codec ignores unknown fields when it decodes, because newer versions may have more fields.
 func codecOf(limits cbor.DecOptions) codec {
 	limits.DupMapKey, limits.IndefLength, limits.TagsMd = cbor.DupMapKeyEnforcedAPF,
 		cbor.IndefLengthForbidden, cbor.TagsForbidden

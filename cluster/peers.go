@@ -7,14 +7,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Asker puts questions to other servers, outside the log and over mTLS with the role server on both sides. body and
+// Asker sends questions to other servers over mTLS. The certificates of both servers have the role server. body and
 // answer are CBOR that an Asker need not understand. AskPeer must return when ctx ends; ctx always has a deadline.
 // transport.PeerClient is the production Asker.
 type Asker interface {
 	AskPeer(ctx context.Context, address, question string, body []byte) (answer []byte, err error)
 }
 
-// The names of the questions.
 const (
 	questionTick   = "tick"
 	questionAges   = "ages"
@@ -23,13 +22,13 @@ const (
 	questionKeys   = "keys"
 )
 
-// tick is what the leader sends to every other server once a second.
+// tick is the question that the leader sends to every other server about once a second.
 type tick struct {
 	Leader model.ServerID `cbor:"1,keyasint"`
 	Term   uint64         `cbor:"2,keyasint"`
 	Now    model.Time     `cbor:"3,keyasint"` // cluster time at the leader
 	State  uint64         `cbor:"4,keyasint"` // index of the leader's state
-	Heard  uint64         `cbor:"5,keyasint"` // mark of the last reply that the leader had when it read its state
+	Heard  uint64         `cbor:"5,keyasint"` // mark of the newest reply that the leader had when it read State
 }
 
 // tickReply is a server's answer to a tick.
@@ -37,18 +36,18 @@ type tickReply struct {
 	Server    model.ServerID `cbor:"1,keyasint"`
 	LastIndex uint64         `cbor:"2,keyasint"` // of its log
 	State     uint64         `cbor:"3,keyasint"` // index of its state
-	Installs  uint64         `cbor:"4,keyasint"` // snapshots that it has restored since it started
-	Mark      uint64         `cbor:"5,keyasint"` // of this reply
+	Installs  uint64         `cbor:"4,keyasint"` // number of snapshots that it has restored since it started
+	Mark      uint64         `cbor:"5,keyasint"` // identifies this reply in later ticks
 	Wall      int64          `cbor:"6,keyasint"` // its wall clock, Unix ms; 0 if it runs an older version
 	Condition Condition      `cbor:"7,keyasint"`
 }
 
-// ageQuery asks how long a server has not heard some nodes.
+// ageQuery asks a server how long ago it last heard each of some nodes.
 type ageQuery struct {
 	Leader model.ServerID `cbor:"1,keyasint"`
 	Nodes  []nodeEpoch    `cbor:"2,keyasint"`
-	// If GiveUp is true, the server gives up each of these epochs whose node it has not heard for Threshold, unless the
-	// server itself was paused. That means that it renews no more leases of that epoch.
+	// If GiveUp is true, the server gives up each of these epochs whose node it has not heard for Threshold: it renews no
+	// more leases of the epoch. A server that was paused or short of CPU time gives up nothing.
 	GiveUp    bool           `cbor:"3,keyasint,omitempty"`
 	Threshold model.Duration `cbor:"4,keyasint"`
 }
@@ -113,8 +112,9 @@ func askPeer[A any](ctx context.Context, s *Server, address, question string, q 
 	return a, nil
 }
 
-// answerAges returns how long this server has not heard some nodes. If q.GiveUp is true, it also gives up epochs. If it
-// can't write that down, it returns Calm as false, so that its answer does not count as agreement.
+// answerAges returns how long ago this server last heard each node of q. If q.GiveUp is true, it also gives up epochs.
+// If it can't write these epochs to disk, it sets Calm to false, so that the leader does not take the answer as
+// agreement.
 func (s *Server) answerAges(q ageQuery) ageReply {
 	out := ageReply{Server: s.dir.id, Calm: s.calmEnough()}
 	var agreed []nodeEpoch
@@ -133,7 +133,6 @@ func (s *Server) answerAges(q ageQuery) ageReply {
 	return out
 }
 
-// opinion turns an answer into an Opinion.
 func (r ageReply) opinion() Opinion {
 	o := Opinion{Server: r.Server, Calm: r.Calm, Ages: make(map[model.NodeID]Age, len(r.Ages))}
 	for _, a := range r.Ages {

@@ -11,26 +11,25 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Limits for proving claims in gossip. A change of the servers that rests on such a claim waits for the proof.
+// Limits for proving claims in gossip. A change of the configuration that depends on a claim waits for the proof.
 const (
-	proofsAtOnce   = 8
-	proofsKept     = 2                // of proofsAtOnce: kept for servers that have waited longest, despite failures
+	proofsAtOnce   = 8                // attempts that may run at a time
+	proofsKept     = 2                // of these, kept for the servers that have waited longest, despite their failures
 	claimsNew      = 100              // new claims of each kind between two calls of start
-	claimsMost     = 20_000           // claims in all; the members of a full pool can't cause as many
+	claimsMost     = 20_000           // claims in all; the members of a full gossip pool cause fewer
 	proofRetry     = 5 * time.Second  // pause after a failure; it doubles with each further failure in a row
 	proofRetryMost = time.Minute      // upper bound of that pause
-	proofHolds     = 10 * time.Second // how long a proof counts, and how long a claim is kept that no change needs
-	proofMemory    = 10 * time.Minute // how long the record of a server is kept after its last attempt
+	proofHolds     = 10 * time.Second // how long a proof is valid, and how long a claim that no change needs is kept
+	proofMemory    = 10 * time.Minute // how long the record of a server is kept after the last attempt
 )
 
-// proofs proves the claims of gossip concurrently with the loop that changes the servers. Anyone with the gossip key
-// can claim servers where nobody answers, and each attempt to reach such a server takes seconds. So servers with fewer
-// failures are tried first, and among equals those that have waited longer. Some places are kept for the servers that
-// have waited longest. Names don't affect the order, because an attacker chooses them. proofs is safe for many
-// goroutines.
+// proofs proves claims in gossip while keepMembers makes other changes. Anyone with the gossip key can claim servers
+// that do not exist, and each attempt to reach one takes seconds. So servers with fewer failures are tried first, and
+// among equals the servers that have waited longer. Some places are kept for the servers that have waited longest. Safe
+// for concurrent use.
 type proofs struct {
 	prove  func(Change) error  // blocks for at most helloTimeout
-	failed func(Change, error) // called after each failed attempt
+	failed func(Change, error) // called after each failed attempt, unless the term has ended
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
@@ -38,23 +37,23 @@ type proofs struct {
 	fresh  map[ChangeKind]int // the number of new claims since the last call of start
 	number uint64             // of the newest claim
 	record map[model.ServerID]*record
-	flying map[bool]int // the number of attempts under way: in kept places (true) and in the others (false)
+	flying map[bool]int // number of running attempts: in kept places (true), in other places (false)
 }
 
 // claim is what must be proven before one change.
 type claim struct {
 	first  time.Time // when the change was first wanted
-	number uint64    // orders claims that were first wanted at the same time
+	number uint64    // orders claims that were first wanted at the same time; unlike an id, an attacker can't choose it
 	asked  time.Time // when the change was last wanted
-	proven time.Time // when the claim was proven; zero if it is not
+	proven time.Time // when the claim was proven; zero if it is not proven now
 }
 
-// record is the outcome of the attempts to reach one server.
+// record is the result of the attempts to reach one server.
 type record struct {
 	failures int       // in a row
-	tried    time.Time // when the last attempt began, or ended if none is under way
-	flying   bool      // an attempt is under way
-	kept     bool      // the attempt under way uses a kept place
+	tried    time.Time // when the running attempt began, or else when the last attempt ended
+	flying   bool      // an attempt is running
+	kept     bool      // the running attempt uses a kept place
 }
 
 // retry returns when the server may be tried again.
@@ -72,9 +71,9 @@ func newProofs(prove func(Change) error, failed func(Change, error)) *proofs {
 	}
 }
 
-// holds reports whether the claim that a change rests on was proven less than proofHolds ago. If not, holds notes the
-// claim, so that the next call of start may try to prove it. Between two calls of start it notes at most claimsNew new
-// claims of a kind.
+// holds reports whether the claim that a change depends on was proven less than proofHolds ago. If not, holds records
+// the claim, so that the next call of start may try to prove it. Between two calls of start it records at most
+// claimsNew new claims of each kind of change.
 func (p *proofs) holds(c Change) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,8 +95,9 @@ func (p *proofs) holds(c Change) bool {
 	return !one.proven.IsZero()
 }
 
-// start begins attempts to prove the claims that were wanted at or after since, if their servers may be tried and
-// places are free. It also drops old claims and records. It does not block.
+// start begins attempts to prove claims for which holds was called at the time since or later. It skips servers that
+// must wait for their next attempt, and stops when no place is free. It also drops old claims and records. It does not
+// block.
 func (p *proofs) start(ctx context.Context, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,11 +124,11 @@ func (p *proofs) start(ctx context.Context, since time.Time) {
 type waiting struct {
 	change   Change
 	failures int       // of its server
-	since    time.Time // when it was first wanted or its server was last tried, whichever is later
+	since    time.Time // when the change was first wanted or the server was last tried, whichever is later
 	number   uint64    // of the claim
 }
 
-// longer compares two claims, for sorting: the claim that has waited longer is first.
+// longer compares two claims for sorting: the claim that has waited longer sorts first.
 func (w waiting) longer(other waiting) int {
 	return cmp.Or(w.since.Compare(other.since), cmp.Compare(w.number, other.number))
 }
@@ -140,8 +140,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// fly begins attempts for the claims in due, in their order, while places are free. If kept is true, it uses the kept
-// places, otherwise the others. p.mu is held.
+// fly begins attempts for the claims in due, in order, while places are free. If kept is true, it uses the kept places,
+// otherwise the other places. p.mu is held.
 func (p *proofs) fly(ctx context.Context, now time.Time, due []waiting, kept bool) {
 	places := proofsAtOnce - proofsKept
 	if kept {
@@ -191,10 +191,10 @@ func (p *proofs) of(c Change) *record {
 	return &record{}
 }
 
-// wait blocks until no attempt is under way, for at most helloTimeout.
+// wait blocks until no attempt is running, for at most helloTimeout.
 func (p *proofs) wait() { p.wg.Wait() }
 
-// prover returns the server that must prove its address before the change is made, or an empty id if none must.
+// prover returns the server that must prove its address before the change is made, or an empty id if no server must.
 func (c Change) prover() model.ServerID {
 	if c.Kind == ChangeAdd || c.Kind == ChangeMove {
 		return c.ID

@@ -16,11 +16,11 @@ import (
 
 const (
 	enqueueTimeout = 5 * time.Second  // until raft's main loop takes an entry
-	outcomeTimeout = 30 * time.Second // until the entry is applied; raft itself would wait for ever
+	outcomeTimeout = 30 * time.Second // until the entry is applied; raft itself has no limit
 )
 
-// await returns the error of a future of raft, or the cause of ctx if ctx ends first. raft's futures have no deadline
-// of their own: while a leader's disk hangs, they may never be done.
+// await returns the error of a future of raft, or context.Cause(ctx) if ctx ends first. raft's futures have no
+// deadline: if a leader's disk hangs, a future may never complete.
 func await(ctx context.Context, f raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- f.Error() }()
@@ -38,9 +38,9 @@ type Pending struct {
 	future raft.ApplyFuture
 }
 
-// Propose commits an entry and returns the outcome of each of its groups once the entry is applied here. It sets the
-// entry's format, cluster time and wall clock; the caller sets the rest. It blocks for at most 35 s. When ctx ends, it
-// returns within 5 s. Codes: those of Submit and Wait.
+// Propose commits an entry, and returns the outcome of each of its groups once this server has applied it. Propose sets
+// the entry's format, cluster time and wall clock; the caller sets all other fields. It blocks for at most 35 s, and
+// returns within 5 s after ctx ends. Codes: those of Submit and Wait.
 func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error) {
 	p, err := s.Submit(ctx, e)
 	if err != nil {
@@ -49,10 +49,10 @@ func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error)
 	return p.Wait(ctx)
 }
 
-// Submit puts an entry into raft's queue and does not wait for its outcome, so that many entries can be under way.
-// Entries that one goroutine submits are logged in the same order. Submit blocks for at most 5 s. After an error the
-// entry is certainly not in the log. Codes: no_leader; disk_full; timeout if ctx has ended; invalid or needs_format if
-// the entry can't be encoded.
+// Submit puts an entry into raft's queue and does not wait for its outcome, so that a caller can submit many entries at
+// once. Entries that one goroutine submits are logged in the same order. Submit blocks for at most 5 s. After an error
+// the entry is certainly not in the log. Codes: no_leader; disk_full; timeout if ctx has ended; invalid or needs_format
+// if the entry can't be encoded.
 func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, model.Refuse(model.CodeTimeout, "the request ended before it was written: %v", context.Cause(ctx))
@@ -72,9 +72,9 @@ func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	return &Pending{s, s.raft.Apply(data, enqueueTimeout)}, nil
 }
 
-// Wait returns the outcome of each group of the entry. It blocks until the entry is applied here, until ctx ends, or
-// for 30 s. Codes: no_leader and busy if the entry is certainly not in the log; unknown if it may be in the log. After
-// unknown, try again with the same request id.
+// Wait returns the outcome of each group of the entry. It blocks until this server has applied the entry, until ctx
+// ends, or for 30 s. Codes: no_leader and busy if the entry is certainly not in the log; unknown if it may be in the
+// log. After unknown, try again with the same request id.
 func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
 	if end, ok := ctx.Deadline(); !ok || time.Until(end) > outcomeTimeout {
 		var cancel context.CancelFunc
@@ -119,7 +119,8 @@ func (s *Server) noLeader() *model.Error {
 	return model.Refuse(model.CodeNoLeader, "the cluster has no leader now").WithHint("try again in a few seconds")
 }
 
-// raftBarrier commits a Barrier and waits until all entries before it are applied here, for at most outcomeTimeout.
+// raftBarrier commits a Barrier and waits until this server has applied all earlier entries, for at most
+// outcomeTimeout.
 func (s *Server) raftBarrier(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, outcomeTimeout)
 	defer cancel()
@@ -129,8 +130,7 @@ func (s *Server) raftBarrier(ctx context.Context) error {
 }
 
 // ReadBarrier returns once this leader has applied everything that was committed before the call, so that a later read
-// of the state is linearizable. Concurrent callers share one Barrier. raft's VerifyLeader would be cheaper, but after a
-// pause of the process it counts answers from before the pause. Codes: no_leader, timeout, disk_full.
+// of the state is linearizable. Concurrent callers share one Barrier. Codes: no_leader, timeout, disk_full.
 func (s *Server) ReadBarrier(ctx context.Context) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
@@ -154,11 +154,12 @@ func (s *Server) confirmLeader(ctx context.Context) error {
 	if plant.Is(plant.VerifyLeader) {
 		return await(ctx, s.raft.VerifyLeader())
 	}
+	// raft's VerifyLeader would be cheaper, but after a pause of the process it accepts answers from before the pause.
 	return s.barrier.wait(ctx)
 }
 
-// coalescer lets any number of callers share one run of a function. A run never begins before the calls that share it:
-// callers that call during a run wait for the next run.
+// coalescer lets concurrent callers share one run of a function. A call that arrives during a run waits for the next
+// run, so each run begins after the calls that share it.
 type coalescer struct {
 	run func(context.Context) error
 
@@ -192,7 +193,7 @@ func (c *coalescer) wait(ctx context.Context) error {
 	}
 }
 
-// loop calls run again and again until no caller waits for it. run must limit its time itself.
+// loop calls run until no caller waits. run must limit its own time.
 func (c *coalescer) loop() {
 	for {
 		c.mu.Lock()
@@ -208,15 +209,15 @@ func (c *coalescer) loop() {
 	}
 }
 
-// transferWatch detects a leadership transfer that never ends. raft may leave its flag for a transfer set. Then it
-// refuses every entry, even after a new election, and only a restart of the process helps.
+// transferWatch detects a leadership transfer that never ends. raft sometimes fails to clear its flag for a transfer.
+// raft then refuses every entry, even after a new election, until the process is restarted.
 type transferWatch struct {
 	mu    sync.Mutex
-	since time.Time // when raft began to refuse because of a transfer; zero if it does not
+	since time.Time // when raft began to refuse because of a transfer; zero if raft does not refuse
 }
 
-// note notes the outcome of an entry or a Barrier. It stops the server if raft has refused for too long because of a
-// transfer.
+// note takes the error of an entry or a Barrier. It stops the server if raft has refused because of a transfer for
+// longer than two election timeouts.
 func (t *transferWatch) note(s *Server, err error) {
 	limit := 2 * s.cfg.Raft.electionTimeout()
 	if t.stuck(err, limit) && !plant.Is(plant.StuckTransfer) {

@@ -10,13 +10,12 @@ import (
 
 const (
 	repeatAfter  = 30 * time.Second // the shortest time between two equal lines about one peer
-	repeatedMost = 1000             // lines that are remembered
+	repeatedMost = 1000             // number of lines that repeats remembers; at this number it forgets all
 )
 
-// quietLog is raft's logger with fewer repetitions. If a peer does not answer, raft logs that several times a second.
-// Of equal warnings and errors about one peer, quietLog writes the first, and then at most one per repeatAfter, with
-// the number of lines that were left out. Lines are equal if their text and their peer are the same, whatever their
-// other arguments. Lines that name no peer are always written. quietLog is safe for many goroutines.
+// quietLog is raft's logger with fewer repetitions, because raft logs several times a second that a peer does not
+// answer. quietLog writes equal warnings and errors about one peer at most once per repeatAfter. Lines are equal if
+// their text and their peer are the same, whatever their other arguments. Safe for concurrent use.
 type quietLog struct {
 	hclog.Logger
 	seen *repeats
@@ -34,7 +33,7 @@ type repeats struct {
 
 type repeated struct {
 	at   time.Time
-	left int // lines left out since then
+	left int // number of equal lines dropped since then
 }
 
 // Warn implements hclog.Logger.
@@ -57,8 +56,8 @@ func (q quietLog) With(args ...any) hclog.Logger { return quietLog{q.Logger.With
 // Named implements hclog.Logger.
 func (q quietLog) Named(name string) hclog.Logger { return quietLog{q.Logger.Named(name), q.seen} }
 
-// let reports whether a line is to be written now, and returns the arguments to write. If equal lines were left out
-// before, it adds their number to the arguments.
+// let reports whether to write a line now, and returns the arguments to write. If it dropped equal lines since the last
+// written line, it adds their number to the arguments. A line that names no peer is always written.
 func (r *repeats) let(text string, args []any) ([]any, bool) {
 	peer := peerOf(args)
 	if peer == "" {
@@ -83,7 +82,7 @@ func (r *repeats) let(text string, args []any) ([]any, bool) {
 	return args, true
 }
 
-// peerOf returns the peer that the arguments of a line name, or an empty string if they name none.
+// peerOf returns the peer that the arguments of a line name, or an empty string if they name no peer.
 func peerOf(args []any) string {
 	for i := 0; i+1 < len(args); i += 2 {
 		switch args[i] {

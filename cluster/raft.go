@@ -26,14 +26,14 @@ type RaftConfig struct {
 	// one and two intervals.
 	SnapshotInterval time.Duration
 	// SnapshotThreshold is the number of entries after which raft takes a snapshot; default 8192. A low number costs disk
-	// writes, a high one makes a restart longer.
+	// writes, a high number makes a restart longer.
 	SnapshotThreshold uint64
-	// TrailingLogs is how many entries stay in the log although a snapshot holds them; default 65536. With a low number, a
-	// server that was unreachable for a moment needs a whole snapshot.
+	// TrailingLogs is how many entries stay in the log although a snapshot contains them; default 65536. With a low
+	// number, a server that was unreachable for a moment needs a whole snapshot.
 	TrailingLogs uint64
 	// MaxLogBytes is how many bytes of entries may be appended before a snapshot is taken early; default 1 GiB.
 	MaxLogBytes int64
-	// SettleFor is how long a new server must have kept up before it gets a vote; default 10 s times Multiplier.
+	// SettleFor, times Multiplier, is how long a new server must have kept up before it gets a vote; default 10 s.
 	SettleFor time.Duration
 }
 
@@ -42,7 +42,7 @@ const (
 	maxLogLag       = 250 // entries; a server that lags by at most this many has caught up
 	raftPool        = 3   // connections kept to each peer
 	raftTimeout     = 10 * time.Second
-	maxRPCsInFlight = 1 // to one server; with more, one failed append stops the replication to it for ever
+	maxRPCsInFlight = 1 // to one server; with more, one failed append would stop its replication permanently
 )
 
 // inFlight returns how many requests to one server may wait for their answers at a time.
@@ -75,8 +75,8 @@ func (c RaftConfig) withDefaults() RaftConfig {
 	return c
 }
 
-// electionTimeout is how long a server waits for a leader before it stands for election; raft randomizes it up to twice
-// that.
+// electionTimeout is how long a server waits for a leader before it stands for election; raft waits a random time
+// between this timeout and twice this timeout.
 func (c RaftConfig) electionTimeout() time.Duration { return time.Duration(c.Multiplier) * time.Second }
 
 // leaseTimeout is how long a leader continues to lead without hearing from a majority.
@@ -96,7 +96,7 @@ func (c RaftConfig) raft(id model.ServerID, notify chan<- bool, log hclog.Logger
 	out.TrailingLogs = c.TrailingLogs
 	out.ShutdownOnRemove = false
 	out.PreVoteDisabled = false
-	out.RestoreCommittedLogs = false // raft would skip configuration entries, and hang with more than 8192 entries
+	out.RestoreCommittedLogs = false // if true, raft would skip configuration entries, and hang on more than 8192 entries
 	out.NoLegacyTelemetry = true     // no metric names with server ids in them
 	out.NotifyCh = notify
 	out.Logger = newQuietLog(log)
@@ -108,11 +108,11 @@ type machineFSM struct {
 	machine  *fsm.Machine
 	clock    *clock
 	fatal    func(error)
-	applied  func(time.Duration)           // may be nil
-	installs atomic.Uint64                 // snapshots restored since the start of raft
-	config   atomic.Pointer[configuration] // the last applied one; nil if none was applied since the last restore
-	handed   atomic.Pointer[handedState]   // not nil while this server restores a state that it has in memory
-	saving   chan struct{}                 // capacity 1; full until raft has noted its own snapshot, and during a restore
+	applied  func(time.Duration)           // gets the time that it took to apply a batch; may be nil
+	installs atomic.Uint64                 // number of snapshots restored since the start of raft
+	config   atomic.Pointer[configuration] // last applied; nil if no configuration was applied since the last restore
+	handed   atomic.Pointer[handedState]   // set while this server restores a state that it has in memory, otherwise nil
+	saving   chan struct{}                 // capacity 1; full while raft takes a snapshot, and while snapshots are paused
 }
 
 // configuration is a committed configuration of raft: the index of its entry, and its voters.
@@ -121,10 +121,10 @@ type configuration struct {
 	voters []model.ServerID
 }
 
-// restoredConfig is the configuration of the last restored snapshot.
+// restoredConfig caches the configuration of the newest snapshot.
 type restoredConfig struct {
 	configuration
-	installs uint64 // how many snapshots had been restored by then
+	installs uint64 // machineFSM.installs when the configuration was read
 }
 
 func votersOf(c raft.Configuration) (voters []model.ServerID) {
@@ -136,9 +136,9 @@ func votersOf(c raft.Configuration) (voters []model.ServerID) {
 	return voters
 }
 
-// handedState is a state that this server gives to raft as a snapshot, with the checksum of the snapshot's bytes. raft
-// then calls Restore with these bytes. Restore recognizes them by the checksum and uses the state, because decoding
-// 100,000 instances again would take most of a second.
+// handedState is a state that this server gives to raft as a snapshot, with the checksum of the snapshot's bytes. When
+// raft calls Restore with these bytes, Restore uses the state, because decoding 100,000 instances again would take most
+// of a second.
 type handedState struct {
 	state fsm.State
 	sum   [sha256.Size]byte
@@ -154,7 +154,7 @@ func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	entries := make([]fsm.Logged, 0, len(logs))
 	for _, l := range logs {
 		if l.Type == raft.LogConfiguration {
-			// A change of the servers has to name the index of the configuration, which raft does not report otherwise.
+			// A change of the configuration has to name the index of the current configuration, which raft reports nowhere else.
 			m.config.Store(&configuration{l.Index, votersOf(raft.DecodeConfiguration(l.Data))})
 			continue
 		}
@@ -166,7 +166,7 @@ func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	}
 	if err != nil {
 		m.fatal(err)
-		runtime.Goexit() // reached only in tests with several servers in one process, where fatal returns
+		runtime.Goexit() // reached where fatal returns: in Recover, and in tests with several servers in one process
 	}
 	m.clock.hear(m.machine.State().Now)
 	answers := make([]any, len(logs))
@@ -178,11 +178,13 @@ func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	return answers
 }
 
-// batchBytes bounds the bytes applied before the state is published: about one large entry.
+// batchBytes bounds the bytes of the entries that are applied before the state is published. It is about one large
+// entry.
 const batchBytes = 256 << 10
 
 // batch returns how many of the logs to apply before the state is published, so that readers don't wait for long. A
-// batch never crosses a checkpoint boundary, so that every server publishes its state there.
+// batch never crosses a multiple of checkpointEvery, so that every server publishes the state just before each
+// multiple.
 func batch(logs []*raft.Log) int {
 	bytes, stretch := 0, logs[0].Index/checkpointEvery
 	for i, l := range logs {
@@ -193,9 +195,9 @@ func batch(logs []*raft.Log) int {
 	return len(logs)
 }
 
-// Snapshot implements raft.FSM. It takes no time, because a State is a value. It fails while this server restores a
-// state. Otherwise raft would note the older snapshot as its last one after the restore, and would send the restored
-// state to followers again and again.
+// Snapshot implements raft.FSM. It does not block, because a State is a value. It fails while this server restores a
+// state. Otherwise raft would take this older snapshot for its newest one after the restore, and would send the
+// restored state to followers again and again.
 func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	select {
 	case m.saving <- struct{}{}:
@@ -205,8 +207,8 @@ func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	}
 }
 
-// pauseSnapshots waits until raft writes no snapshot, for at most snapshotTimeout. Until resume is called, raft can't
-// begin a snapshot. Code: timeout.
+// pauseSnapshots waits until raft is not writing a snapshot, for at most snapshotTimeout. raft can't begin another
+// snapshot until resume is called. Code: timeout.
 func (m *machineFSM) pauseSnapshots(ctx context.Context) (resume func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
@@ -231,8 +233,8 @@ func (m *machineFSM) Restore(r io.ReadCloser) error {
 	return nil
 }
 
-// restore replaces the state of the machine by a snapshot's. If the snapshot is of the handed state, it uses that state
-// instead of decoding the snapshot.
+// restore replaces the machine's state by the state in the snapshot r. If r is the snapshot of m.handed, restore uses
+// that state instead of decoding r.
 func (m *machineFSM) restore(r io.Reader) error {
 	handed := m.handed.Swap(nil)
 	if handed == nil {
@@ -263,22 +265,22 @@ func (s machineSnapshot) Persist(sink raft.SnapshotSink) error {
 	return sink.Close()
 }
 
-// Release implements raft.FSMSnapshot. raft calls it after it has noted the snapshot.
+// Release implements raft.FSMSnapshot. raft calls Release after it has recorded the snapshot.
 func (s machineSnapshot) Release() { <-s.saving }
 
 // roomySnapshots is a snapshot store that writes no snapshot while the disk has little room, because the log needs that
-// room. raft tries again later. slowly delays errors of reading.
+// room. raft tries again later. Errors of reads are delayed by slowly.
 type roomySnapshots struct {
 	raft.SnapshotStore
 	room func() Room
 }
 
-// snapshotPause is how long an error of reading snapshots is delayed.
+// snapshotPause is the delay in slowly.
 const snapshotPause = 100 * time.Millisecond
 
 // slowly returns err, after snapshotPause if err is not nil. While raft hands leadership to a server that needs a
-// snapshot, it retries a failed read of the snapshots without a pause. Without the delay, that would use up a core and
-// fill the log with errors.
+// snapshot, it retries a failed read of the snapshots without a pause. Without the delay, the retries would use up a
+// core and fill the log with errors.
 func slowly(err error) error {
 	if err != nil {
 		time.Sleep(snapshotPause) //nolint:forbidigo // raft gives its snapshot store no context, and the pause is short

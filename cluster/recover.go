@@ -22,23 +22,22 @@ import (
 // RecoverConfig configures Recover. DataDir, Cluster and Address are required.
 type RecoverConfig struct {
 	DataDir string
-	Cluster string // its configured name
-	Address string // host:port of this server's TLS listener, as others will reach it
-	// Snapshot is a saved state to begin from, when no server's directory is left; DataDir must then be empty or missing.
-	// If it is nil, Recover uses what DataDir holds.
+	Cluster string // the configured name of the cluster
+	Address string // host:port of this server's TLS listener, as other servers will reach it
+	// Snapshot is a saved state to begin from, for use when no server's directory is left. DataDir must then be empty or
+	// missing. If Snapshot is nil, Recover uses the log and the snapshots in DataDir.
 	Snapshot io.Reader
-	// Supersedes is the lineage (docs/model.md) that an earlier recovery began without this server. It is needed only if
-	// the servers of that lineage are lost too.
+	// Supersedes is the lineage (docs/model.md) of an earlier recovery in which this server took no part. It is needed
+	// only if the servers of that lineage are lost too.
 	Supersedes string
 	Logger     hclog.Logger
 }
 
-// Recover makes a stopped server the only one of its cluster, after a majority is lost for good. Others join it with
-// empty directories. Afterwards everything in its log counts as committed. So writes that were never acknowledged may
-// take effect, and the last acknowledged ones may be missing. The server therefore raises the incarnation before it
-// answers anyone, as a restore does. Then agents report everything again. Until an operator confirms the recovery, they
-// don't stop instances that the state does not know. Recover returns the server's id. Codes: conflict for a directory
-// in use, of another cluster, with nothing to recover, or not empty; invalid and needs_format for a bad snapshot.
+// Recover makes a stopped server the only server of its cluster, after a majority was lost permanently. Afterwards,
+// every entry in the server's log is committed: writes that were never acknowledged may take effect, and the last
+// acknowledged writes may be missing. Recover returns the server's id. Codes: conflict if DataDir is in use, belongs to
+// another cluster, has nothing to recover, or is not empty although Snapshot is set; state_differs if a majority
+// contradicted its state; invalid and needs_format if Snapshot is bad.
 func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -73,8 +72,8 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 		return "", err
 	}
 	// Recover writes the new lineage first, and then the new configuration. Neither may take effect alone. With only the
-	// configuration, this server and the servers that it left could both acknowledge writes. With only the lineage, this
-	// server would make the others stop. So it does not start while the file named by fileRecovering exists.
+	// configuration, this server and the servers that it left behind could both acknowledge writes. With only the lineage,
+	// this server would make those servers stop. So a server does not start while the file named by fileRecovering exists.
 	if err := durable.ReplaceBytes(dir.file(fileRecovering), nil, 0o600); err != nil {
 		return "", fmt.Errorf("begin the recovery: %w", err)
 	}
@@ -106,7 +105,7 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	return dir.id, os.Remove(dir.file(fileRecovering))
 }
 
-// newest returns the id of the newest snapshot, empty if there is none.
+// newest returns the id of the newest snapshot, or an empty string if there is no snapshot.
 func newest(snaps raft.SnapshotStore) string {
 	all, err := snaps.List()
 	if err != nil || len(all) == 0 {
@@ -116,7 +115,7 @@ func newest(snaps raft.SnapshotStore) string {
 }
 
 // otherServers returns the members except self, from the newest configuration in the log, or else from the newest
-// snapshot. It leaves out what it can't read, because gossip finds the servers that are missing here.
+// snapshot. It skips what it can't read, because gossip finds the servers that are missing in the result.
 func otherServers(self model.ServerID, store LogStore, snaps raft.SnapshotStore) []leftServer {
 	var config raft.Configuration
 	if all, err := snaps.List(); err == nil && len(all) > 0 {
@@ -144,7 +143,7 @@ func alone(id model.ServerID, address string) raft.Configuration {
 	return raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: raft.ServerAddress(address)}}}
 }
 
-// recoverSnapshot makes a server's directory from a saved state. A failure leaves the directory as it was.
+// recoverSnapshot makes a server's directory from a saved state. If it fails, it leaves the directory as it was.
 func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
 	state, err := fsm.ReadSnapshot(io.LimitReader(cfg.Snapshot, maxSnapshot))
 	if err != nil {
@@ -175,7 +174,7 @@ func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
 	return writeRecovered(cfg, state)
 }
 
-// clearDir removes what was written to a directory that was missing or empty before.
+// clearDir empties a directory. If missing is true, the directory did not exist before, so clearDir removes it too.
 func clearDir(path string, missing bool) error {
 	if missing {
 		return os.RemoveAll(path)
@@ -212,7 +211,7 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 	if err != nil {
 		return "", err
 	}
-	_, trans := raft.NewInmemTransport("") // nothing is sent; raft needs one to write a snapshot
+	_, trans := raft.NewInmemTransport("") // raft needs a transport to write a snapshot, but sends nothing
 	sink, err := snaps.Create(raft.SnapshotVersionMax, state.Index, state.LogTerm,
 		alone(dir.id, cfg.Address), state.Index, trans)
 	if err != nil {
@@ -236,17 +235,17 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 // keyCurrentTerm is where raft keeps its term. New entries must not have a lower term than the snapshot before them.
 var keyCurrentTerm = []byte("CurrentTerm")
 
-// replaceConfiguration replaces the configuration of the servers, and returns the state at the end of the log.
+// replaceConfiguration makes config the configuration on disk, and returns the state at the end of the log.
 func replaceConfiguration(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration,
 	log hclog.Logger) (fsm.State, error) {
 	var failure error
 	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), saving: make(chan struct{}, 1),
 		fatal: func(err error) { failure = errors.Join(failure, err) }}
-	_, trans := raft.NewInmemTransport("") // nothing is sent; raft needs one to write a snapshot
+	_, trans := raft.NewInmemTransport("") // raft needs a transport to write a snapshot, but sends nothing
 	done := make(chan error, 1)
 	go func() {
 		err := errors.New("an entry of the log can't be applied")
-		defer func() { done <- err }() // also if a failed apply calls runtime.Goexit
+		defer func() { done <- err }() // runs even if a failed apply calls runtime.Goexit
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
@@ -270,7 +269,7 @@ func (d *dataDir) noteRecovery(incarnation uint64) error {
 }
 
 // markRecovery raises the incarnation of a recovered state, unless it has been raised since the recovery. The server
-// answers nobody before that. Otherwise it would accept reports that agents made on the basis of lost entries.
+// answers nobody until the incarnation is raised. Otherwise it would accept reports that agents based on lost entries.
 func (s *Server) markRecovery(ctx context.Context) error {
 	text, err := os.ReadFile(s.dir.file(fileRecovered))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,7 +23,7 @@ const (
 	// servers
 	rejoinServers = 16
 	rejoinOthers  = 3               // other dead members that are tried each time
-	joinTimeout   = 5 * time.Second // for one member
+	joinTimeout   = 5 * time.Second // of one connection to a member
 	resolveLimit  = 5 * time.Second // for one entry of retry_join
 	forgetAfter   = 24 * time.Hour  // how long a member is dead before the pool forgets it, unless it is wanted
 )
@@ -62,9 +62,9 @@ func (p *Pool) rejoin(ctx context.Context) {
 	}
 }
 
-// deserted reports whether this member knows no living member, or knows servers but no living one. The second case
-// matters to agents when all servers were restarted at once: these servers know no agents, so the agents must contact
-// them.
+// deserted reports whether this member knows no other living member, or knows other servers but no living server. The
+// second case matters to agents when all servers were restarted at once: these servers know no agents, so the agents
+// must contact them.
 func (p *Pool) deserted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *Pool) aliveAt(address string) bool {
 
 // missing returns the addresses to contact now: those of all dead wanted members, of some other dead servers, and of
 // some other dead members. If a wanted member is not alive, or all other members are dead, it adds the configured
-// addresses. It also drops members that died more than 24 h ago.
+// addresses. It also drops members that died more than 24 h ago, unless they are wanted.
 func (p *Pool) missing(ctx context.Context) (addresses []string) {
 	var servers, dead []string
 	alone := true
@@ -140,8 +140,8 @@ func someOf(addresses []string, most int) []string {
 	return addresses[:min(most, len(addresses))]
 }
 
-// configured returns the configured addresses, resolved. It logs those that can't be resolved. memberlist could resolve
-// names too, but it would ask name servers over TCP without a deadline.
+// configured resolves the configured addresses, and logs entries that can't be resolved. memberlist could resolve names
+// too, but it would ask name servers over TCP without a deadline.
 func (p *Pool) configured(ctx context.Context) []string {
 	var out []string
 	for _, entry := range p.cfg.Join {
@@ -154,8 +154,8 @@ func (p *Pool) configured(ctx context.Context) []string {
 	return out
 }
 
-// silent contacts the configured addresses that are not in answered, adds to answered those that answer, and returns
-// the others. It also returns entries that can't be resolved or give no address.
+// silent contacts the configured addresses that are not in answered yet. It adds the addresses that answer to answered,
+// and returns the others. It also returns entries that can't be resolved or that give no address.
 func (p *Pool) silent(ctx context.Context, answered map[string]bool) []string {
 	var silent []string
 	for _, entry := range p.cfg.Join {

@@ -12,12 +12,13 @@ import (
 // errNotMember is the answer to a pre-vote request from a server that is not in this server's configuration.
 var errNotMember = errors.New("this server is not a member of the cluster")
 
-// removedSettle is how long a server must count as removed before it stops. Meanwhile a leader may add it again.
+// removedSettle is how long removed must return true before this server stops. During this time a leader may add it
+// again.
 const removedSettle = 10 * time.Second
 
-// removed reports whether this server was removed and has no leader. It was removed if its own configuration lacks it,
-// or if more than half of the other voters that it knows have refused its pre-vote requests because it is no member. A
-// server without a configuration is new and does not count as removed.
+// removed reports whether this server has no leader and was evidently removed: its own configuration does not contain
+// it, or more than half of the other voters in that configuration refused this server's last pre-vote request with
+// errNotMember. A server without a configuration is new, so it was not removed.
 func (s *Server) removed() bool {
 	if _, _, led := s.Leader(); led {
 		s.disk.trans.refused.forget()
@@ -47,15 +48,15 @@ func (s *Server) knows(id raft.ServerID) bool {
 	return len(all) == 0 || slices.ContainsFunc(all, func(one raft.Server) bool { return one.ID == id })
 }
 
-// refusals records which servers refused this server's last pre-vote request with errNotMember. It is safe for many
-// goroutines.
+// refusals records which servers refused this server's last pre-vote request with errNotMember. Safe for concurrent
+// use.
 type refusals struct {
 	mu sync.Mutex
 	by map[raft.ServerID]bool
 }
 
-// note records the result of a pre-vote request to a server. Errors other than errNotMember change nothing. The text is
-// compared, because an error that came over the wire is never errNotMember itself.
+// note records the result of a pre-vote request to a server. Errors other than errNotMember change nothing. note
+// compares the text, because an error that came over the wire is never errNotMember itself.
 func (r *refusals) note(id raft.ServerID, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

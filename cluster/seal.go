@@ -17,16 +17,16 @@ import (
 	"github.com/outspan/outspan/internal/durable"
 )
 
-// sealedSnapshots is raft's store of snapshots, with a seal for each snapshot: a checksum of its meta.json, which has
-// the index, the term and the servers. raft itself has a checksum of the state only. A flipped bit can change a digit
-// of an index and leave valid JSON. The server would then continue after entries that it never applied.
+// sealedSnapshots is raft's store of snapshots, with a seal for each snapshot. The seal is a checksum of meta.json,
+// which has the index, the term and the servers; raft's own checksum covers only the state. Without the seal, a flipped
+// bit in the index could go unnoticed, and the server would continue after entries that it never applied.
 type sealedSnapshots struct {
 	raft.SnapshotStore
 	dir string // the directory of all snapshots
 	log hclog.Logger
 }
 
-// fileSeal is the file with the checksum of the meta.json beside it.
+// fileSeal contains the checksum of the meta.json in the same directory.
 const fileSeal = "meta.crc32c"
 
 // newSealedSnapshots opens the snapshots of a data directory, which no other process may use. It removes unfinished
@@ -48,7 +48,7 @@ func newSealedSnapshots(dataDir string, log hclog.Logger) (raft.SnapshotStore, e
 	return sealedSnapshots{files, filepath.Join(dataDir, dirSnapshots), log}, nil
 }
 
-// List implements raft.SnapshotStore. It leaves out damaged snapshots, so that raft uses an older one.
+// List implements raft.SnapshotStore. It omits damaged snapshots, so that raft uses an older one.
 func (s sealedSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	all, err := s.SnapshotStore.List()
 	whole := all[:0]
@@ -62,7 +62,7 @@ func (s sealedSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	return whole, err
 }
 
-// check compares a listed snapshot with the meta.json in the directory of its id, and that file with its seal.
+// check returns an error if meta differs from the meta.json on disk, or if that meta.json does not match its seal.
 func (s sealedSnapshots) check(meta *raft.SnapshotMeta) error {
 	dir := filepath.Join(s.dir, meta.ID)
 	text, err := os.ReadFile(filepath.Join(dir, snapshotMeta))
@@ -77,8 +77,8 @@ func (s sealedSnapshots) check(meta *raft.SnapshotMeta) error {
 }
 
 // checkSeal compares meta, the contents of a snapshot's meta.json, with the seal in the snapshot's directory. It
-// accepts a snapshot without a seal: the server stopped before it wrote the seal, or an older program wrote the
-// snapshot.
+// accepts a snapshot without a seal, because the server may have stopped before it wrote the seal, or an older program
+// may have written the snapshot.
 func checkSeal(dir string, meta []byte) error {
 	want, err := os.ReadFile(filepath.Join(dir, fileSeal))
 	switch got := sealOf(meta); {
@@ -106,7 +106,7 @@ func (s sealedSnapshots) Create(version raft.SnapshotVersion, index, term uint64
 	return sealedSink{sink, s}, nil
 }
 
-// sealedSink writes the seal once the snapshot is complete.
+// sealedSink writes the seal when the complete snapshot is closed.
 type sealedSink struct {
 	raft.SnapshotSink
 	store sealedSnapshots

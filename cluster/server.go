@@ -31,7 +31,7 @@ type Config struct {
 	Settings model.Settings
 
 	Machine *fsm.Machine // must be new and empty; Open restores the state into it
-	Stream  Stream       // raft's share of the TLS port; its Addr is what peers dial
+	Stream  Stream       // raft's share of the TLS port; its Addr is the address that other servers dial
 	Asker   Asker        // sends questions to other servers
 	Gossip  PoolConfig   // Open sets Name, Cluster and Meta, except for Meta's BootID and Incarnation
 
@@ -68,8 +68,8 @@ type DiskConfig struct {
 	BallastBytes int64
 }
 
-// Server makes a process take part in the cluster. Open creates a Server. Run runs it and frees what it uses; if Run is
-// never called, Close must be. The methods of a Server are safe for many goroutines.
+// Server is this process as a server of the cluster. Open creates a Server. Run runs it and releases what it uses; a
+// caller that never calls Run must call Close. Safe for concurrent use.
 type Server struct {
 	cfg   Config
 	log   hclog.Logger
@@ -126,14 +126,14 @@ type serverState struct {
 	history    atomic.Pointer[model.History]
 
 	saved       atomic.Int64 // when a snapshot was last saved from this server, Unix ms; 0 means never
-	medianAhead atomic.Int64 // the servers' median wall clock minus this server's, ns; only while this server leads
+	medianAhead atomic.Int64 // the servers' median wall clock minus this server's, ns; valid only while this server leads
 }
 
-// Open reads the data directory, restores the state and opens gossip. It blocks meanwhile, for some seconds if the
-// state is large. Codes: conflict if another process uses the data directory, or if the directory belongs to another
-// cluster, was replaced by a recovery, was left by an interrupted recovery, or is damaged; needs_format if a newer
-// program wrote it; state_differs if a majority contradicted its state; invalid for bad settings; address_in_use and
-// listen for the gossip port.
+// Open reads the data directory, restores the state and opens gossip. It may block for some seconds if the state is
+// large. Codes: conflict if another process uses the data directory, or if the directory belongs to another cluster,
+// was replaced by a recovery, was left by an interrupted recovery, or is damaged; needs_format if a newer program wrote
+// it; state_differs if a majority contradicted its state; invalid for bad settings; address_in_use and listen for the
+// gossip port.
 func Open(cfg Config) (_ *Server, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -268,7 +268,7 @@ func (s *Server) openPeers() error {
 
 // cachedEntries is how many of the latest entries stay in memory, at most 16 MiB. raft looks at the last entry for each
 // heartbeat, and sends the latest entries to followers. Without the cache, an idle leader spent a seventh of its time
-// reading them from the file.
+// reading entries from the file.
 const cachedEntries = 64
 
 // openRaft starts raft with the log and the snapshots on disk. raft panics if the store fails here; openRaft turns that
@@ -293,8 +293,8 @@ func (s *Server) openRaft() (err error) {
 	return s.noteCluster(s.cfg.Machine.State())
 }
 
-// Run takes part in the cluster until ctx ends or this server fails. If ctx ends, it hands leadership over. It then
-// stops everything, which takes at most about 20 s. It returns nil after a planned stop, and the failure otherwise.
+// Run takes part in the cluster until ctx ends or this server fails. When ctx ends, Run first hands leadership over. A
+// stop takes at most about 20 s. Run returns nil after a planned stop, and the failure otherwise.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -312,7 +312,7 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { defer close(terms); s.followTerms(ctx, drained) }()
 	select {
 	case <-ctx.Done():
-		if s.failure() == nil { // after a failure, raft may not answer any more
+		if s.failure() == nil { // after a failure, raft may never answer
 			s.handOver()
 		}
 	case <-s.state.failed:
@@ -344,7 +344,7 @@ func (s *Server) handOver() {
 	}
 }
 
-// releaseTimeout is how long a stop waits for raft, and then for what runs while this server leads.
+// releaseTimeout is how long a stop waits for raft, and after that for the goroutines of a term.
 const releaseTimeout = 10 * time.Second
 
 // Close stops a server whose Run was never called or has returned. To stop a running server, cancel Run's context.
@@ -387,8 +387,8 @@ func (s *Server) release() {
 // fatal stops this server because of err. In production it does not return.
 func (s *Server) fatal(err error) { s.failWith(err, func() {}) }
 
-// failWith calls first(), and then stops this server because of err. It does nothing after an earlier
-// failure. Concurrent calls wait until the earlier one is done.
+// failWith calls the function first, and then stops this server because of err. After an earlier failure it does
+// nothing. A concurrent call blocks until the first call is done.
 func (s *Server) failWith(err error, first func()) {
 	s.state.failOnce.Do(func() {
 		first()

@@ -18,12 +18,12 @@ import (
 const (
 	logCheck        = 30 * time.Second // between looks at the size of the log
 	snapshotTimeout = 5 * time.Minute
-	maxSnapshot     = 8 << 30 // bytes of a snapshot that Restore reads at most
+	maxSnapshot     = 8 << 30 // Restore and Recover read at most this many bytes of a snapshot
 )
 
-// Save writes a snapshot of the whole state to w. The snapshot holds everything that was acknowledged before the call.
-// Save also records the time as that of the last backup. It blocks as long as w does. Codes: those of ReadBarrier;
-// errors of w are wrapped.
+// Save writes a snapshot of the whole state to w. The snapshot contains everything that was acknowledged before the
+// call. Save also records the current time as the time of the last backup. It blocks as long as w does. Codes: those of
+// ReadBarrier; errors of w are wrapped.
 func (s *Server) Save(ctx context.Context, w io.Writer) error {
 	if err := s.ReadBarrier(ctx); err != nil {
 		return err
@@ -41,11 +41,11 @@ func (s *Server) SaveStale(w io.Writer) error {
 	return fsm.WriteSnapshot(w, s.cfg.Machine.Snapshot())
 }
 
-// Restore replaces the state of the whole cluster with that of a snapshot. It reads and checks the whole snapshot
-// before it changes anything. The restored state gets a higher incarnation than any before. So agents report what they
-// run, and stop nothing that the state does not know until an operator confirms. The index and the clock of the state
-// do not go back. Writes that are under way are lost, with an unknown outcome. Codes: no_leader; needs_format and
-// invalid for a bad snapshot; conflict for one of another cluster; disk_full; timeout; unknown.
+// Restore replaces the state of the whole cluster with the state in a snapshot, after it has checked the whole
+// snapshot. The restored state gets a higher incarnation than the current one, so agents report what they run, and stop
+// nothing that the state does not know until an operator confirms. The index and the clock of the state do not go back.
+// Writes in progress are lost, and their callers get unknown. Codes: no_leader; needs_format and invalid for a bad
+// snapshot; conflict for a snapshot of another cluster; disk_full; timeout; unknown.
 func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	if s.Term() == 0 {
 		return s.noLeader()
@@ -80,7 +80,7 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 }
 
 // raise marks a state as restored. The result has a higher index and incarnation than current, and its clock does not
-// go back. It also records which server leads, since the snapshot lacks the entry in which the leader wrote that.
+// go back. raise also adds the LeaderBegin of the current leader, which the snapshot lacks.
 func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	index, term := max(restored.Index, s.raft.LastIndex())+1, s.raft.CurrentTerm()
 	for {
@@ -103,7 +103,7 @@ func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 }
 
 // restore hands a state to raft, which gives it to every server as a snapshot. It writes the state to a file first,
-// because raft needs to know the size in advance.
+// because raft must know the size in advance.
 func (s *Server) restore(ctx context.Context, next fsm.State) error {
 	f, err := os.OpenFile(s.dir.file(restoreBuffer), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -139,7 +139,8 @@ func (s *Server) restore(ctx context.Context, next fsm.State) error {
 	return s.ReadBarrier(ctx)
 }
 
-// watchLog takes a snapshot early if the log has grown by more than MaxLogBytes. raft itself counts only entries.
+// watchLog takes a snapshot early if the log has grown by more than MaxLogBytes. raft itself counts only entries, not
+// bytes.
 func (s *Server) watchLog(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause(ctx, logCheck)
@@ -153,8 +154,8 @@ func (s *Server) watchLog(ctx context.Context) {
 	}
 }
 
-// shortenLog takes a snapshot. Of the entries before it, the log keeps only about half of MaxLogBytes, but at least
-// maxLogLag entries.
+// shortenLog takes a snapshot. Of the entries before the snapshot, the log keeps at most about half of MaxLogBytes, but
+// at least maxLogLag entries.
 func (s *Server) shortenLog(ctx context.Context) error {
 	first, err := s.disk.store.inner.FirstIndex()
 	if err != nil {

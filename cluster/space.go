@@ -33,7 +33,7 @@ type Room int32
 // The steps of Room.
 const (
 	RoomEnough Room = iota // everything works
-	RoomLow                // no ballast; leadership is handed over, no snapshots, no new writes if a majority is low
+	RoomLow                // there is no ballast; no snapshots; a leader steps aside; see checkRoom for writes
 	RoomNone               // nothing is appended, so that the log store never sees ENOSPC
 )
 
@@ -56,12 +56,8 @@ const ballastBytes = 64 << 20
 // spaceCheck is the time between looks at the free space. Each append causes a look too.
 const spaceCheck = time.Second
 
-// spaceWatch keeps a ballast file and watches the free space, so that a full disk is noticed while there is still a
-// file to delete. A write error would end the process, and two such errors would stop a cluster of three.
-//
-// If less than half the ballast's size is free, the ballast is deleted and the room is RoomLow. If less than an eighth
-// is free even then, the room is RoomNone until a quarter is free. The ballast is written again, and the room is
-// RoomEnough, only when twice the ballast's size is free. So the room does not flap.
+// spaceWatch watches the free space and keeps a ballast file, so that it notices a full disk while there is still a
+// file to delete. A write error would end the process, and write errors on two servers would stop a cluster of three.
 type spaceWatch struct {
 	dir    string
 	path   string // the ballast file
@@ -69,17 +65,17 @@ type spaceWatch struct {
 	space  SpaceFunc
 	log    hclog.Logger
 	state  atomic.Int32
-	change atomic.Pointer[chan struct{}] // closed when the room changes next
+	change atomic.Pointer[chan struct{}] // closed at the next change of the room
 	free   atomic.Int64                  // bytes, as of the last look
 	total  atomic.Int64                  // bytes; 0 means that no look has succeeded yet
 
 	mu   sync.Mutex // one look at a time
-	held bool       // whether the ballast file exists
+	held bool       // whether the ballast file exists at its full size
 }
 
-// newSpaceWatch returns a watch for dir that has looked once, and so has written or deleted the ballast file at path.
-// size is that of the ballast in bytes; 0 means the default. If the free space can't be read, the room counts as
-// enough, and only errors of the log store show that the disk is full.
+// newSpaceWatch returns a watch for dir after a first look, which may write or delete the ballast file at path. size is
+// the size of the ballast in bytes; 0 means the default. While the free space can't be read, the room does not change,
+// and at the start it is RoomEnough. In that case, only errors of the log store show that the disk is full.
 func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logger) *spaceWatch {
 	if space == nil {
 		space = Statfs
@@ -147,6 +143,10 @@ func (s *spaceWatch) look() {
 	close(*s.change.Swap(&next))
 }
 
+// next returns the new room, and writes or deletes the ballast. If less than half the ballast's size is free, next
+// deletes the ballast, and the room is RoomLow. If less than an eighth is free even then, the room is RoomNone until a
+// quarter is free. When twice the ballast's size is free, next writes the ballast again, and the room is RoomEnough.
+// The distance between these limits keeps the room from flapping.
 func (s *spaceWatch) next(was Room, free int64) Room {
 	margin := s.size / 2
 	if s.held && free < margin && s.release() {
@@ -193,7 +193,7 @@ func (s *spaceWatch) refill() bool {
 	return true
 }
 
-// allocate creates a file whose blocks are really allocated. To delete a sparse ballast would free nothing.
+// allocate creates a file whose blocks are really allocated, because deleting a sparse file would free nothing.
 func allocate(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

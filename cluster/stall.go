@@ -15,14 +15,13 @@ func durationOf(d model.Duration) time.Duration {
 	return time.Duration(d) * time.Millisecond
 }
 
-// stallWatch notices when this process was paused or starved, for example by SIGSTOP or because its machine was
-// suspended or overloaded. If the process heard nothing from others meanwhile, that says nothing about them. The
-// process is calm while its own ticks are regular. Right after a pause, before the next tick, it already counts as not
-// calm.
+// stallWatch notices a stall: this process was paused or short of CPU time, for example because its machine was
+// suspended. If the process heard nothing from other processes during a stall, this silence proves nothing about them.
+// The process is calm while the watch's ticks are regular.
 type stallWatch struct {
 	mu    sync.Mutex
 	every time.Duration // between ticks
-	slack time.Duration // by how much a tick may be late: one heartbeat
+	slack time.Duration // by how much a tick may be late; one heartbeat interval
 	last  time.Time     // when the last tick was
 	since time.Time     // since when the process has been calm
 
@@ -86,7 +85,8 @@ func (s *stallWatch) lastPause() time.Time {
 
 func (s *stallWatch) late(now time.Time) bool { return now.Sub(s.last) > s.every+s.slack }
 
-// calm returns how long the process has run without a stall. It returns 0 from a stall until the tick after it.
+// calm returns how long the process has run without a stall. Right after a stall it returns 0, even before the next
+// tick.
 func (s *stallWatch) calm() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

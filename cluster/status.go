@@ -23,19 +23,19 @@ type ServerStatus struct {
 	Gossip    fsm.Gossip // the server's state in gossip
 	Room      Room
 	Version   string
-	Answered  bool   // the server answered one of the leader's last ticks; true for the leader
-	Answers   bool   // the server answered the leader's very last tick; true for the leader
-	IndexLag  uint64 // entries by which the server's log is behind; leader only
-	Installs  uint64 // snapshots that the server had to install since it started; leader only
+	Answered  bool   // the server answered a tick of this server within the last 3 s; true for this server
+	Answers   bool   // the server answered the leader's last tick; true for the leader itself; leader only
+	IndexLag  uint64 // number of entries by which the server's log is behind; leader only
+	Installs  uint64 // number of snapshots that the server has restored since it started; leader only
 	ClusterID string
 
 	ClockAhead time.Duration // the server's wall clock minus the servers' median; leader only
-	Condition  Condition     // from the server's last answer; leader only, except for this server's own
+	Condition  Condition     // from the server's last answer; leader only, except the condition of this server
 	Silent     time.Duration // time since the server's last answer; leader only
 
-	// Listens has the host:port of each of the server's listeners, as it is in the configuration or as the server itself
-	// reported it over TLS. Addresses that only gossip claims are left out. Only the leader knows the gossip addresses of
-	// other servers.
+	// Listens contains the host:port of each listener of the server that is in the configuration, or that the server
+	// itself proved or reported over TLS. It does not contain addresses that only gossip claims. Only the leader knows the
+	// gossip addresses of other servers.
 	Listens []string
 }
 
@@ -58,7 +58,7 @@ type Status struct {
 // ID returns this server's permanent id.
 func (s *Server) ID() model.ServerID { return s.dir.id }
 
-// Pool returns this server's gossip.
+// Pool returns this server's gossip pool.
 func (s *Server) Pool() *Pool { return s.seen.pool }
 
 // Status returns this server's own status. It blocks only while it lists the snapshots on disk.
@@ -140,8 +140,8 @@ func (s *Server) History() model.History {
 
 func (s *Server) setHistory(h model.History) { s.state.history.Store(&h) }
 
-// noteCluster writes the cluster's id into the data directory once the state has an id. It does nothing if this server
-// knows the id already. Code: conflict if the directory belongs to another cluster.
+// noteCluster writes the cluster's id into the data directory. It does nothing if the state has no id yet, or if this
+// server knows the id already. Code: conflict if the directory belongs to another cluster.
 func (s *Server) noteCluster(state fsm.State) error {
 	if state.Cluster.ID == "" || state.Cluster.ID == s.ClusterID() {
 		return nil
@@ -153,7 +153,6 @@ func (s *Server) noteCluster(state fsm.State) error {
 	return nil
 }
 
-// receive passes gossip messages to Hearts until ctx ends.
 func (s *Server) receive(ctx context.Context) {
 	for {
 		select {
@@ -165,12 +164,11 @@ func (s *Server) receive(ctx context.Context) {
 	}
 }
 
-// describe keeps what this server says of itself in gossip up to date. It also stops this server if only servers of
-// other clusters are in sight, or if this server was removed; see foreignSettle and removedSettle for how long it waits
-// first.
+// describe keeps this server's Meta in gossip up to date. It also stops this server if it has seen only servers of
+// other clusters for foreignSettle, or if it has been removed for removedSettle.
 func (s *Server) describe(ctx context.Context) {
-	var since time.Time // since when only servers of other clusters are in sight
-	var out time.Time   // since when this server has counted as removed
+	var since time.Time // since when this server has seen only servers of other clusters
+	var out time.Time   // since when removed has returned true
 	for ctx.Err() == nil {
 		changed, seen := s.disk.space.changed(), s.seen.pool.Changed()
 		if s.state.progress.caughtUp.Load() {
@@ -208,8 +206,8 @@ func (s *Server) describe(ctx context.Context) {
 	}
 }
 
-// foreignSettle is how long a server must see only servers of other clusters before it stops. News of its own servers
-// may arrive a moment later than news of a misplaced server. A server that is the only voter does not wait.
+// foreignSettle is how long a server must see only servers of other clusters before it stops. Gossip may report the
+// other servers of its cluster a moment later than a misplaced server. A server that is the only voter does not wait.
 const foreignSettle = 3 * time.Second
 
 // hasOneVoter reports whether there is exactly one voter. A sole voter leads about a second after its start, so it
@@ -224,9 +222,9 @@ func hasOneVoter(servers []raft.Server) bool {
 	return voters == 1
 }
 
-// foreignCluster returns the id of another cluster if servers are in sight, but none of this server's cluster. Then
-// this data directory is in the wrong place. It returns an empty string otherwise, while this server belongs to no
-// cluster, and once it has a leader or has caught up.
+// foreignCluster returns the id of another cluster if gossip shows living servers of other clusters and no living
+// server of this cluster. This data directory is then in the wrong place. Otherwise foreignCluster returns an empty
+// string. It also does so if this server belongs to no cluster, has a leader, or has caught up.
 func (s *Server) foreignCluster() (other string) {
 	own := s.ClusterID()
 	if _, _, led := s.Leader(); own == "" || led || s.state.progress.caughtUp.Load() {
@@ -244,8 +242,8 @@ func (s *Server) foreignCluster() (other string) {
 	return other
 }
 
-// watchState notes the cluster's id and the heartbeat interval from the state, and once a minute forgets nodes that the
-// state no longer has. It wakes when the settings change, not at each entry.
+// watchState takes over the cluster's id and the heartbeat interval from the state, and once a minute forgets nodes
+// that the state no longer has. It wakes when the settings change, not at each entry.
 func (s *Server) watchState(ctx context.Context) {
 	prune := time.NewTicker(time.Minute)
 	defer prune.Stop()
@@ -266,7 +264,7 @@ func (s *Server) watchState(ctx context.Context) {
 		case <-changed:
 		case <-next:
 		case <-prune.C:
-			if s.CaughtUp() { // before that, the state may lack nodes that other servers know
+			if s.CaughtUp() { // an older state may lack nodes that this server hears
 				s.forgetNodes()
 			}
 		}

@@ -27,22 +27,21 @@ type LogStore interface {
 // lockTimeout bounds the wait for another process's lock on the log file.
 const lockTimeout = 2 * time.Second
 
-// OpenBolt opens the log store of a data directory, and creates it if there is none. It waits at most 2 s while another
-// process holds the file. With NoFreelistSync a commit does not write the list of free pages, and each open rebuilds
-// the list by a scan. The map type finds free pages quickly even in a large file.
+// OpenBolt opens the log store at path, and creates the file if it does not exist. It waits for at most 2 s if another
+// process has locked the file.
 func OpenBolt(path string) (LogStore, error) {
 	return raftboltdb.New(raftboltdb.Options{
 		Path: path,
 		BoltOptions: &bbolt.Options{
 			Timeout:        lockTimeout,
-			NoFreelistSync: true,
-			FreelistType:   bbolt.FreelistMapType,
+			NoFreelistSync: true,                  // commits don't write the list of free pages; each open rebuilds it
+			FreelistType:   bbolt.FreelistMapType, // finds free pages quickly even in a large file
 		},
 	})
 }
 
-// storeHangs is how long a store call may take. A leader with a hanging disk stays leader for ever, because its
-// heartbeats need no disk. So its process has to end before another server can take over.
+// storeHangs is how long a store call may take. A leader with a hanging disk would lead permanently, because its
+// heartbeats need no disk. So its process has to end before another server can lead.
 const storeHangs = 10 * time.Second
 
 var (
@@ -50,25 +49,24 @@ var (
 	errStoreFailed = errors.New("the log store has failed")
 )
 
-// guardedStore stands between raft and its store. It is fail-stop: after one failed write it writes and reads nothing
-// more. If raft went on after such an error, it could wedge replication or forget a vote. The store also watches for
-// calls that never return, and says that its indexes have no gaps, which lets raft heal a divergent tail.
+// guardedStore wraps raft's log store. After one failed call it never writes or reads again, because raft could
+// otherwise wedge replication or forget a vote. A call that does not return in time is a failure, too.
 //
-// Before arm, it only returns errors, so that a failed opening doesn't end the process. After arm, a failure calls
-// fatal, which ends the process. Where fatal returns (a test stops one server of several in one process), the goroutine
-// of raft that made the call ends: raft must neither see the error nor go on as if there were none.
+// Before arm is called, a failure is only returned, so that a failed Open does not end the process. After arm, a
+// failure calls fatal. If fatal returns, as in tests with several servers in one process, the calling goroutine of raft
+// ends, because raft must neither see the error nor continue as if the call had succeeded.
 type guardedStore struct {
 	inner  LogStore
 	fatal  func(error)
 	log    hclog.Logger
 	hangs  time.Duration
-	before func() // called before each append: reads the free space
+	before func() // called before each append; reads the free space
 
 	armed    atomic.Bool
 	closed   atomic.Bool
 	failed   atomic.Bool
-	appended atomic.Int64 // bytes of entries since resetAppended
-	appends  atomic.Int64 // begun plus ended appends: odd during one, because raft appends one at a time
+	appended atomic.Int64 // bytes appended since resetAppended, with 64 more for each entry
+	appends  atomic.Int64 // begun plus ended appends; odd during an append, because raft makes one at a time
 	failing  sync.Once
 }
 
@@ -79,8 +77,8 @@ func newGuardedStore(inner LogStore, fatal func(error), before func(), log hclog
 	return &guardedStore{inner: inner, fatal: fatal, log: log, hangs: storeHangs, before: before}
 }
 
-// IsMonotonic tells raft to drop its whole log after installing a snapshot instead of leaving a gap. With a gap,
-// a snapshot installed onto a divergent tail is installed again and again.
+// IsMonotonic makes raft drop its whole log after it has installed a snapshot, instead of leaving a gap in the indexes.
+// With a gap, raft would install a snapshot over a divergent tail again and again.
 func (g *guardedStore) IsMonotonic() bool { return !plant.Is(plant.DivergentSnapshot) }
 
 // arm makes every later failure end the process.
@@ -129,7 +127,7 @@ func (g *guardedStore) StoreLogs(logs []*raft.Log) error {
 	return g.call("append to log", func() error { return g.inner.StoreLogs(logs) })
 }
 
-// awaitAppend waits until the append that is under way, if any, has ended. It returns false if ctx ended first.
+// awaitAppend waits until the running append, if any, is done. It returns false if ctx ended first.
 func (g *guardedStore) awaitAppend(ctx context.Context) bool {
 	for seen := g.appends.Load(); seen%2 == 1 && g.appends.Load() == seen; pause(ctx, appendLook) {
 		if ctx.Err() != nil {
@@ -139,7 +137,7 @@ func (g *guardedStore) awaitAppend(ctx context.Context) bool {
 	return true
 }
 
-// appendLook is the time between two looks at an append that is under way.
+// appendLook is the time between two looks at a running append.
 const appendLook = 5 * time.Millisecond
 
 // DeleteRange implements raft.LogStore.
@@ -152,7 +150,7 @@ func (g *guardedStore) Set(key, value []byte) error {
 	return g.call("store value", func() error { return g.inner.Set(key, value) })
 }
 
-// Get implements raft.StableStore. raft recognizes "not found" by the text of the error, which passes unchanged.
+// Get implements raft.StableStore. raft recognizes "not found" by the text of the error, so Get does not change it.
 func (g *guardedStore) Get(key []byte) (value []byte, err error) {
 	err = g.lookup("read value", func() error { value, err = g.inner.Get(key); return err })
 	return value, err
@@ -186,7 +184,8 @@ func (g *guardedStore) lookup(what string, fn func() error) error {
 	return err
 }
 
-// call runs one store operation under the watchdog. An error ends this server.
+// call runs one store operation under the watchdog. If the operation fails, call returns the error before arm, and
+// stops this server after arm.
 func (g *guardedStore) call(what string, fn func() error) error {
 	if g.closed.Load() {
 		return errStoreClosed
@@ -213,7 +212,7 @@ func (g *guardedStore) call(what string, fn func() error) error {
 	return g.stop(err)
 }
 
-// stop ends the calling goroutine of raft, or returns the error while the store is not armed.
+// stop ends the calling goroutine of raft, or returns err if the store is not armed.
 func (g *guardedStore) stop(err error) error {
 	if g.armed.Load() {
 		runtime.Goexit()
@@ -221,7 +220,7 @@ func (g *guardedStore) stop(err error) error {
 	return err
 }
 
-// fail ends the server, once.
+// fail calls fatal, once, if the store is armed.
 func (g *guardedStore) fail(err error) {
 	if !g.armed.Load() {
 		return
@@ -233,9 +232,8 @@ func (g *guardedStore) fail(err error) {
 	})
 }
 
-// watch fails the server when the call it guards doesn't return in time. The deadline has two parts. A process that was
-// paused in the middle of a call may find the first part over when it wakes up. It still has the second part to finish
-// the call.
+// watch stops the server if done is not called within g.hangs. It waits in two parts: if the process was paused during
+// a call, the first part may have passed when it wakes up, but it still has the second part to finish the call.
 func (g *guardedStore) watch(what string) (done func()) {
 	if plant.Is(plant.HungDisk) {
 		return func() {}

@@ -8,13 +8,13 @@ import (
 
 const (
 	tailCheck = time.Second
-	tailLooks = 3 // looks in a row that must find a lost tail, because the log may change during a look
+	tailLooks = 3 // how many looks in a row must find a lost tail, because the log may change during a look
 )
 
-// watchTail stops this server if raft believes that the log has entries that its store no longer has. An installed
-// snapshot can cause that if it replaced a longer tail that was never committed. raft then empties the store, because
-// the store is monotonic, but still believes that its log ends where the tail did. It refuses the entries after the
-// snapshot, so the leader sends the snapshot again, for ever. The data on disk is right, so a restart solves this.
+// watchTail stops this server if raft believes that the log has entries that the store no longer has. This error
+// follows the install of a snapshot that replaced a longer, uncommitted tail of the log: raft empties the store, but
+// still believes that its log ends where the tail ended. raft then refuses the entries after the snapshot, and the
+// leader sends the snapshot again and again. The data on disk is right, so a restart helps.
 func (s *Server) watchTail(ctx context.Context) {
 	looks := 0
 	for ctx.Err() == nil {
@@ -32,8 +32,9 @@ func (s *Server) watchTail(ctx context.Context) {
 	}
 }
 
-// lostTail returns the index at which raft believes that its log ends. lost says whether both the store and the newest
-// snapshot end before that index. lost is false while no snapshot has been installed, or if the store can't be read.
+// lostTail returns the index at which raft believes that its log ends. lost is true if both the store and the newest
+// snapshot end before this index. lost is false if this process has installed no snapshot, or if the store or the
+// snapshots can't be read.
 func (s *Server) lostTail() (believed uint64, lost bool) {
 	if s.fsm.installs.Load() == 0 {
 		return 0, false

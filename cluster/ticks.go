@@ -16,7 +16,7 @@ const (
 	// A leader waits for the clocks of a majority before it writes that it leads, but at most for this many rounds of
 	// ticks.
 	announceRound = 5
-	lagPatience   = 30 * time.Second // how long a server may answer but lag before that is logged
+	lagPatience   = 30 * time.Second // how long a server may answer but lag before the lag is logged
 )
 
 // followers is what the leader knows of the other servers from their answers to its ticks.
@@ -27,17 +27,17 @@ type followers struct {
 }
 
 type follower struct {
-	reply    tickReply     // the last one
-	at       time.Time     // of the reply
+	reply    tickReply     // the last reply
+	at       time.Time     // when the last reply arrived
 	ahead    time.Duration // the server's wall clock minus the leader's
 	clocked  bool          // whether ahead is known
-	healthy  time.Time     // since when it has answered and been close behind; zero if it is not so now
-	lagging  time.Time     // since when it has answered but been far behind; zero if it is not so now
-	reported bool          // whether the lag was logged
+	healthy  time.Time     // since when the server has answered with a lag of at most maxLogLag; otherwise zero
+	lagging  time.Time     // since when the server has answered with a lag above maxLogLag; otherwise zero
+	reported bool          // whether the present lag was logged
 }
 
-// note records the outcome of one tick. reply is nil if there was no answer. note returns true if the server's lag
-// should be logged now.
+// note records the outcome of one tick. reply is nil if there was no answer. report is true if the server's lag should
+// be logged now.
 func (f *followers) note(id model.ServerID, reply *tickReply, lastIndex uint64) (report bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,8 +79,8 @@ func (f *followers) clear() {
 	f.all, f.began = nil, time.Now()
 }
 
-// silentFor returns how long ago a server last answered. If it has not answered since the ticks of this term began,
-// silentFor returns the time since then.
+// silentFor returns how long ago a server last answered. If it has not answered in this term, silentFor returns how
+// long ago the ticks of this term began.
 func (f *followers) silentFor(id model.ServerID) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,12 +91,12 @@ func (f *followers) silentFor(id model.ServerID) time.Duration {
 	return time.Since(last)
 }
 
-// answered reports whether the server answered within the last three ticks.
+// answered reports whether the server answered within the last 3 s.
 func (f follower) answered() bool {
 	return !f.at.IsZero() && time.Since(f.at) < 3*tickEvery
 }
 
-// answersNow reports whether the server answered the very last tick.
+// answersNow reports whether the server answered the last tick.
 func (f follower) answersNow() bool { return !f.healthy.IsZero() || !f.lagging.IsZero() }
 
 func (f follower) healthyFor() time.Duration {
@@ -106,9 +106,9 @@ func (f follower) healthyFor() time.Duration {
 	return time.Since(f.healthy)
 }
 
-// ticks sends the cluster time to every other server once a second, outside the log, and learns how far each server is.
-// So the clock of a new leader continues where this leader's clock stops. It also calls announce once the clocks of a
-// majority are known, or after announceRound rounds.
+// ticks sends the cluster time to every other server once a second, outside the log, and learns the log position of
+// each server. With the time from ticks, the clock of a new leader continues where this leader's clock stops. It also
+// calls announce once the clocks of a majority are known, or after announceRound rounds.
 func (s *Server) ticks(ctx context.Context, term uint64) {
 	s.state.follower.clear()
 	s.state.medianAhead.Store(0)
@@ -188,22 +188,22 @@ func (s *Server) answerTick(t tick) tickReply {
 // marksKept is how many of its last replies a server remembers. A tick names the last reply that the leader got.
 const marksKept = 8
 
-// progress is how far this server's state is behind the leader's. A tick may be delayed for any time, so its arrival
-// does not show when it was sent. But each tick names the mark of a reply, and the leader sent the tick after it had
-// got that reply. raft's own contact with the leader proves nothing: heartbeats arrive even when entries do not.
+// progress records how far this server's state is behind the leader's. A tick may be delayed for any time, so its
+// arrival does not show when it was sent. But each tick names the mark of a reply, and the leader sent the tick after
+// it had got that reply. raft's own contact with the leader proves nothing: heartbeats arrive even when entries do not.
 type progress struct {
 	caughtUp atomic.Bool
 	mu       sync.Mutex
 	goal     uint64    // index of the leader's state in the first tick that this server got
-	fresh    time.Time // the latest time at which this server provably had everything
+	fresh    time.Time // the latest time at which this server provably had everything that the leader had
 
-	want    uint64    // index that the leader had at the time wanted; 0 means that this server waits for no index
-	wanted  time.Time // the leader's index was want at this time or later
-	mark    uint64    // of the last reply
-	replies [marksKept]time.Time
+	want    uint64               // the leader's index that this server waits to reach; 0 means that it does not wait
+	wanted  time.Time            // the leader read the index want at this time or later
+	mark    uint64               // of the last reply
+	replies [marksKept]time.Time // when each of the last replies was made, by mark modulo marksKept
 }
 
-// told takes in a tick. leader is the index of the leader's state, which the leader read after it had got this server's
+// told records a tick. leader is the index of the leader's state, which the leader read after it had got this server's
 // reply with the mark heard. own is the index of this server's state. told returns the mark of the next reply.
 func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	p.mu.Lock()
@@ -238,7 +238,7 @@ func (p *progress) reach(own uint64) {
 	}
 }
 
-// leads records that this server led at a time, and so had everything then.
+// leads records that this server led at the time now, so that it had everything at that time.
 func (p *progress) leads(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -246,7 +246,7 @@ func (p *progress) leads(now time.Time) {
 }
 
 // CaughtUp reports whether this server has applied everything that the leader had applied when it sent the first tick
-// that this server got. A server serves agents only then.
+// that this server got. A server serves agents only after it has caught up.
 func (s *Server) CaughtUp() bool {
 	if s.state.progress.caughtUp.Load() {
 		return true
@@ -260,9 +260,9 @@ func (s *Server) CaughtUp() bool {
 	return p.caughtUp.Load()
 }
 
-// StaleFor returns how long ago this server last provably had everything. It returns 0 while this server leads, and the
-// time since the start if this server never had everything. With a reachable leader it is up to a second or two. It
-// does not block.
+// StaleFor returns how long ago this server last provably had everything that the leader had. It returns 0 while this
+// server leads, and the time since the start if this server never had everything. With a reachable leader, the result
+// is at most a second or two. It does not block.
 func (s *Server) StaleFor() time.Duration {
 	if _, self, _ := s.Leader(); self {
 		return 0
@@ -277,8 +277,8 @@ func (s *Server) StaleFor() time.Duration {
 	return time.Since(p.fresh)
 }
 
-// TakesEntries returns false while the disk has no room for the log. Entries that are committed meanwhile arrive when
-// there is room again. It does not block.
+// TakesEntries returns false while the disk has no room for the log. Entries that are committed during this time arrive
+// once there is room again. It does not block.
 func (s *Server) TakesEntries() bool { return s.disk.space.room() != RoomNone }
 
 // Now returns the cluster time on this server. It never goes back.

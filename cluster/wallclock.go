@@ -10,14 +10,15 @@ import (
 // The wall clock in entries is for people. One server's clock may be wrong, so the leader uses the median of all
 // servers' clocks. It learns these from the answers to its ticks.
 
-// clockSkew is how far a server's clock must differ from the median before that is logged.
+// clockSkew is how far a server's clock must differ from the median before the difference is logged.
 const clockSkew = 2 * time.Second
 
-// clockRepeat is the least time between two logs about the same clock.
+// clockRepeat is the shortest time between two log lines about the same clock.
 const clockRepeat = 10 * time.Minute
 
-// clock records how far a server's wall clock is ahead of the leader's: it read shown, in Unix ms, when the leader's
-// read own. If shown is 0, the server did not report its clock, and clock does nothing.
+// clock records how far a server's wall clock is ahead of the leader's. shown is the reading of the server's clock, in
+// Unix ms, and own is the leader's reading at that moment. If shown is 0, the server did not report its clock, and
+// clock does nothing.
 func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
 	if shown == 0 {
 		return
@@ -51,7 +52,7 @@ func (s *Server) clocksKnown() bool {
 }
 
 // medianAhead returns how far the median of all clocks, including the leader's, is ahead of the leader's. With an even
-// number of clocks, it takes the middle one that is nearer to the leader's.
+// number of clocks, the median is the middle clock that is nearer to the leader's.
 func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	all := []time.Duration{0}
 	for _, d := range others {
@@ -65,14 +66,14 @@ func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	return high
 }
 
-// wall returns the median of the servers' wall clocks in Unix ms, as the leader knows it. It is for what this server
-// writes as the leader.
+// wall returns the median of the servers' wall clocks in Unix ms. It is meant for entries that this server writes as
+// the leader; on other servers it may be wrong.
 func (s *Server) wall() int64 {
 	return s.cfg.Wall().Add(time.Duration(s.state.medianAhead.Load())).UnixMilli()
 }
 
 // clockAhead returns how far a server's wall clock is ahead of the median. It returns 0 if this server does not know
-// that clock or does not lead.
+// the other server's clock or does not lead.
 func (s *Server) clockAhead(id model.ServerID) time.Duration {
 	if s.Term() == 0 {
 		return 0

@@ -32,12 +32,12 @@ type Stream interface {
 var errNoRoom = errors.New("too little free space on this server's disk")
 
 // peerTransport is the transport that raft uses. It is a NetworkTransport without pipelining. Each connection begins
-// with the ids of both ends (see helloLayer). While the disk is full, it refuses requests that need room.
+// with the ids of both servers (see helloLayer). While the disk is full, the transport refuses requests that need room.
 type peerTransport struct {
 	*raft.NetworkTransport
 	room     func() Room
 	member   func(raft.ServerID) bool // whether a server is a member, as far as this server knows
-	refused  refusals                 // servers that refused this server a pre-vote
+	refused  refusals                 // servers that answered that this server is no member
 	installs atomic.Uint64            // number of requests to install a snapshot that this server has sent
 	rpcs     chan raft.RPC
 	done     chan struct{}
@@ -61,8 +61,7 @@ func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvid
 // Consumer implements raft.Transport.
 func (t *peerTransport) Consumer() <-chan raft.RPC { return t.rpcs }
 
-// EncodePeer implements raft.Transport. It returns the plain address, without the id with which the address provider
-// prefixes it.
+// EncodePeer implements raft.Transport. It returns the plain address, without the id that the address provider adds.
 func (t *peerTransport) EncodePeer(_ raft.ServerID, address raft.ServerAddress) []byte {
 	return []byte(address)
 }
@@ -89,10 +88,9 @@ func (t *peerTransport) Close() error {
 	return err
 }
 
-// pump passes requests on to raft. It refuses late snapshots (see overtaken), pre-vote requests of servers that are no
-// members, and, while the disk is full, every request that needs room. A leader that is refused tries again with
-// growing delay. Heartbeats bypass pump, so this server keeps its leader, and catches up by itself when there is room
-// again.
+// pump passes requests on to raft, or answers them with the error of t.refuses. A leader repeats a refused request with
+// growing delays. Heartbeats bypass pump. So a server with a full disk keeps its leader, and catches up by itself when
+// there is room again.
 func (t *peerTransport) pump() {
 	in := t.NetworkTransport.Consumer()
 	var seen installSeen
@@ -148,14 +146,14 @@ func needsRoom(rpc raft.RPC) bool {
 
 // helloLayer is a raft.StreamLayer whose connections begin with a hello: the caller's history and id, and the id of the
 // server that it means to reach. raft itself knows servers by host:port only. Without the hello, a leader would
-// replicate to any server that now has a peer's address: a wiped server that has forgotten its votes, or one of another
-// cluster.
+// replicate to any server that now has a peer's address: a wiped server that has forgotten its votes, or a server of
+// another cluster.
 type helloLayer struct {
 	Stream
 	self     model.ServerID
-	history  func() model.History      // of this server; zero while it belongs to no cluster
-	join     func(model.History) error // gives this new server the history of the server that calls it
-	replaced func(by model.History)    // stops this server, because that history replaced its own
+	history  func() model.History      // returns this server's history; zero while it belongs to no cluster
+	join     func(model.History) error // gives this new server the caller's history
+	replaced func(by model.History)    // stops this server, whose history was replaced
 	// configured and claimed return a server's address in the configuration and in gossip, or an empty string.
 	configured, claimed func(model.ServerID) string
 	proven              func(id model.ServerID, hostPort string) // records that the server answered at this address
@@ -171,13 +169,13 @@ const (
 	helloOlder   = 'o' // the caller's lineage was replaced; the history of the server that answers follows as a line
 )
 
-// peerAddress returns the form of an address that raft gets: id@host:port.
+// peerAddress returns a server's address as raft gets it: id@host:port.
 func peerAddress(id model.ServerID, hostPort string) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + hostPort)
 }
 
-// Dial implements raft.StreamLayer. It also tries the server's addresses in the configuration and in gossip. That is
-// safe, because the hello checks who answers.
+// Dial implements raft.StreamLayer. It also tries the server's addresses in the configuration and in gossip. These
+// attempts are safe, because the hello checks who answers.
 func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	text, hostPort, ok := strings.Cut(string(address), "@")
 	if !ok {
@@ -196,7 +194,8 @@ func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (ne
 	return h.dialAny(id, addresses, timeout)
 }
 
-// dialAt connects to an address, and returns an error if the server there does not have the given id.
+// dialAt connects to an address, and returns an error if the server there does not have the given id. It blocks for at
+// most timeout.
 func (h *helloLayer) dialAt(id model.ServerID, hostPort string, timeout time.Duration) (net.Conn, error) {
 	address := peerAddress(id, hostPort)
 	began := time.Now()
@@ -286,8 +285,8 @@ func (h *helloLayer) meet(conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// older reads the history that follows helloOlder. If that history replaced ours, older stops this server. It always
-// returns an error.
+// older reads the history that follows helloOlder. If that history replaced this server's history, older stops this
+// server. It always returns an error.
 func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 	line, err := readLine(conn, helloLimit)
 	if err != nil {
@@ -304,7 +303,8 @@ func (h *helloLayer) older(conn net.Conn, ours model.History) error {
 }
 
 // check judges a hello. If it returns an error, answer is what to send to the caller. check stops this server if the
-// caller's lineage replaced its own. If this server belongs to no cluster, it takes over the caller's history.
+// caller's lineage replaced this server's lineage. If this server belongs to no cluster, check gives it the caller's
+// history.
 func (h *helloLayer) check(line string) (answer string, err error) {
 	no := string(rune(helloNo))
 	words := strings.Split(line, " ")

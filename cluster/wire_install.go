@@ -31,9 +31,9 @@ type installSeen struct {
 	number uint64
 }
 
-// overtaken reports whether a request to install a snapshot arrived after a later one of the same leader and term. If
-// not, it records the request as the newest. raft would accept an overtaken request: the state would go back to before
-// entries that were applied, and the log would lose entries that the leader counts on. Only pump calls it.
+// overtaken reports whether a request to install a snapshot arrived after a later request of the same leader and term.
+// If not, it records the request as the newest. raft would accept an overtaken request: the state would go back, and
+// the log would lose entries that the leader believes to be there. Only pump's goroutine calls overtaken.
 func (s *installSeen) overtaken(rpc raft.RPC) bool {
 	req, ok := rpc.Command.(*raft.InstallSnapshotRequest)
 	if !ok {

@@ -10,9 +10,9 @@ import (
 	"runtime/pprof"
 )
 
-// startProfile starts a CPU profile in the file OUTSPAN_PROFILE_NAME.cpu of the directory OUTSPAN_PROFILE. It does
-// nothing unless both variables are set. end finishes the profile, and writes profiles of the heap, of all allocations
-// and of goroutines beside it. Only builds with the tag profile contain this file.
+// startProfile starts a CPU profile in the file $OUTSPAN_PROFILE/$OUTSPAN_PROFILE_NAME.cpu. It does nothing if either
+// variable is empty. end finishes the profile, and writes profiles of the heap, of all allocations and of goroutines
+// beside it. Only builds with the tag profile contain this file.
 func startProfile() (end func()) {
 	dir, name := os.Getenv("OUTSPAN_PROFILE"), os.Getenv("OUTSPAN_PROFILE_NAME")
 	if dir == "" || name == "" {
