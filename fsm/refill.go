@@ -19,11 +19,12 @@ type AsideData struct {
 	Wall  int64        `cbor:"3,keyasint"` // when it was left, Unix ms
 }
 
-// MayRefill returns nil if a slot may start with empty volumes on a node other than the home of its data, or if there
-// is no such home. The group must refill empty members. If a program ran on the volumes, their home must be out of use.
-// If the slot ever had data, enough other members must be ready to fill the empty one. The placement checks separately
-// that the slot's last instance has stopped. Codes: volume_locality_no_node if the slot must stay where its data is,
-// volume_in_use, quorum_not_healthy.
+// MayRefill returns nil if the data of a slot has no home, or if the slot may start with empty volumes on a node other
+// than that home. It may if the group refills empty members, and under two more conditions. If a program ran on the
+// volumes, their home must be out of use. If the slot ever had data, enough other members must be ready to fill the
+// empty one. The placement checks separately that the slot's last instance has stopped.
+//
+// Codes: volume_locality_no_node if the slot must stay where its data is, volume_in_use, quorum_not_healthy.
 func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	id, ok := s.VolumeHome(spec, group, slot)
 	home, known := s.Nodes.Get(id)

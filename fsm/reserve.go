@@ -7,10 +7,10 @@ import (
 )
 
 // A preemptor's room is promised in the entry that begins the stops of its victims. The room is placed in the entry
-// that confirms the stop of the last victim. Until then, the preemptor's row is pending, and its agent does not know of
-// the preemptor. The memory that it will take still belongs to the victims. If it needs more memory than they have, the
-// difference is in Node.Promised. So the placed memory never exceeds what the node has, and no other instance gets the
-// room (R46, R47).
+// that confirms the stop of the last victim. Until then, the preemptor's row is pending, and the node's agent does not
+// know of the preemptor. The memory that the preemptor will take still belongs to the victims. If the preemptor needs
+// more than that, the difference is in Node.Promised. So the placed memory never exceeds what the node has, and no
+// other instance gets the room (R46, R47).
 
 // WaitsForRoom reports whether the instance is a preemptor whose victims have not all stopped.
 func (i *Instance) WaitsForRoom() bool { return i != nil && len(i.Links.Awaits) > 0 }
@@ -82,8 +82,8 @@ func (s *State) roomCameFree(gone *Instance) {
 	}
 }
 
-// emitLater emits the events of the side effects of a group of commands. Its callers emit the events of the commands
-// themselves before it.
+// emitLater emits the events of the side effects of a group of commands. It runs after the commands, so these events
+// are after the commands' own events.
 func (s *State) emitLater() {
 	for _, e := range s.entry.later {
 		s.emit(e)

@@ -21,9 +21,9 @@ const (
 // leftOutAnEntry is the most nodes whose present state one entry emits because their hour is over.
 const leftOutAnEntry = 16
 
-// SelfEvents has the numbers of events that an agent's reports on its own machine made.
+// SelfEvents counts the events that resulted from an agent's reports on its own machine.
 type SelfEvents struct {
-	Since   model.Time `cbor:"1,keyasint,omitempty"` // beginning of the hour that Emitted counts
+	Since   model.Time `cbor:"1,keyasint,omitempty"` // beginning of the hour of Emitted
 	Emitted int        `cbor:"2,keyasint,omitempty"` // events emitted in that hour
 	LeftOut int        `cbor:"3,keyasint,omitempty"` // events left out since one was last emitted
 	// what the last emitted events said of the node; nil if no event was left out since then

@@ -12,15 +12,15 @@ type Hold struct {
 	Calm      model.Time `cbor:"5,keyasint,omitempty"` // the reason has been gone since then; 0 means that it still exists
 }
 
-// SettingsSet replaces the settings. If IfIndex is not 0, it must be the index of the last change of the settings;
-// otherwise the code is conflict. Code invalid means that the settings are not valid.
+// SettingsSet replaces the settings. If IfIndex is not 0, it must be the index of the last change of the settings.
+// Codes: invalid; conflict if the settings have changed since IfIndex.
 type SettingsSet struct {
 	Settings model.Settings `cbor:"1,keyasint"`
 	IfIndex  uint64         `cbor:"2,keyasint,omitempty"`
 }
 
-// HoldSet begins or ends the hold. If Calm is set, it changes only Hold.Calm: it records whether the reason of the hold
-// is gone. Code: stale if Calm is set and no hold is active.
+// HoldSet begins or ends the hold. If Calm is set, HoldSet only records in Hold.Calm whether the reason of the active
+// hold is gone. Code: stale if Calm is set and no hold is active.
 type HoldSet struct {
 	Active bool   `cbor:"1,keyasint"`
 	Reason string `cbor:"2,keyasint,omitempty"`
@@ -46,7 +46,7 @@ type FormatRaise struct {
 // operator has confirmed the restore. Code: invalid if Lineages is too long.
 type RestoreMark struct {
 	Confirm bool `cbor:"1,keyasint,omitempty"`
-	// Lineages are the lineages of the servers that write the mark, as in ClusterID. It is empty if the servers were never
+	// Lineages has the lineages of the servers that write the mark, as in ClusterID. It is empty if the servers were never
 	// recovered.
 	Lineages string `cbor:"2,keyasint,omitempty"`
 }

@@ -55,7 +55,7 @@ type entryContext struct {
 	draft   bool      // commands are only tried, in a Draft
 	made    int       // number of events, including those that are not kept
 	muted   bool      // events are not kept
-	leftOut int       // how many earlier events were left out, which the next event states; see SelfEvents
+	leftOut int       // number of left-out events, which the next event reports; see SelfEvents
 
 	names   bool        // whether written is filled in
 	written []*Instance // a row of each instance whose row was written; an instance may be listed more than once

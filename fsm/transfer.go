@@ -27,7 +27,7 @@ type Transfer struct {
 	Failure TransferFailure     `cbor:"13,keyasint"`
 	Left    TransferLeft        `cbor:"14,keyasint"`
 	Marks   TransferMarks       `cbor:"15,keyasint"`
-	// The target shows it to the source as a proof. It is useless without the certificate of an agent.
+	// The target proves itself to the source with the token, which is useless without the certificate of an agent.
 	Token string `cbor:"16,keyasint" debug:"secret"`
 	// epochs of the replaced copies, in the order of Names; set when the copy is attached
 	Epochs []uint64 `cbor:"17,keyasint,omitempty"`
@@ -40,7 +40,7 @@ type TransferOptions struct {
 	Live    bool             `cbor:"1,keyasint,omitempty"` // a backup while the instance runs: data as after a power cut
 	Attach  bool             `cbor:"2,keyasint,omitempty"` // a restore that replaces the volume in use
 	Copy    model.TransferID `cbor:"3,keyasint,omitempty"` // for an attach: the transfer that made or left the copy
-	Cooling model.Duration   `cbor:"4,keyasint,omitempty"` // how long the replaced copy is kept
+	Cooling model.Duration   `cbor:"4,keyasint,omitempty"` // time to keep the replaced copy; default volume_cooling
 }
 
 // TransferSide is what one agent has reported about its part of a transfer.
@@ -182,7 +182,7 @@ type TransferCancel struct {
 }
 
 // BackupForget removes the record of a backup; the archive stays where it is. Codes: not_found; in_use while a transfer
-// restores the backup or attaches what was restored from it.
+// restores the backup or attaches a copy that was restored from the backup.
 type BackupForget struct {
 	ID model.BackupID `cbor:"1,keyasint"`
 }

@@ -128,7 +128,7 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 		return refusal
 	}
 	if policy, ok := s.Policy(t.Group); ok {
-		// After a restore of the state, its row may be of an old copy of the volume.
+		// After a restore of the state, the volume's row may describe an old copy.
 		if refusal := s.SlotUnsettled(policy, t.Group, t.Slot); refusal != nil {
 			return refusal
 		}
@@ -334,8 +334,7 @@ func (s *State) mayMoveTo(t *Transfer) *model.Error {
 	return s.Room(n, s.ClaimsOf(policy, nil))
 }
 
-// forgetTransfers removes the first of the ended transfers that left nothing, in order of id, until only keptTransfers
-// of them remain.
+// forgetTransfers removes ended transfers that left nothing, lowest ids first, until only keptTransfers of them remain.
 func (s *moves) forgetTransfers() {
 	var old []model.TransferID
 	for id, t := range s.Transfers.All() {
@@ -379,8 +378,8 @@ func (s *State) callAgent(id model.NodeID) {
 	}
 }
 
-// bindVolumes sets the running transfer of the volumes in use that t works on. An empty by means that no transfer works
-// on them any more.
+// bindVolumes records by as the running transfer of the volumes in use that t works on. If by is empty, no transfer
+// works on them any more. bindVolumes does nothing for a restore that does not replace the volumes in use.
 func (s *moves) bindVolumes(t *Transfer, by model.TransferID) {
 	if t.Kind == model.TransferRestore && !t.Options.Attach {
 		return

@@ -296,7 +296,6 @@ func (c *TransferCancel) apply(s *State) error {
 	return model.Refuse(model.CodeConflict, "transfer %s has %s and left nothing", t.ID, t.Phase)
 }
 
-// confirmedDead reports whether a person confirmed that a node is dead.
 func (s *fleet) confirmedDead(node model.NodeID) bool {
 	n, ok := s.Nodes.Get(node)
 	return ok && n.Return.ConfirmedDead
@@ -320,7 +319,6 @@ func (c *BackupForget) apply(s *State) error {
 	return nil
 }
 
-// reportTransfer records an agent's report about its part of a transfer.
 func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	t, ok := s.Transfers.Get(r.ID)
 	if !ok || !r.State.Valid() || node != t.From && node != t.To && node != t.Left.Old {

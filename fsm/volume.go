@@ -16,7 +16,7 @@ type Volume struct {
 	Slot  int              `cbor:"3,keyasint"`
 	Name  string           `cbor:"4,keyasint"`
 	Kind  model.VolumeKind `cbor:"5,keyasint"`
-	Home  model.NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has started empty since
+	Home  model.NodeID     `cbor:"6,keyasint"` // empty if the data is lost and no instance has started since
 	// Made is the epoch of the data: the index at which the data began, empty or as a verified copy. The bits above
 	// mintBits contain the incarnation, because indexes repeat after a restore. With the epoch, the agent distinguishes
 	// current data on its disk from older data.
@@ -164,8 +164,8 @@ func (s *moves) CopiesOf(group model.GroupID, slot int) []*Volume {
 	return copies
 }
 
-// CopiesUsed returns, by the names of the volumes that an instance uses, the epochs of their data. held lists the local
-// volumes on which a program has run: their directories must exist.
+// CopiesUsed returns the epochs of the data in the volumes that an instance uses. The keys are the names of the
+// volumes. held lists the local volumes on which a program has run: their directories must exist.
 func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []string) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.HasVolumes {
@@ -214,7 +214,7 @@ func (s *State) noteUse(inst *Instance) {
 	}
 }
 
-// holdCopies records that the volumes of an instance hold data.
+// holdCopies records that the volumes of an instance contain data.
 func (s *State) holdCopies(inst *Instance) {
 	spec, _ := s.Spec(inst.Group, inst.Version)
 	for _, v := range spec.Volumes {

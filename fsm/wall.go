@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// The wall clock of an entry may differ by these limits from the expected one, which advances with cluster time. A
-// larger difference is accepted only after entries have had it for wallProof.
+// The wall clock of an entry may differ by at most wallSlack or wallGap from the expected one, which advances with
+// cluster time. A larger difference is accepted only after entries have had it for wallProof.
 const (
 	wallSlack  = 5 * model.Second     // how much the clocks of servers may differ
 	wallGap    = 30 * 24 * model.Hour // for the first entry of a new leader: all servers may have been down that long

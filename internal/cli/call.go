@@ -41,7 +41,7 @@ func nowhere(err error) *client.Client {
 	return c
 }
 
-// A reader reads one object. Each call reads the present state of the same object.
+// reader reads one object. Each call reads the present state of the same object.
 type reader[T any] = func(context.Context, client.ReadOptions) (client.Response[T], error)
 
 // of returns a reader of the object named ref.
@@ -96,7 +96,6 @@ func sorted[T any](l client.List[T], compare func(x, y T) int) client.List[T] {
 	return l
 }
 
-// namesOf returns the names of a list's items, for -o name.
 func namesOf[T any](items []T, name func(T) string) []string {
 	names := make([]string, len(items))
 	for i, item := range items {
@@ -206,7 +205,6 @@ func (f *writeFlags) done(index uint64) string {
 	return fmt.Sprintf("(index %d)", index)
 }
 
-// listFlags are the flags of every command that lists objects.
 type listFlags struct {
 	filters     []string
 	consistency string

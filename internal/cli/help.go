@@ -72,7 +72,6 @@ func fillExamples(cmd *cobra.Command) {
 	cmd.Example = "  " + strings.ReplaceAll(text, "\n", "\n  ")
 }
 
-// examplesOf returns the examples of a command, one per line.
 func examplesOf(cmd *cobra.Command) []string {
 	var lines []string
 	for line := range strings.Lines(cmd.Example) {
@@ -112,7 +111,6 @@ func completionCommand(a *app) *cobra.Command {
 
 type completer = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// completeWords returns a completer for fixed words.
 func completeWords(words ...string) completer {
 	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return beginning(words, typed), cobra.ShellCompDirectiveNoFileComp
