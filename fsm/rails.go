@@ -37,7 +37,7 @@ type Tick struct {
 }
 
 // begun returns how many stops or moves began within the window that ends now, and when the oldest of them leaves the
-// window. next is Never if none of them began within the window.
+// window. If there are none, next is Never.
 func (s *State) begun(name RailName, window model.Duration) (n int, next model.Time) {
 	rail, ok := s.Rails.Get(name)
 	if !ok {

@@ -119,8 +119,8 @@ func (s *State) leaveBehind(inst *Instance) {
 	}
 }
 
-// withoutAside returns v without the data of one epoch that it left behind on a node. If epoch is 0, it removes the
-// data of all epochs on that node.
+// withoutAside returns v without the entry of Aside for one epoch of data on a node. If epoch is 0, it removes all
+// entries for that node.
 func (v Volume) withoutAside(node model.NodeID, epoch uint64) Volume {
 	v.Aside = slices.DeleteFunc(slices.Clone(v.Aside), func(a AsideData) bool {
 		return a.Node == node && (epoch == 0 || a.Epoch == epoch)

@@ -118,8 +118,8 @@ func lastReports(list []model.TransferReport) []model.TransferReport {
 }
 
 // trimHoldings returns the holdings of a full report that have no row. It returns at most maxHoldings+1 of them: the
-// extra one shows the state that a node has more than fit. If it must drop some, it first drops those that hold no
-// slot.
+// extra one shows that the node has more than the state can keep. If it must drop some, it first drops those that hold
+// no slot.
 func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	if !c.Full || !c.sameHistory(s) {
 		return nil
@@ -133,8 +133,8 @@ func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	return list
 }
 
-// boundedParts reports whether a holding has at most maxHoldingParts ports and copies in all, and no name of them is
-// longer than maxHoldingName.
+// boundedParts reports whether a holding has at most maxHoldingParts ports and copies in all, and only names of at most
+// maxHoldingName bytes.
 func boundedParts(h model.Holding) bool {
 	for _, p := range h.Ports {
 		if len(p.Name) > maxHoldingName {

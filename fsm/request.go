@@ -13,8 +13,8 @@ type Request struct {
 }
 
 // Conflict returns nil if the outcome in r may answer a new request with the same id. For that, the new request must
-// have the same actor and the same body; body is the hash of its body. An actor that learns another actor's request id
-// must not learn the outcome of that request. Code: request_id_conflict.
+// have the same actor and the same body; the argument body is the hash of its body. An actor that learns another
+// actor's request id must not learn the outcome of that request. Code: request_id_conflict.
 func (r *Request) Conflict(actor model.Actor, body string) *model.Error {
 	how := "for another request"
 	switch {

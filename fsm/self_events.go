@@ -38,9 +38,9 @@ type LastEmitted struct {
 	Ports  string `cbor:"3,keyasint,omitempty"`
 }
 
-// noteLeftOut records in e that an event of one kind is emitted or, while events are muted, left out. field returns the
-// field of the kind. before is the state before the event. The first event that is left out stores before in the field,
-// later ones don't change it, and an emitted event clears it.
+// noteLeftOut records in e that an event of one kind is emitted or, while events are muted, left out. field selects the
+// kind. before is what such an event says of the node before the change. The first event that is left out stores before
+// in the selected field, later ones don't change it, and an emitted event clears it.
 func (s *State) noteLeftOut(e *SelfEvents, field func(*LastEmitted) *string, before string) {
 	var last LastEmitted
 	if e.Last != nil {

@@ -47,11 +47,10 @@ func (s *fleet) CantRead(format uint16) *Node {
 	return nil
 }
 
-// HoldsBack reports whether the format must not be raised to a higher one yet, because the node's agent can't read
-// that. Such an agent would refuse an assignment with a field that it does not know, and so miss the stops in the
-// assignment. A node that needs no assignments holds nothing back: it is offline, or it is disabled, runs nothing, and
-// has no open restore. During an open restore, its agent must still learn what happens to instances that the state does
-// not know.
+// HoldsBack reports whether the cluster must not use a format yet because the node's agent can't read it. Such an agent
+// would refuse an assignment with a field that it does not know, and so miss the stops in the assignment. A node that
+// needs no assignments holds nothing back: it is offline, or it is disabled, runs nothing, and has no open restore.
+// During an open restore, its agent must still learn what happens to instances that the state does not know.
 func (n *Node) HoldsBack(format uint16) bool {
 	idle := n.Health == model.HealthOffline || n.Intent == model.IntentDisabled &&
 		n.Placed.Instances == 0 && !n.Restore.pending()

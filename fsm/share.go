@@ -2,7 +2,7 @@ package fsm
 
 // sharing makes equal strings of decoded rows share memory. Without it, each row has its own copy of its node's id, its
 // group's id and every enumerated value. With it, a state of 100,000 instances is 20 MB smaller, and the garbage
-// collector has a million objects less to handle.
+// collector has a million fewer objects to handle.
 type sharing map[string]string
 
 // share replaces the string at p by an equal one from texts, or adds it to texts.

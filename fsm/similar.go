@@ -65,8 +65,8 @@ func plain(noun, word string, refusal *model.Error) bool {
 	return refusal != nil && refusal.Code == model.CodeNotFound && refusal.Hint == model.NoSuch(noun, word, nil).Hint
 }
 
-// suggest replaces the hint of a plain refusal if it can be more helpful: if a job or a node has the name, or if names
-// of nodes are similar.
+// suggest replaces the hint of a plain refusal by a better one, if a job or a node has the name, or if names of nodes
+// are similar.
 func (s *State) suggest(noun, word string, refusal *model.Error) *model.Error {
 	if !plain(noun, word, refusal) {
 		return refusal
