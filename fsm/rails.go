@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// RailName names a rate that is counted across the whole cluster, whoever leads.
+// RailName is the name of a rate that is counted for the whole cluster. The count is in the state, so a new leader
+// continues it.
 type RailName string
 
 // The names of the rates.
@@ -17,13 +18,13 @@ const (
 
 const (
 	railWindow  = 60 * model.Second
-	railPercent = 5 // % of the instances that should run may be stopped in a window, but at least one
+	railPercent = 5 // percent of the instances that should run; RailLimit allows at least one stop
 )
 
-// ByPolicy is the value of By in evictions and stops of a policy that a cordon triggered.
+// ByPolicy is the value of By in evictions and stops that a policy causes because a node is cordoned.
 const ByPolicy = "policy-cordon"
 
-// Rail lists the stops or moves that began within a window of cluster time.
+// Rail lists the stops, or the moves, that began within a window of cluster time.
 type Rail struct {
 	Name  RailName `cbor:"1,keyasint"`
 	Begun []Tick   `cbor:"2,keyasint,omitempty"` // oldest first
@@ -35,8 +36,8 @@ type Tick struct {
 	N  int        `cbor:"2,keyasint"`
 }
 
-// begun returns how many stops or moves began within the window before now, and when the oldest of them leaves the
-// window. next is Never if none began.
+// begun returns how many stops or moves began within the window that ends now, and when the oldest of them leaves the
+// window. If there are none, next is Never.
 func (s *State) begun(name RailName, window model.Duration) (n int, next model.Time) {
 	rail, ok := s.Rails.Get(name)
 	if !ok {
@@ -51,7 +52,7 @@ func (s *State) begun(name RailName, window model.Duration) (n int, next model.T
 	return n, next
 }
 
-// spendRail counts one more stop or move, which begins now, and forgets those that have left the window.
+// spendRail adds one stop or move, which begins now, to a rate. It removes those that have left the window.
 func (s *State) spendRail(name RailName, window model.Duration) {
 	next := Rail{Name: name}
 	if rail, ok := s.Rails.Get(name); ok {
@@ -70,8 +71,8 @@ func (c *InstanceStop) unordered() bool {
 	return c.Cause == model.CauseRebalance || c.Cause == model.CauseAffinity || c.By == ByPolicy
 }
 
-// spendStop counts a stop that nobody ordered. The stop of an instance that is already down, or never began to run,
-// costs nothing.
+// spendStop adds a stop to the rate if nobody ordered the stop. It ignores an instance that is already down or never
+// began to run.
 func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 	switch inst.Status.Observed {
 	case model.ObservedLost, model.ObservedFailed, model.ObservedPending:
@@ -82,8 +83,8 @@ func (s *State) spendStop(inst *Instance, c *InstanceStop) {
 	}
 }
 
-// RailLimit returns how many instances may be stopped within a minute although nobody ordered it: 5 % of those that
-// should run, but at least one.
+// RailLimit returns how many instances may be stopped per minute without an order of a person: 5 % of the instances
+// that should run, but at least one.
 func (s *jobs) RailLimit() int {
 	running := 0
 	for _, g := range s.Groups.All() {
@@ -93,7 +94,7 @@ func (s *jobs) RailLimit() int {
 }
 
 // RailRoom returns how many more stops that nobody ordered may begin now, and when the oldest counted stop leaves the
-// window.
+// window. next is Never if no stop is counted.
 func (s *State) RailRoom() (room int, next model.Time) {
 	n, next := s.begun(RailStops, railWindow)
 	return max(s.RailLimit()-n, 0), next
@@ -111,7 +112,7 @@ func (s *State) checkRail() *model.Error {
 		s.RailLimit(), railWindow, wait)
 }
 
-// rails checks that the rows of cluster-wide rates are in order of time, and not in the future.
+// rails checks that the ticks of each rate are in order of time, are not in the future, and are not empty.
 func (c *checker) rails() {
 	for name, r := range c.s.Rails.All() {
 		last := model.Time(-1)

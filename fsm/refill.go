@@ -7,23 +7,24 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxAside is the length of a volume's list of data left behind. Data that no longer fits in the list stays on its
-// node's disk. Then only the node knows of it.
+// maxAside is the most entries in a volume's list of data left behind. A new entry pushes out the oldest one, whose
+// data stays on its node's disk but is no longer known to the state.
 const maxAside = 8
 
-// AsideData is data of a volume that was left on a node when its slot started empty elsewhere. Nothing uses it again
-// automatically.
+// AsideData is data of a volume that was left on a node when its slot started empty on another node. No instance uses
+// the data again automatically.
 type AsideData struct {
 	Node  model.NodeID `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"` // see Volume.Made
 	Wall  int64        `cbor:"3,keyasint"` // when it was left, Unix ms
 }
 
-// MayRefill returns nil if a slot may start with empty volumes on a node other than the home of its data, or if its
-// data has no home. The group must allow it. If a program ran on the volumes, their home must be out of use. If the
-// slot ever had data, enough of the other members must be ready to fill the new one. The placement checks that the
-// slot's last instance has stopped. Codes: volume_locality_no_node if the slot must stay where its data is,
-// volume_in_use, quorum_not_healthy.
+// MayRefill returns nil if the data of a slot has no home, or if the slot may start with empty volumes on a node other
+// than that home. It may if the group refills empty members, and under two more conditions. If a program ran on the
+// volumes, their home must be out of use. If the slot ever had data, enough other members must be ready to fill the
+// empty one. The placement checks separately that the slot's last instance has stopped.
+//
+// Codes: volume_locality_no_node if the slot must stay where its data is, volume_in_use, quorum_not_healthy.
 func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	id, ok := s.VolumeHome(spec, group, slot)
 	home, known := s.Nodes.Get(id)
@@ -56,9 +57,9 @@ func (s *State) MayRefill(spec *model.GroupSpec, group model.GroupID, slot int) 
 	return nil
 }
 
-// slotUsed reports whether a program ran on a volume of a slot (used), and whether the slot never had data (first). If
-// no program ran, the slot leaves no data behind. This happens if its instance failed to start or waited for room, or
-// if its node was lost before the start.
+// slotUsed returns used, which is true if a program ran on a volume of a slot, and first, which is true if the slot
+// never had data. No program ran if the instance failed to start or waited for room, or if its node was lost before the
+// start. Such a slot leaves no data behind.
 func (s *moves) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	first = true
 	for _, v := range s.slotVolumes(group, slot) {
@@ -68,8 +69,8 @@ func (s *moves) slotUsed(group model.GroupID, slot int) (used, first bool) {
 	return used, first
 }
 
-// emptiedByDrain reports whether a drain of a node runs, or has ended with the node empty. A drain that was canceled or
-// failed moves nothing more.
+// emptiedByDrain reports whether a drain is emptying a node or has emptied it. A drain that was canceled or failed
+// moves nothing more.
 func (s *fleet) emptiedByDrain(n *Node) bool {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
@@ -79,12 +80,12 @@ func (s *fleet) emptiedByDrain(n *Node) bool {
 	return oneOf(part.Phase, model.PhaseDraining, model.PhaseDrained)
 }
 
-// fillers returns how many other members must be ready before one starts empty: a majority of the group, or all the
-// others if they are fewer than that. It is at least 1.
+// fillers returns how many other members must be ready before one member starts empty. It is a majority of the group,
+// or all other members if they are fewer than a majority, but at least 1.
 func (g *Group) fillers() int { return max(1, min(g.Count-1, g.Count/2+1)) }
 
-// readyBeside counts the other slots of a group that have a ready instance on an online node. An instance that reports
-// that it is not in sync can fill nobody, so it doesn't count.
+// readyBeside returns how many other slots of a group have a ready instance on an online node. It ignores an instance
+// that reports that it is not in sync, because such an instance can fill no other member.
 func (s *State) readyBeside(group model.GroupID, slot int) int {
 	ready := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
@@ -97,8 +98,8 @@ func (s *State) readyBeside(group model.GroupID, slot int) int {
 	return len(ready)
 }
 
-// leaveBehind moves the home of a slot's volumes to the node of inst, which starts with empty ones. The old data stays
-// where it is, under its epoch.
+// leaveBehind moves the home of a slot's volumes to the node of inst, where inst starts with empty volumes. The old
+// data stays on the disk of the old home, under the old epoch.
 func (s *State) leaveBehind(inst *Instance) {
 	for _, v := range s.slotVolumes(inst.Group, inst.Slot) {
 		if v.Home == "" || v.Home == inst.Node {
@@ -118,20 +119,20 @@ func (s *State) leaveBehind(inst *Instance) {
 	}
 }
 
-// withoutAside returns v without the data that it left behind on a node: the data of one epoch, or all of it if epoch
-// is 0.
+// withoutAside returns v without the entry of Aside for one epoch of data on a node. If epoch is 0, it removes all
+// entries for that node.
 func (v Volume) withoutAside(node model.NodeID, epoch uint64) Volume {
 	v.Aside = slices.DeleteFunc(slices.Clone(v.Aside), func(a AsideData) bool {
 		return a.Node == node && (epoch == 0 || a.Epoch == epoch)
 	})
 	if len(v.Aside) == 0 {
-		v.Aside = nil // a decoded row has nil, too
+		v.Aside = nil // as in a decoded row
 	}
 	return v
 }
 
-// forgetAside updates the volumes that have data left behind on a node, because the node is being forgotten. It removes
-// that data from their lists, and records the loss.
+// forgetAside removes the data that volumes left behind on a node from their lists, because the node is being
+// forgotten. It records the loss. name is the name of the node.
 func (s *State) forgetAside(node model.NodeID, name string) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
@@ -141,17 +142,18 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 	}
 	for _, v := range rows {
 		next := v.withoutAside(node, 0)
-		if next.Home != "" { // for a volume without a home, the loss is already recorded
-			// After the loss, the old copy that a transfer left may be the last one, so it must be kept; see gaveUp.
+		if next.Home != "" { // a volume without a home already has its loss recorded
+			// Without the data left behind, an old copy that a transfer left may be the last copy. The recorded loss keeps that
+			// copy; see gaveUp.
 			next.Lost = &VolumeLoss{Node: name, Actor: s.entry.actor, Index: s.Index, Wall: s.Wall}
 		}
 		s.putVolume(&next)
 	}
 }
 
-// SlotsThatDiffer lists, in order, the slots of a group that may differ from a slot that never had an instance. It
-// usually returns the slots with volumes. It returns all slots below count if the group's instances hold their slots
-// (see holdsSlot) and the state may lack an instance of the group. The list is never nil.
+// SlotsThatDiffer lists, in order, the slots of a group that may differ from a slot that never had an instance. Usually
+// these are the slots with volumes. They are all slots below count if the instances of the group hold their slots (see
+// holdsSlot) and the state may lack one of these instances. The list is never nil.
 func (s *State) SlotsThatDiffer(group model.GroupID, count int) []int {
 	slots := []int{}
 	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {
@@ -171,7 +173,7 @@ func (s *State) SlotsThatDiffer(group model.GroupID, count int) []int {
 	return slices.Compact(slots)
 }
 
-// mayBeHeld reports whether an instance that the state does not know may be in a slot of a group.
+// mayBeHeld reports whether an instance that the state does not know may hold a slot of a group.
 func (s *State) mayBeHeld(group model.GroupID) bool {
 	for id := range s.restoring.All() {
 		if n, _ := s.Nodes.Get(id); s.mayBlock(n, group) {
@@ -181,7 +183,7 @@ func (s *State) mayBeHeld(group model.GroupID) bool {
 	return false
 }
 
-// holdsSlots reports whether instances of any kept version of a group hold their slots; see SlotUnsettled.
+// holdsSlots reports whether holdsSlot is true for any kept version of a group.
 func (s *jobs) holdsSlots(group model.GroupID) bool {
 	job := jobOf(group)
 	for _, v := range s.Versions.From(versionKey(job, 0)) {

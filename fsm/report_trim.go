@@ -6,10 +6,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// MaxReportItems bounds the instances, transfers and holdings of one report together.
+// MaxReportItems is the most instances, transfers and holdings that one report may have in all.
 const MaxReportItems = 16384
 
-// CheckSize returns nil if a report has no more items than MaxReportItems. Code: too_large.
+// CheckSize returns nil if a report has at most MaxReportItems items. Code: too_large.
 func (c *NodeReport) CheckSize() *model.Error {
 	if n := len(c.Instances) + len(c.Transfers) + len(c.Holds); n > MaxReportItems {
 		return model.Refuse(model.CodeTooLarge, "a report has %d instances and transfers, at most %d are allowed",
@@ -19,8 +19,9 @@ func (c *NodeReport) CheckSize() *model.Error {
 	return nil
 }
 
-// NamesUnknown reports whether a report names an instance or a transfer that s does not have on the report's node, or
-// lists holdings of another incarnation. If so, s may be older than what the agent has seen.
+// NamesUnknown reports whether a report names an instance or a transfer that the state s does not have on the report's
+// node, or lists holdings although the agent follows another incarnation of the state. If so, s may be older than what
+// the agent has seen.
 func (c *NodeReport) NamesUnknown(s *State) bool {
 	for _, status := range c.Instances {
 		if inst, ok := s.Instances.Get(status.ID); !ok || inst.Node != c.ID {
@@ -35,8 +36,8 @@ func (c *NodeReport) NamesUnknown(s *State) bool {
 	return len(c.Holds) > 0 && !c.sameHistory(s)
 }
 
-// Trim drops the parts of a report that neither s nor a later state would take: parts about other nodes, duplicates,
-// and what exceeds bounds. So the log does not store them. s must not be older than what the agent has seen.
+// Trim drops the parts of a report that neither s nor a later state would accept: parts about other nodes, duplicates,
+// and what exceeds bounds. Then the log does not store them. s must not be older than what the agent has seen.
 func (c *NodeReport) Trim(s *State) {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
@@ -72,7 +73,7 @@ func (c *NodeReport) Trim(s *State) {
 	}
 }
 
-// trimStatus cuts an agent's status of one instance to what a row can hold.
+// trimStatus cuts an agent's status of one instance to the bounds of a row.
 func trimStatus(status *model.InstanceStatus) {
 	status.Reason = model.ClipText(status.Reason, maxAgentText)
 	status.Facts = CleanFacts(status.Facts)
@@ -83,7 +84,8 @@ func trimStatus(status *model.InstanceStatus) {
 	}
 }
 
-// newestStatuses keeps the newest status of each instance, in the place of the instance's first one. It reuses list.
+// newestStatuses keeps the newest status of each instance, at the position of the instance's first status. It
+// overwrites list.
 func newestStatuses(list []model.InstanceStatus) []model.InstanceStatus {
 	kept, at := list[:0], map[model.InstanceID]int{}
 	for _, status := range list {
@@ -99,7 +101,8 @@ func newestStatuses(list []model.InstanceStatus) []model.InstanceStatus {
 	return kept
 }
 
-// lastReports keeps the last report of each transfer, in the place of the transfer's first one. It reuses list.
+// lastReports keeps the last report of each transfer, at the position of the transfer's first report. It overwrites
+// list.
 func lastReports(list []model.TransferReport) []model.TransferReport {
 	kept, at := list[:0], map[model.TransferID]int{}
 	for _, r := range list {
@@ -114,9 +117,9 @@ func lastReports(list []model.TransferReport) []model.TransferReport {
 	return kept
 }
 
-// trimHoldings returns the holdings that the state will take from a full report. It returns at most one more than a
-// node has room for, so that the state learns that there are more. If it must drop some, it keeps those that hold a
-// slot.
+// trimHoldings returns the holdings of a full report that have no row. It returns at most maxHoldings+1 of them: the
+// extra one shows that the node has more than the state can keep. If it must drop some, it first drops those that hold
+// no slot.
 func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	if !c.Full || !c.sameHistory(s) {
 		return nil
@@ -130,8 +133,8 @@ func (s *State) trimHoldings(c *NodeReport) []model.Holding {
 	return list
 }
 
-// boundedParts reports whether a holding has no more ports and volumes, and no longer names of them, than an instance
-// can have.
+// boundedParts reports whether a holding has at most maxHoldingParts ports and copies in all, and only names of at most
+// maxHoldingName bytes.
 func boundedParts(h model.Holding) bool {
 	for _, p := range h.Ports {
 		if len(p.Name) > maxHoldingName {

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Request is the stored outcome of one write. The answer to a repeated request is rebuilt from it.
+// Request is the stored outcome of one write. If the request is repeated, its answer is built from this row.
 type Request struct {
 	ID      model.RequestID `cbor:"1,keyasint"`
 	Body    string          `cbor:"2,keyasint"` // hash of the request's body
@@ -12,9 +12,9 @@ type Request struct {
 	Actor   model.Actor     `cbor:"6,keyasint"`
 }
 
-// Conflict refuses to answer a new request of an actor with the outcome that r stores, unless the request and the actor
-// are the same. An actor that learns another actor's request id must not learn the outcome of that request. body is the
-// hash of the new request's body. Code: request_id_conflict.
+// Conflict returns nil if the outcome in r may answer a new request with the same id. For that, the new request must
+// have the same actor and the same body; the argument body is the hash of its body. An actor that learns another
+// actor's request id must not learn the outcome of that request. Code: request_id_conflict.
 func (r *Request) Conflict(actor model.Actor, body string) *model.Error {
 	how := "for another request"
 	switch {

@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	maxRequests = 100_000 // stored requests of all actors at which more are refused
-	// stored requests of one actor at which more are refused; while more than this are stored in all, those older than
-	// requestMinimum are forgotten
+	maxRequests = 100_000 // if this many requests of all actors are stored, new ones are refused
+	// If this many requests of one actor are stored, its new ones are refused. While more than this many are stored for
+	// all actors together, those older than requestMinimum are forgotten.
 	maxRequestsOfActor = 50_000
-	// an actor with fewer stored requests is never refused; from this number on, the texts of its refusals are not stored
+	// An actor with fewer stored requests is never refused. From this number on, the texts of its refusals are not stored.
 	minRequestsOfActor = 1_000
 	requestMinimum     = 10 * model.Minute // how long every request is stored
 )
 
-// replay answers an entry without applying it if its request id was seen before: the same request of the same actor
-// gets the stored outcome, any other request a conflict. A new id is refused if RequestsFull says so. Otherwise replay
-// returns false.
+// replay answers an entry without applying it if its request id was seen before. The same request of the same actor
+// gets the stored outcome; any other request gets a conflict. A new id is refused if RequestsFull returns a refusal.
+// Otherwise replay returns false.
 func (s *State) replay(e Entry) ([]Result, bool) {
 	old, seen := s.Requests.Get(e.Request)
 	if !seen {
@@ -37,8 +37,9 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 	return results, true
 }
 
-// RequestsFull refuses one more request with an id if the actor, or all actors together, have reached their limit and
-// no request is old enough to be forgotten. An actor that made few is not refused because of others. Code: busy.
+// RequestsFull returns a refusal for a request with a new id if the actor, or all actors together, have reached their
+// limit and no stored request is old enough to be forgotten. It returns nil for an actor with fewer than
+// minRequestsOfActor requests. Code: busy.
 func (s *State) RequestsFull(actor model.Actor) *model.Error {
 	own, _ := s.requestsOf.Get(actor)
 	switch {
@@ -54,8 +55,8 @@ func (s *State) RequestsFull(actor model.Actor) *model.Error {
 	return nil
 }
 
-// remember stores the outcome of a request: its first refusal, or none. If many requests are stored, it forgets old
-// ones.
+// remember stores the outcome of a request, which is the first refusal among its results, if there is one. If many
+// requests are stored, it removes old ones.
 func (s *State) remember(e Entry, results []Result) {
 	r := &Request{ID: e.Request, Body: e.Body, Index: s.Index, At: s.Now, Actor: e.Actor}
 	for _, result := range results {
@@ -74,8 +75,8 @@ func (s *State) remember(e Entry, results []Result) {
 	}
 }
 
-// kept returns a refusal as the row of a request stores it. For an actor with many rows that is only the code. So
-// 50,000 rows take 17 MB in each server instead of 200.
+// kept returns a refusal in the form that a request's row stores. If the actor has many rows, it returns only the code.
+// So 50,000 rows take 17 MB in each server instead of 200 MB.
 func (s *State) kept(refusal *model.Error, actor model.Actor) *model.Error {
 	if own, _ := s.requestsOf.Get(actor); own >= minRequestsOfActor {
 		return &model.Error{Code: refusal.Code}
@@ -87,7 +88,7 @@ func (s *State) kept(refusal *model.Error, actor model.Actor) *model.Error {
 	return &short
 }
 
-// oldRequest returns the oldest request if it may be forgotten, or nil.
+// oldRequest returns the oldest request if it is old enough to be forgotten, or nil.
 func (s *State) oldRequest() *Request {
 	_, id, ok := s.requestLog.Min()
 	if !ok {

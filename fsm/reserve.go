@@ -6,29 +6,29 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A preemptor's room is promised in the entry that begins the stops of its victims. It is placed in the entry that
-// confirms the stop of the last victim. In between, the preemptor's row is pending, and its agent does not know of it.
-// The memory that it will take still belongs to the victims. Memory that it needs beyond theirs is counted in
-// Node.Promised. So the placed memory never exceeds what the node has, and no other instance gets the room (R46, R47).
+// A preemptor's room is promised in the entry that begins the stops of its victims. The room is placed in the entry
+// that confirms the stop of the last victim. Until then, the preemptor's row is pending, and the node's agent does not
+// know of the preemptor. The memory that the preemptor will take still belongs to the victims. If the preemptor needs
+// more than that, the difference is in Node.Promised. So the placed memory never exceeds what the node has, and no
+// other instance gets the room (R46, R47).
 
-// WaitsForRoom reports whether the instance is a preemptor whose victims have not all stopped. Its agent does not know
-// of it yet.
+// WaitsForRoom reports whether the instance is a preemptor whose victims have not all stopped.
 func (i *Instance) WaitsForRoom() bool { return i != nil && len(i.Links.Awaits) > 0 }
 
-// takesRoom reports whether the instance's claims are placed on its node, rather than promised or given back.
+// takesRoom reports whether the instance's claims are placed on its node, rather than only promised or already given
+// back.
 func (i *Instance) takesRoom() bool { return i.holdsClaims() && !i.WaitsForRoom() }
 
-// agentKnows reports whether the instance's agent should know of it.
+// agentKnows reports whether the node's agent should know of the instance.
 func (i *Instance) agentKnows() bool { return i != nil && !i.WaitsForRoom() }
 
-// FreeBytes returns the memory of a node that is neither placed nor promised. It is negative if the node came back with
-// less memory than its instances hold.
+// FreeBytes returns the memory of a node that is neither placed nor promised. It is negative if the node has registered
+// with less memory than its instances need.
 func (n *Node) FreeBytes() int64 {
 	return n.Allocatable().MemoryBytes - n.Placed.MemoryBytes - n.Promised
 }
 
-// promisedOn returns the memory that the waiting preemptors on a node will take in addition to what their victims give
-// back.
+// promisedOn returns how much more memory the waiting preemptors on a node need than their victims still have.
 func (s *instances) promisedOn(node model.NodeID) int64 {
 	sum := int64(0)
 	for inst := range s.InstancesOn(node) {
@@ -39,7 +39,7 @@ func (s *instances) promisedOn(node model.NodeID) int64 {
 	return sum
 }
 
-// heldBy returns the memory of those instances in ids that have not stopped yet.
+// heldBy returns the memory of the instances in ids that have not stopped yet.
 func (s *instances) heldBy(ids []model.InstanceID) int64 {
 	sum := int64(0)
 	for _, id := range ids {
@@ -50,8 +50,8 @@ func (s *instances) heldBy(ids []model.InstanceID) int64 {
 	return sum
 }
 
-// roomCameFree removes an instance that has really stopped, or whose row is gone, from the lists of the preemptors that
-// await it. If a preemptor's list becomes empty, its claims are placed and its agent learns of it, in the same entry.
+// roomCameFree removes an instance that was preempted and has stopped, or whose row is gone, from the Awaits lists of
+// preemptors. If such a list becomes empty, the preemptor's claims are placed and its agent gets it, in the same entry.
 func (s *State) roomCameFree(gone *Instance) {
 	if gone.Marks.StopCause != model.CausePreempted {
 		return
@@ -82,7 +82,8 @@ func (s *State) roomCameFree(gone *Instance) {
 	}
 }
 
-// emitLater emits the events of side effects of a group of commands, after the events of the commands themselves.
+// emitLater emits the events of the side effects of a group of commands. It runs after the commands, so these events
+// are after the commands' own events.
 func (s *State) emitLater() {
 	for _, e := range s.entry.later {
 		s.emit(e)
@@ -91,7 +92,7 @@ func (s *State) emitLater() {
 }
 
 // endWaiting stops a preemptor that has not got its room yet, and gives up the promised room. The stop needs no
-// confirmation, because the agent never knew of the preemptor. The victims' stops go on.
+// confirmation, because the agent never knew of the preemptor. The victims still stop.
 func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *Instance {
 	status := inst.Status
 	status.Observed, status.Reason = model.ObservedStopped, "it never started"
@@ -112,8 +113,8 @@ func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *In
 	return &freed
 }
 
-// keepPromises stops all preemptors that wait on a node, if the node came back too small for what is placed and
-// promised there. Their slots are filled again.
+// keepPromises stops all preemptors that wait on a node if the node has registered with less memory than is placed and
+// promised there.
 func (s *State) keepPromises(id model.NodeID) {
 	n, ok := s.Nodes.Get(id)
 	if !ok || n.FreeBytes() >= 0 {
@@ -131,7 +132,7 @@ func (s *State) keepPromises(id model.NodeID) {
 	}
 }
 
-// roomWith checks the same as Room, as if the awaited instances had stopped.
+// roomWith returns what Room would return if the instances in awaits had stopped.
 func (s *State) roomWith(n *Node, claims Claims, awaits []model.InstanceID) *model.Error {
 	free := n.FreeBytes() + s.heldBy(awaits)
 	if claims.Resources.MemoryBytes > free {

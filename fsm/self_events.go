@@ -9,37 +9,38 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Limits of the events that an agent's reports on its own machine make, so that they don't push out the events of
-// others. A report that arrives below the limit still emits all of its events: at most three, and one for each instance
-// that went above its disk limit or back below it.
+// An agent's reports on its own machine may emit at most selfEvents events per selfWindow, so that they don't push out
+// the events of others. Events above the limit are left out: they are counted, but not stored. A report that arrives
+// below the limit still emits all of its events: at most three, and one for each instance that went above its disk
+// limit or back below it.
 const (
 	selfEvents = 128
 	selfWindow = model.Hour
 )
 
-// leftOutAnEntry is the largest number of nodes whose present state one entry reports after their hour is over.
+// leftOutAnEntry is the most nodes whose present state one entry emits because their hour is over.
 const leftOutAnEntry = 16
 
 // SelfEvents counts the events that resulted from an agent's reports on its own machine.
 type SelfEvents struct {
-	Since   model.Time `cbor:"1,keyasint,omitempty"` // beginning of the hour that Emitted counts
+	Since   model.Time `cbor:"1,keyasint,omitempty"` // beginning of the hour of Emitted
 	Emitted int        `cbor:"2,keyasint,omitempty"` // events emitted in that hour
 	LeftOut int        `cbor:"3,keyasint,omitempty"` // events left out since one was last emitted
-	// what the last emitted events said, if newer ones were left out; nil means that none were left out
+	// what the last emitted events said of the node; nil if no event was left out since then
 	Last *LastEmitted `cbor:"4,keyasint,omitempty"`
 }
 
-// LastEmitted holds, for each kind of event that was left out, what the last emitted event of that kind said of the
-// node. A field is empty if none was left out.
+// LastEmitted has, for each kind of event, what the last emitted event of that kind said of the node. A field is empty
+// if no event of its kind was left out since then.
 type LastEmitted struct {
 	State  string `cbor:"1,keyasint,omitempty"`
 	Checks string `cbor:"2,keyasint,omitempty"`
 	Ports  string `cbor:"3,keyasint,omitempty"`
 }
 
-// noteLeftOut records in e that an event of one kind is left out or emitted; field selects the kind. If the event is
-// left out, the field keeps what the last emitted event of the kind said. That is before, unless an earlier event was
-// left out, too. If the event is emitted, the field is cleared.
+// noteLeftOut records in e that an event of one kind is emitted or, while events are muted, left out. field selects the
+// kind. before is what such an event says of the node before the change. The first event that is left out stores before
+// in the selected field, later ones don't change it, and an emitted event clears it.
 func (s *State) noteLeftOut(e *SelfEvents, field func(*LastEmitted) *string, before string) {
 	var last LastEmitted
 	if e.Last != nil {
@@ -60,9 +61,9 @@ func lastState(t *LastEmitted) *string  { return &t.State }
 func lastChecks(t *LastEmitted) *string { return &t.Checks }
 func lastPorts(t *LastEmitted) *string  { return &t.Ports }
 
-// boundSelfEvents begins to count the events that an agent's report makes. It mutes them if the hour's limit is
-// reached. The returned function ends that and writes the count. Unless the events were muted, it first emits events
-// for what was left out before.
+// boundSelfEvents begins to count the events that an agent's report makes. If the hour's limit is reached, it mutes
+// them until done is called. done stores the count in the node's row. Unless the events were muted, done first emits
+// the node's present state in place of the events that were left out before.
 func (s *State) boundSelfEvents(n *Node) (done func()) {
 	count, id := n.Self.Events, n.ID
 	if s.Now.Sub(count.Since) >= selfWindow {
@@ -91,8 +92,8 @@ func (s *State) boundSelfEvents(n *Node) (done func()) {
 	}
 }
 
-// emitPresent emits at most three events with the present state of a node, if that differs from what the last emitted
-// events said.
+// emitPresent emits at most three events with the present state of a node: one for each kind that had events left out
+// and whose state may differ from what the last emitted event said.
 func (s *State) emitPresent(id model.NodeID) {
 	n, _ := s.Nodes.Get(id)
 	last := n.Self.Events.Last
@@ -108,14 +109,14 @@ func (s *State) emitPresent(id model.NodeID) {
 	if last.Checks != "" && last.Checks != n.Self.checks() {
 		s.emit(n.checksEvent(last.Checks))
 	}
-	// other ports may be closed with the same codes
+	// the codes may be the same although other ports are closed now
 	if now := portCodes(n.Self.Ports); last.Ports != "" && (last.Ports != now || len(n.Self.Ports) > 0) {
 		s.emit(n.portsEvent(last.Ports, n.Self.Ports, nil))
 	}
 }
 
-// emitLeftOut emits the present state of at most leftOutAnEntry nodes whose hour is over, as part of an entry that is
-// written anyway.
+// emitLeftOut calls emitPresent for at most leftOutAnEntry nodes that had events left out and whose hour is over. It
+// runs in entries that are written anyway, so it never causes an entry.
 func (s *State) emitLeftOut() {
 	var due []model.NodeID
 	for key := range s.leftOutEvents.All() {
@@ -132,7 +133,8 @@ func (s *State) emitLeftOut() {
 	}
 }
 
-// leftOutKey orders nodes that have left-out events, by the beginning of their hour.
+// leftOutKey is the key of a node that had events left out. The keys are in the order in which the hours of the nodes
+// began.
 func leftOutKey(n *Node) string { return fmt.Sprintf("%020d/%s", n.Self.Events.Since, n.ID) }
 
 func leftOutNode(key string) model.NodeID {
@@ -140,7 +142,7 @@ func leftOutNode(key string) model.NodeID {
 	return model.NodeID(id)
 }
 
-// addLeftOut adds to an event how many events before it were left out.
+// addLeftOut adds to an event the number of events that were left out before it.
 func (s *State) addLeftOut(e *Event) {
 	if s.entry.leftOut == 0 {
 		return

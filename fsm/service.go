@@ -9,5 +9,5 @@ type Service struct {
 	Group      model.GroupID     `cbor:"2,keyasint"`
 	Port       string            `cbor:"3,keyasint"`
 	Expose     int               `cbor:"4,keyasint,omitempty"`
-	Generation uint64            `cbor:"5,keyasint"` // log index of the last change to the set of backends
+	Generation uint64            `cbor:"5,keyasint"` // index of the last change of the backends
 }

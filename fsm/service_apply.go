@@ -23,7 +23,7 @@ func (s *State) publishServices(job *Job, spec *model.JobSpec) {
 	}
 }
 
-// dropServices removes the services of a job for which gone returns true.
+// dropServices removes those services of a job for which gone returns true.
 func (s *State) dropServices(job model.JobName, gone func(model.ServiceName) bool) {
 	var names []model.ServiceName
 	for name, svc := range s.Services.All() {

@@ -37,7 +37,7 @@ func (c *FormatRaise) apply(s *State) error {
 	return nil
 }
 
-// CantRead returns a node that holds back a format, or nil if there is none.
+// CantRead returns the first node that holds back a format (see HoldsBack), or nil if there is none.
 func (s *fleet) CantRead(format uint16) *Node {
 	for _, n := range s.Nodes.All() {
 		if n.HoldsBack(format) {
@@ -47,18 +47,17 @@ func (s *fleet) CantRead(format uint16) *Node {
 	return nil
 }
 
-// HoldsBack reports whether a format can't be raised because the node's agent can't read it. An agent refuses an
-// assignment with a field that it does not know, and so misses the stops in that assignment. A node that gets no
-// assignments holds nothing back: it is offline, or a person has disabled it and it runs nothing. While a restore is
-// open on a node, it counts as running something, because its agent must learn what happens to instances that the state
-// does not know.
+// HoldsBack reports whether the cluster must not use a format yet because the node's agent can't read it. Such an agent
+// would refuse an assignment with a field that it does not know, and so miss the stops in the assignment. A node that
+// needs no assignments holds nothing back: it is offline, or it is disabled, runs nothing, and has no open restore.
+// During an open restore, its agent must still learn what happens to instances that the state does not know.
 func (n *Node) HoldsBack(format uint16) bool {
 	idle := n.Health == model.HealthOffline || n.Intent == model.IntentDisabled &&
 		n.Placed.Instances == 0 && !n.Restore.pending()
 	return !idle && n.Agent.Reads() < format
 }
 
-// SettingsMoved refuses a change that was made for older settings than those in force. Code: conflict.
+// SettingsMoved returns the refusal of a change that was made for older settings than the present ones. Code: conflict.
 func (s *rules) SettingsMoved() *model.Error {
 	return model.Refuse(model.CodeConflict, "the settings changed at index %d", s.SettingsIndex).
 		WithHint("read them again and repeat the change")
@@ -135,8 +134,8 @@ func (c *HoldSet) apply(s *State) error {
 	return nil
 }
 
-// noteCalm records since when the reason of the hold has been gone, so that the next leader continues to count from
-// that time. If the reason is back, it clears that time. It emits no event, because the hold goes on. Code: stale.
+// noteCalm records when the reason of the hold went away, so that the next leader measures from the same time. If the
+// reason is back, it clears that time. It emits no event, because the hold continues. Code: stale.
 func (s *State) noteCalm(calm bool) *model.Error {
 	switch {
 	case !s.Hold.Active:

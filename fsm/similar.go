@@ -23,8 +23,8 @@ func (s *State) Similar(word string) []string {
 	return near[:min(len(near), maxNear)]
 }
 
-// similar returns at most three keys of a table: those nearest to word. At most a third of the letters of word may
-// differ, and at most three letters.
+// similar returns at most three keys of a table: those nearest to word. At most three letters may differ, and at most a
+// third of the letters of word.
 func similar[K ~string, V any](t Table[K, V], word K) []string {
 	var found []string
 	least := min(len(word)/3, 3)
@@ -42,7 +42,7 @@ func similar[K ~string, V any](t Table[K, V], word K) []string {
 	return found
 }
 
-// orSimilar searches a table with search. If nothing has the name, the refusal suggests similar names.
+// orSimilar looks for a row with search. If nothing has the name, the refusal suggests similar names.
 func orSimilar[K ~string, V any](
 	s *State, search func(Table[K, V], K, string) (V, *model.Error), t Table[K, V], key K, noun string,
 ) (V, *model.Error) {
@@ -60,13 +60,13 @@ func didYouMean(near []string, refusal *model.Error) *model.Error {
 	return refusal.WithHint("did you mean %s? %s", strings.Join(near, " or "), refusal.Hint)
 }
 
-// plain reports whether a refusal says that nothing was found, and its hint is only the general one for the noun.
+// plain reports whether a refusal means that nothing was found, and has only the general hint for the noun.
 func plain(noun, word string, refusal *model.Error) bool {
 	return refusal != nil && refusal.Code == model.CodeNotFound && refusal.Hint == model.NoSuch(noun, word, nil).Hint
 }
 
-// suggest replaces the hint of a plain refusal, if it has a better one: that a job or a node has the name, or which
-// names of nodes are similar.
+// suggest replaces the hint of a plain refusal by a better one, if a job or a node has the name, or if names of nodes
+// are similar.
 func (s *State) suggest(noun, word string, refusal *model.Error) *model.Error {
 	if !plain(noun, word, refusal) {
 		return refusal
@@ -88,7 +88,7 @@ func (s *State) suggest(noun, word string, refusal *model.Error) *model.Error {
 	return refusal
 }
 
-// anyOf lists names for people: a, b or c.
+// anyOf formats two or more names as "a, b or c".
 func anyOf(names []string) string {
 	last := len(names) - 1
 	return fmt.Sprintf("%s or %s", strings.Join(names[:last], ", "), names[last])

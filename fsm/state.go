@@ -4,20 +4,20 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// State is the whole replicated truth, as a value. A copy of a State is a read-only view of that moment, safe for many
-// goroutines. Only a fork can be written.
+// State is the whole replicated state, as a value. A copy of a State is a read-only view of one moment and safe for
+// concurrent use. Only a fork can be written.
 //
-// Its rows are in six drawers, which are embedded, so s.Nodes is the table of nodes. A drawer stores rows and keeps the
-// indexes that follow from them. Rules, events and time are up to State.
+// Its rows are in six drawers. They are embedded, so s.Nodes is the table of nodes. A drawer only stores rows and keeps
+// the indexes that follow from them. The methods of State apply the rules, emit events and set the time.
 type State struct {
 	Index       uint64     // of the last applied entry
-	LogTerm     uint64     // of that entry
+	LogTerm     uint64     // raft term of that entry
 	Now         model.Time // cluster time; never goes back
 	Wall        int64      // Unix ms of the latest entry, for people; it may go back
 	WallDoubt   WallDoubt
 	Format      uint16
 	Incarnation uint64     // raised by a restore, and when an agent registers that has seen a later state
-	Unconfirmed bool       // restored, and the operator has not confirmed yet
+	Unconfirmed bool       // a restore is not confirmed by the operator yet
 	Restored    uint64     // the incarnation with which the last restore began
 	Confirmed   model.Time // when an operator last confirmed a restore; 0 means never
 	Cluster     ClusterID
@@ -39,23 +39,23 @@ type State struct {
 type ClusterID struct {
 	ID   string `cbor:"1,keyasint"`
 	Name string `cbor:"2,keyasint"`
-	// Lineages are those of History, separated by commas. Servers store theirs on disk; these are for a recovery from a
-	// snapshot.
+	// Lineages are those of History, separated by commas. Servers store their own lineages on disk; the ones here are for
+	// a recovery from a snapshot.
 	Lineages string `cbor:"3,keyasint,omitempty"`
 }
 
-// entryContext is what commands need to know of their entry.
+// entryContext is what commands need to know of the entry being applied.
 type entryContext struct {
 	actor   model.Actor
 	request model.RequestID
 	events  int
 	touched touchedTopics
 	group   []Command // the group of commands being applied
-	later   []Event   // emitted after that group
+	later   []Event   // events to emit after that group
 	draft   bool      // commands are only tried, in a Draft
 	made    int       // number of events, including those that are not kept
 	muted   bool      // events are not kept
-	leftOut int       // number of left-out events that the next event reports; see SelfEvents
+	leftOut int       // number of left-out events, which the next event reports; see SelfEvents
 
 	names   bool        // whether written is filled in
 	written []*Instance // a row of each instance whose row was written; an instance may be listed more than once

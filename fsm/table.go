@@ -11,8 +11,8 @@ import (
 // Table is a persistent ordered table: iteration is in key order, and a copy of the value is a snapshot. Only this file
 // knows the tree library.
 //
-// Rows are replaced, never edited: a row that was put is read-only forever, with its slices and maps. A published table
-// is never written; a fork is written by its one owner. Reading a published table is safe for many goroutines.
+// Rows are replaced, never edited: a row that was put is read-only from then on, and so are its slices and maps. A
+// published table is never written, so it is safe for concurrent reads. A fork has one owner, which writes it.
 type Table[K cmp.Ordered, V any] struct {
 	tree *btree.Map[K, V]
 	undo *undoLog // of the State that has the table; nil for a table on its own
@@ -58,7 +58,7 @@ func (t Table[K, V]) From(pivot K) iter.Seq2[K, V] {
 	}
 }
 
-// Min returns the row with the smallest key.
+// Min returns the row with the smallest key. ok is false if the table is empty.
 func (t Table[K, V]) Min() (key K, row V, ok bool) {
 	if t.tree == nil {
 		return key, row, false
@@ -66,7 +66,7 @@ func (t Table[K, V]) Min() (key K, row V, ok bool) {
 	return t.tree.Min()
 }
 
-// Max returns the row with the largest key.
+// Max returns the row with the largest key. ok is false if the table is empty.
 func (t Table[K, V]) Max() (key K, row V, ok bool) {
 	if t.tree == nil {
 		return key, row, false
@@ -77,10 +77,11 @@ func (t Table[K, V]) Max() (key K, row V, ok bool) {
 // Same reports whether t and u are the same version. It only compares pointers.
 func (t Table[K, V]) Same(u Table[K, V]) bool { return t.tree == u.tree }
 
-// fork returns a table that can be written while t stays as it is. The library's Copy writes to its source, which would
-// be a race on a published table. So fork calls Copy on a local copy of the header, and leaves t untouched.
+// fork returns a table that can be written while t stays as it is. undo, which may be nil, records the writes to the
+// fork.
 //
-// undo, which may be nil, records the writes to the fork.
+// The library's Copy writes to its source, which would be a race on a published table. So fork calls Copy on a local
+// copy of the header.
 func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {
 	if t.tree == nil {
 		return Table[K, V]{new(btree.Map[K, V]), undo}
@@ -89,14 +90,14 @@ func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {
 	return Table[K, V]{header.Copy(), undo}
 }
 
-// put writes a row. It returns the row that it replaced, if there was one.
+// put writes a row. It returns the row that it replaced. had is false if there was no such row.
 func (t Table[K, V]) put(key K, row V) (before V, had bool) {
 	before, had = t.tree.Set(key, row)
 	t.note(key, before, had)
 	return before, had
 }
 
-// del removes a row and returns it, if there was one.
+// del removes a row and returns it. had is false if there was no such row.
 func (t Table[K, V]) del(key K) (before V, had bool) {
 	if before, had = t.tree.Delete(key); had {
 		t.note(key, before, true)
@@ -118,8 +119,9 @@ func (t Table[K, V]) note(key K, before V, had bool) {
 	})
 }
 
-// undoLog takes back what the first commands of a group did when a later one is refused. A fork for each group could do
-// the same, but it would copy every part of a tree that the group touches: 40 kB a group instead of 3 (measured).
+// undoLog takes back what the first commands of a group did if a later command is refused. A fork for each group could
+// do the same, but it would copy every part of a tree that the group touches: 40 kB for each group instead of 3 kB
+// (measured).
 type undoLog struct {
 	open  bool
 	steps []func() // undone last to first

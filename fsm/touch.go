@@ -7,7 +7,7 @@ import "slices"
 // "events", "settings", "deployments", "services", "volumes", "budgets".
 type Topic string
 
-// touchedTopics are the topics of what an entry changed. A topic may be listed more than once among the objects.
+// touchedTopics are the topics of the rows that an entry changed. objects may contain a topic more than once.
 type touchedTopics struct {
 	tables  []Topic
 	objects []object
@@ -17,8 +17,8 @@ type touchedTopics struct {
 // has readers.
 type object struct{ noun, id string }
 
-// touchedAGroup is how many objects a group of commands usually touches. A placement touches an instance, its job, its
-// group's list, and the assignment of its node.
+// touchedAGroup is how many objects a group of commands usually touches. For example, a placement touches an instance,
+// its job, its group's list, and the assignment of its node.
 const touchedAGroup = 4
 
 // touch records that readers who wait for these topics must look again.
@@ -28,7 +28,7 @@ func (s *State) touch(topics ...Topic) {
 	}
 }
 
-// touchTable records that readers of a whole table must look again. It lists the table only once.
+// touchTable records that readers of a whole table must look again. It adds a table only once.
 func (s *State) touchTable(t Topic) {
 	if !s.entry.draft && !slices.Contains(s.entry.touched.tables, t) {
 		s.entry.touched.tables = append(s.entry.touched.tables, t)

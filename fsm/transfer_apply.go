@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	keptTransfers = 200    // the most ended transfers, of those that left nothing on a disk
-	keptBackups   = 10_000 // the most backups on record
+	keptTransfers = 200    // most ended transfers that left nothing on a disk; older ones are removed
+	keptBackups   = 10_000 // most backups on record; another one is refused
 )
 
-// TransferOf returns the running transfer of a slot's volumes, if there is one.
+// TransferOf returns the transfer of a slot's volumes that has not ended, if there is one.
 func (s *moves) TransferOf(group model.GroupID, slot int) (*Transfer, bool) {
 	for _, v := range s.slotVolumes(group, slot) {
 		if t, ok := s.Transfers.Get(v.Transfer); ok && !t.Phase.Ended() {
@@ -38,8 +38,7 @@ func (s *moves) slotVolumes(group model.GroupID, slot int) []*Volume {
 	return found
 }
 
-// Leaving returns the transfer that takes an instance away from its node, if there is one. The instance then counts as
-// moving.
+// Leaving returns the transfer that moves an instance away from its node, if there is one.
 func (s *moves) Leaving(inst *Instance) (*Transfer, bool) {
 	if !inst.Links.HasVolumes {
 		return nil, false
@@ -53,7 +52,7 @@ func (s *moves) leaving(inst *Instance) bool {
 	return ok
 }
 
-// slotHeld refuses a placement while a transfer keeps the slot empty. Code: volume_in_use.
+// slotHeld refuses a placement in a slot while a transfer keeps the slot empty. Code: volume_in_use.
 func (s *State) slotHeld(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	if len(spec.Volumes) == 0 {
 		return nil
@@ -65,7 +64,7 @@ func (s *State) slotHeld(spec *model.GroupSpec, group model.GroupID, slot int) *
 	return nil
 }
 
-// slotBusy returns an instance of the slot that is not known to have stopped.
+// slotBusy returns an instance of the slot that is not known to have stopped, if there is one.
 func (s *instances) slotBusy(group model.GroupID, slot int) (*Instance, bool) {
 	for inst := range s.InstancesInSlot(group, slot) {
 		if inst.holdsClaims() {
@@ -113,7 +112,7 @@ func (c *TransferStart) apply(s *State) error {
 	return nil
 }
 
-// planVolume fills in a migration or a backup of the slot that a volume belongs to.
+// planVolume fills in a migration or a backup of the volumes of a slot. id is one of these volumes.
 func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 	v, ok := s.Volumes.Get(id)
 	if !ok {
@@ -129,7 +128,7 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 		return refusal
 	}
 	if policy, ok := s.Policy(t.Group); ok {
-		// after a restore, the state may know only an old copy of the volume
+		// After a restore of the state, the volume's row may describe an old copy.
 		if refusal := s.SlotUnsettled(policy, t.Group, t.Slot); refusal != nil {
 			return refusal
 		}
@@ -154,8 +153,8 @@ func (s *State) planVolume(t *Transfer, id model.VolumeID) *model.Error {
 	return s.mayMoveTo(t)
 }
 
-// namesOf lists the names of the local volumes of the slot that first belongs to. The name of first is first in the
-// list.
+// namesOf lists the names of the local volumes that are in the same slot as first. The list begins with the name of
+// first.
 func (s *moves) namesOf(first *Volume) []string {
 	names := []string{first.Name}
 	for _, v := range s.slotVolumes(first.Group, first.Slot) {
@@ -187,7 +186,7 @@ func (s *State) unbound(t *Transfer) *model.Error {
 	return nil
 }
 
-// planRestore fills in a restore. The volume that the backup becomes may be lost, or not exist.
+// planRestore fills in a restore. The volume that the backup becomes may be lost, or may not exist.
 func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 	b, ok := s.Backups.Get(c.Backup)
 	if !ok {
@@ -218,8 +217,8 @@ func (s *State) planRestore(t *Transfer, c *TransferStart) *model.Error {
 	return s.planReplace(t)
 }
 
-// restoreAs makes a backup become the volumes of the slot in id. The backup must have a volume with the name in id.
-// Codes: invalid, conflict.
+// restoreAs changes the slot of a restore to the slot in id. The backup must have a volume with the name in id. Codes:
+// invalid, conflict.
 func (t *Transfer) restoreAs(id model.VolumeID) *model.Error {
 	group, slot, name, refusal := splitVolumeID(id)
 	if refusal != nil {
@@ -233,7 +232,7 @@ func (t *Transfer) restoreAs(id model.VolumeID) *model.Error {
 	return nil
 }
 
-// planReplace checks that the copy at To may take the place of the volumes in use, and fills in From.
+// planReplace checks that the copy on the node To may replace the volumes in use, and fills in From.
 func (s *State) planReplace(t *Transfer) *model.Error {
 	if refusal := s.unbound(t); refusal != nil {
 		return refusal
@@ -261,7 +260,7 @@ func (s *State) planReplace(t *Transfer) *model.Error {
 	return s.mayMoveTo(t)
 }
 
-// coversSlot refuses a transfer that would leave the volumes of a slot on different nodes. Code: conflict.
+// coversSlot refuses a transfer after which the volumes of its slot would be on different nodes. Code: conflict.
 func (s *State) coversSlot(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if v.Home != "" && v.Home != t.To && !slices.Contains(t.Names, v.Name) {
@@ -272,8 +271,8 @@ func (s *State) coversSlot(t *Transfer) *model.Error {
 	return nil
 }
 
-// transferNaming returns the running transfer that will fill a volume that did not exist until now. It returns "" if
-// there is none.
+// transferNaming returns the running transfer that will fill a volume whose row is created now. It returns "" if there
+// is none.
 func (s *moves) transferNaming(id model.VolumeID) model.TransferID {
 	for _, t := range s.Transfers.All() {
 		if !t.Phase.Ended() && (t.Kind != model.TransferRestore || t.Options.Attach) && slices.Contains(t.Volumes(), id) {
@@ -300,14 +299,14 @@ func (s *State) planAttach(t *Transfer, id model.VolumeID) *model.Error {
 	return s.planReplace(t)
 }
 
-// OldCopy finds the transfer that left an old copy of a volume, by "VOLUME@TRANSFER".
+// OldCopy returns the transfer that left an old copy of a volume, if the copy is still kept. id is "VOLUME@TRANSFER".
 func (s *moves) OldCopy(id model.VolumeID) (*Transfer, bool) {
 	volume, by, _ := strings.Cut(string(id), "@")
 	t, ok := s.Transfers.Get(model.TransferID(by))
 	return t, ok && t.Left.Old != "" && !t.Left.Drop && slices.Contains(t.Volumes(), model.VolumeID(volume))
 }
 
-// mayMoveTo checks that the target node may take the instance of the slot: it is eligible, meets the group's
+// mayMoveTo checks that the target node may take the instance of the slot: the node is eligible, meets the group's
 // constraints, and has room.
 func (s *State) mayMoveTo(t *Transfer) *model.Error {
 	n, ok := s.Nodes.Get(t.To)
@@ -330,12 +329,12 @@ func (s *State) mayMoveTo(t *Transfer) *model.Error {
 		}
 	}
 	if t.Slot >= g.Count || t.From == t.To {
-		return nil // nothing will run there, or the instance is there already
+		return nil // no instance will run there, or it is there already
 	}
 	return s.Room(n, s.ClaimsOf(policy, nil))
 }
 
-// forgetTransfers removes ended transfers that left nothing, in order of id, until keptTransfers of them are left.
+// forgetTransfers removes ended transfers that left nothing, lowest ids first, until only keptTransfers of them remain.
 func (s *moves) forgetTransfers() {
 	var old []model.TransferID
 	for id, t := range s.Transfers.All() {
@@ -379,7 +378,8 @@ func (s *State) callAgent(id model.NodeID) {
 	}
 }
 
-// bindVolumes records in the volumes in use which transfer works on them. If by is "", no transfer does.
+// bindVolumes records by as the running transfer of the volumes in use that t works on. If by is empty, no transfer
+// works on them any more. bindVolumes does nothing for a restore that does not replace the volumes in use.
 func (s *moves) bindVolumes(t *Transfer, by model.TransferID) {
 	if t.Kind == model.TransferRestore && !t.Options.Attach {
 		return

@@ -6,9 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// planFound fills in the attachment of data on a node's disk that the state does not know. Either a restore has lost it
-// from the state, or it was given up with a node that came back. When the transfer runs, the agent first checks that
-// the data is there.
+// planFound fills in the attachment of data on a node's disk that the state does not know. Either a restored state is
+// older than the data, or the data was given up with a node that returned. When the transfer runs, the agent first
+// checks that the data exists.
 func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	group, slot, name, refusal := splitVolumeID(c.Volume)
 	if refusal != nil {
@@ -45,8 +45,9 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *model.Error {
 	return s.planReplace(t)
 }
 
-// slotRuns reports whether a program of a slot runs. If so, the data at the volumes' home is in its place. Otherwise
-// the data may have been put aside: a restored state may not know that the volumes were moved away.
+// slotRuns reports whether a program of a slot runs. If so, the data at the volumes' home is certainly in use.
+// Otherwise the agent may have put the data aside, because a restored state may not know that the volumes were moved
+// away.
 func (s *instances) slotRuns(group model.GroupID, slot int) bool {
 	for inst := range s.InstancesInSlot(group, slot) {
 		if oneOf(inst.Status.Observed, model.ObservedReady, model.ObservedUnready, model.ObservedDraining) {
@@ -71,7 +72,7 @@ func (s *State) foundElsewhere(t *Transfer) *model.Error {
 	return nil
 }
 
-// KeptBy finds the transfer that left data on a node as an old copy of a slot's volume.
+// KeptBy returns the transfer that left data on a node as an old copy of a slot's volume, if there is one.
 func (s *moves) KeptBy(group model.GroupID, slot int, node model.NodeID, data model.VolumeEpoch) (*Transfer, bool) {
 	for _, t := range s.Transfers.All() {
 		if t.Group != group || t.Slot != slot || t.Left.Old != node {

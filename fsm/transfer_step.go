@@ -70,9 +70,9 @@ func asError(refusal *model.Error) error {
 	return refusal
 }
 
-// mayStep checks the conditions of a phase on the state to which the entry is applied, whatever the leader believed.
-// Data is copied only while nothing can write it, except by a live backup. It replaces the old copy only after it was
-// verified.
+// mayStep checks the conditions of a phase on the present state, because the leader's view may have been older. Volumes
+// are copied only while no instance can write them, except by a live backup. A copy replaces the old one only after it
+// was verified.
 func (s *State) mayStep(t *Transfer, to model.TransferPhase) *model.Error {
 	if refusal := cmp.Or(s.transferUnsettled(t, to), s.mayTouch(t, to)); refusal != nil {
 		return refusal
@@ -104,8 +104,8 @@ func (s *State) mayStep(t *Transfer, to model.TransferPhase) *model.Error {
 	return nil
 }
 
-// mayTouch refuses to copy, archive or replace volumes that an instance may still write. It allows a live backup. Code:
-// volume_in_use.
+// mayTouch refuses to copy, archive or replace volumes that an instance may still write. It allows a live backup, and
+// phases that do not use the volumes. Code: volume_in_use.
 func (s *State) mayTouch(t *Transfer, to model.TransferPhase) *model.Error {
 	live := to == model.TransferRunning && (t.Options.Live || t.Kind != model.TransferBackup)
 	if live || to != model.TransferCopying && to != model.TransferRunning && to != model.TransferAttaching {
@@ -119,8 +119,8 @@ func (s *State) mayTouch(t *Transfer, to model.TransferPhase) *model.Error {
 }
 
 // transferUnsettled refuses to stop an instance for a transfer, to copy volumes, and to replace them, while an instance
-// that a restore has lost may use newer volumes. A restored snapshot may contain a transfer that has ended since.
-// Codes: those of SlotUnsettled.
+// that the state lost by a restore may use newer volumes. A restored state may contain a transfer that has really
+// ended. Codes: those of SlotUnsettled.
 func (s *State) transferUnsettled(t *Transfer, to model.TransferPhase) *model.Error {
 	policy, ok := s.Policy(t.Group)
 	backup := to == model.TransferRunning && t.Kind == model.TransferBackup && !t.Options.Live
@@ -130,8 +130,8 @@ func (s *State) transferUnsettled(t *Transfer, to model.TransferPhase) *model.Er
 	return s.SlotUnsettled(policy, t.Group, t.Slot)
 }
 
-// mayEnd keeps a transfer in the phase starting until the slot's instance is ready, or the slot is not wanted. Code:
-// replacement_pending.
+// mayEnd refuses the end of a transfer until the slot's instance is ready, unless the group no longer has the slot.
+// Code: replacement_pending.
 func (s *State) mayEnd(t *Transfer) *model.Error {
 	g, ok := s.Groups.Get(t.Group)
 	if !ok || t.Slot >= g.Count {
@@ -173,7 +173,7 @@ func (s *State) step(t *Transfer, to model.TransferPhase) {
 	s.touchJob(jobOf(t.Group))
 }
 
-// attach makes the target the home of all the volumes at once, and records where the replaced copy is.
+// attach makes the target node the home of all the volumes at once, and records where the replaced copy is.
 func (s *State) attach(t *Transfer) {
 	t.Epochs = make([]uint64, len(t.Names))
 	for i, name := range t.Names {
@@ -182,7 +182,7 @@ func (s *State) attach(t *Transfer) {
 		if v, ok := s.Volumes.Get(id); ok {
 			next = *v
 		}
-		// back: the found data is the volume's own data, which was put aside, so it replaces nothing
+		// back means that the found data is the data that the row describes, which the agent put aside. It replaces nothing.
 		back := i < len(t.Found) && next.Home == t.To && next.Made == t.Found[i]
 		if next.Home != "" {
 			t.From = next.Home
@@ -213,7 +213,7 @@ func (s *State) keepBackup(t *Transfer) {
 	})
 }
 
-// keepDetached creates the rows of a restored copy that is not in use.
+// keepDetached creates the volume rows of a restored copy that is not in use.
 func (s *moves) keepDetached(t *Transfer) {
 	t.Left.Detached = t.To
 	for _, name := range t.Names {
@@ -223,7 +223,7 @@ func (s *moves) keepDetached(t *Transfer) {
 	}
 }
 
-// forgetLeft forgets the restored or old copy that a transfer left, because it was put to use or is not wanted.
+// forgetLeft forgets the restored or old copy that a transfer left, because that copy is in use now or is not wanted.
 func (s *State) forgetLeft(made *Transfer) {
 	for _, name := range made.Names {
 		s.delVolume(made.DetachedID(name))
@@ -233,8 +233,8 @@ func (s *State) forgetLeft(made *Transfer) {
 	s.setTransfer(made, &next)
 }
 
-// failTransfer ends a transfer as failed. It does not change which copy is in use: the old one before the attachment,
-// the new one afterwards. It also withdraws a stop that the transfer requested and that has not begun.
+// failTransfer ends a transfer as failed. The copy in use stays the same: the old one before the step to attaching, the
+// new one afterwards. failTransfer also withdraws a stop that the transfer requested and that has not begun.
 func (s *State) failTransfer(t *Transfer, code model.Code, message string) {
 	next := *t
 	next.Phase, next.Failure, next.Token = model.TransferFailed, TransferFailure{code, message}, ""
@@ -296,7 +296,6 @@ func (c *TransferCancel) apply(s *State) error {
 	return model.Refuse(model.CodeConflict, "transfer %s has %s and left nothing", t.ID, t.Phase)
 }
 
-// confirmedDead reports whether a person confirmed that a node is dead.
 func (s *fleet) confirmedDead(node model.NodeID) bool {
 	n, ok := s.Nodes.Get(node)
 	return ok && n.Return.ConfirmedDead
@@ -320,7 +319,6 @@ func (c *BackupForget) apply(s *State) error {
 	return nil
 }
 
-// reportTransfer records an agent's report about its part of a transfer.
 func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	t, ok := s.Transfers.Get(r.ID)
 	if !ok || !r.State.Valid() || node != t.From && node != t.To && node != t.Left.Old {
@@ -341,7 +339,7 @@ func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 		}
 		next.Failure = TransferFailure{r.Code, r.Message}
 	case r.State == model.SideFailed && t.Phase.Attached():
-		return // the agent tries again, as there is no way back
+		return // the agent tries again: the old copy is not in use any more
 	case r.State == model.SideFailed:
 		s.failTransfer(t, r.Code, r.Message)
 		return
@@ -361,7 +359,7 @@ func (s *State) reportTransfer(node model.NodeID, r model.TransferReport) {
 	}
 }
 
-// after returns d. If d has no numbers, it gets those that were reported before.
+// after returns d, but with the numbers of before if d has none.
 func (d TransferSide) after(before TransferSide) TransferSide {
 	if d.Total == 0 {
 		d.Bytes, d.Total, d.Sum = before.Bytes, before.Total, before.Sum
@@ -369,8 +367,8 @@ func (d TransferSide) after(before TransferSide) TransferSide {
 	return d
 }
 
-// endTransfersOf fails the transfers that can't go on without a node that is being forgotten. It also forgets what
-// transfers left on that node.
+// endTransfersOf fails the transfers that can't continue without a node, because that node is being forgotten. It also
+// forgets what transfers left on the node.
 func (s *State) endTransfersOf(node model.NodeID, name string) {
 	var concerned []*Transfer
 	for _, t := range s.Transfers.All() {

@@ -8,34 +8,34 @@ import (
 )
 
 // Volume is per-instance data on a node. A local volume has a single copy, on its home node. A replicated volume has a
-// copy for each member, and each copy has its own row. The row outlives the instance that made the copy: a copy that
-// was kept where its instance stopped is still a member.
+// copy for each member, and each copy has its own row. The row of a copy may outlive the instance that made it: a copy
+// that was kept where its instance stopped is still a member.
 type Volume struct {
 	ID    model.VolumeID   `cbor:"1,keyasint"`
 	Group model.GroupID    `cbor:"2,keyasint"`
 	Slot  int              `cbor:"3,keyasint"`
 	Name  string           `cbor:"4,keyasint"`
 	Kind  model.VolumeKind `cbor:"5,keyasint"`
-	Home  model.NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has started empty since
+	Home  model.NodeID     `cbor:"6,keyasint"` // empty if the data is lost and no instance has started since
 	// Made is the epoch of the data: the index at which the data began, empty or as a verified copy. The bits above
-	// mintBits hold the incarnation, because indexes repeat after a restore. By the epoch, the agent sees whether the data
-	// on its disk is current or older.
+	// mintBits contain the incarnation, because indexes repeat after a restore. With the epoch, the agent distinguishes
+	// current data on its disk from older data.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
 	// Held says that there is data to lose: a replicated copy was in sync at least once, or a program ran on a local
 	// volume.
 	Held bool        `cbor:"8,keyasint,omitempty"`
-	Lost *VolumeLoss `cbor:"9,keyasint,omitempty"` // the last time that its data was given up; only for a local volume
+	Lost *VolumeLoss `cbor:"9,keyasint,omitempty"` // the last loss of its data; only for a local volume
 	// Aside lists data that the slot left behind when it started empty elsewhere, the oldest first.
 	Aside []AsideData `cbor:"10,keyasint,omitempty"`
 
-	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // the transfer that works on it now
-	// for a restored volume that is not in use: the transfer that made it
+	Transfer model.TransferID `cbor:"20,keyasint,omitempty"` // the running transfer of the volume
+	// for a restored volume that is not in use, the transfer that restored it
 	Copy model.TransferID `cbor:"21,keyasint,omitempty"`
 }
 
-// VolumeLoss records that somebody gave up the data of a volume together with its home.
+// VolumeLoss records who gave up the data of a volume by forgetting a node.
 type VolumeLoss struct {
-	Node  string      `cbor:"1,keyasint"` // the name of the node that was forgotten
+	Node  string      `cbor:"1,keyasint"` // name of the forgotten node
 	Actor model.Actor `cbor:"2,keyasint"`
 	Index uint64      `cbor:"3,keyasint"`
 	Wall  int64       `cbor:"4,keyasint"`
@@ -59,8 +59,9 @@ func NewCopyID(group model.GroupID, slot int, name string, node model.NodeID) mo
 	return model.NewVolumeID(group, slot, name) + "@" + model.VolumeID(node)
 }
 
-// VolumeHome returns the node that holds a slot's local volumes. It returns false if the slot never had any, or if they
-// are lost. Volumes that only another version of the group has count too, because all volumes of a slot stay together.
+// VolumeHome returns the node that has the local volumes of a slot. It returns false if the group has no local volumes,
+// or if the slot never had any, or if they are lost. It also looks at volumes that are only in another version of the
+// group, because all volumes of a slot stay together.
 func (s *moves) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int) (model.NodeID, bool) {
 	if !spec.HasVolume(model.VolumeLocal) {
 		return "", false
@@ -73,8 +74,8 @@ func (s *moves) VolumeHome(spec *model.GroupSpec, group model.GroupID, slot int)
 	return "", false
 }
 
-// keepsKinds refuses a version that changes the kind of a volume. The data on the disks under that name would not be
-// what the new program expects. Code: conflict.
+// keepsKinds refuses a new version that changes the kind of a volume, because the data that disks have under the
+// volume's name would not be what the new program expects. Code: conflict.
 func (s *State) keepsKinds(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, v := range g.Volumes {
 		kind := v.Kind
@@ -101,9 +102,9 @@ func (s *State) keepsKinds(id model.GroupID, g *model.GroupSpec) *model.Error {
 	return nil
 }
 
-// claimVolumes makes the node of an instance the home of those of its volumes that are new or lost. If the group
-// refills, volumes with another home are left behind and also start empty here. A copy that was kept on the node is
-// used again.
+// claimVolumes makes the node of an instance the home of the instance's new and lost volumes. If the group refills
+// empty members, volumes with another home are left behind and also start empty on this node. A copy that was kept on
+// the node is used again.
 func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 	if spec.Refills() {
 		s.leaveBehind(inst)
@@ -124,7 +125,7 @@ func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 	}
 }
 
-// volumeEpoch returns the epoch of data that begins in this entry. It is higher than all earlier epochs.
+// volumeEpoch returns the epoch of data that begins in the entry being applied. It is higher than all earlier epochs.
 func (s *State) volumeEpoch() uint64 { return s.mint() }
 
 // volumeOf returns the id of the volume that an instance uses for v.
@@ -135,7 +136,7 @@ func volumeOf(inst *Instance, v model.VolumeSpec) model.VolumeID {
 	return model.NewVolumeID(inst.Group, inst.Slot, v.Name)
 }
 
-// dropVolumes forgets the volumes for which gone returns true.
+// dropVolumes removes the rows of the volumes for which gone returns true.
 func (s *moves) dropVolumes(gone func(*Volume) bool) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
@@ -163,8 +164,8 @@ func (s *moves) CopiesOf(group model.GroupID, slot int) []*Volume {
 	return copies
 }
 
-// CopiesUsed returns the epoch of the data in each volume that an instance uses, by the name of the volume. held lists
-// the local volumes that a program has used: their directories must exist.
+// CopiesUsed returns the epochs of the data in the volumes that an instance uses. The keys are the names of the
+// volumes. held lists the local volumes on which a program has run: their directories must exist.
 func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []string) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.HasVolumes {
@@ -184,8 +185,9 @@ func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []str
 	return epochs, held
 }
 
-// noteCopies updates the rows of copies when an instance's status changes. It records that a copy in sync holds data.
-// If the instance is in sync or has stopped, it also forgets the copies of the slot that nothing needs any more.
+// noteCopies updates the rows of replicated copies when an instance's status changes. If the instance is in sync, it
+// records that the copy has data. If the instance is in sync or has stopped, it also forgets the slot's copies that
+// nothing needs any more.
 func (s *State) noteCopies(inst *Instance) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	if !ok || !inst.Links.HasVolumes || !spec.Replicated() {
@@ -212,7 +214,7 @@ func (s *State) noteUse(inst *Instance) {
 	}
 }
 
-// holdCopies records that the volumes of an instance hold data.
+// holdCopies records that the volumes of an instance contain data.
 func (s *State) holdCopies(inst *Instance) {
 	spec, _ := s.Spec(inst.Group, inst.Version)
 	for _, v := range spec.Volumes {
@@ -225,9 +227,10 @@ func (s *State) holdCopies(inst *Instance) {
 	}
 }
 
-// settleCopies forgets copies of a slot that no instance uses. These are the copies that another copy, which is in
-// sync, has replaced. If the group no longer has the slot, they are all copies for which another member is protected.
-// The agents delete nothing: the data stays on the disks until somebody removes it.
+// settleCopies forgets the copies of a slot that no instance uses and nothing needs. If an instance of the slot is in
+// sync, these are all copies on other nodes. If the group no longer has the slot, these are the copies for which
+// another node has a protected member. The agents delete nothing: the data stays on the disks until somebody removes
+// it.
 func (s *State) settleCopies(group model.GroupID, slot int) {
 	g, ok := s.Groups.Get(group)
 	if !ok {

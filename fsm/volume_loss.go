@@ -9,10 +9,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-const namedVolumes = 10 // the most volumes that a refusal lists
+const namedVolumes = 10 // most volumes in the text of a refusal
 
-// LostWith lists, in order of id, the volumes whose data would be lost with a node. They have their home there, have
-// left data behind there, or have an old copy there that may be their last.
+// LostWith lists, in order of id, the local volumes whose data would be lost with a node: the node is their home, has
+// data that they left behind, or has an old copy that may be their last copy.
 func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 	var lost []model.VolumeID
 	for id, v := range s.Volumes.All() {
@@ -31,7 +31,7 @@ func (s *State) LostWith(node model.NodeID) []model.VolumeID {
 }
 
 // homeMissing returns why the copy in use of a transfer's volumes can't be relied on now: it is lost, its home is not
-// online, or its home has not reported yet what it has. It returns nil if the copy can be relied on. Code: conflict.
+// online, or its home has not reported yet what it has. It returns nil if that copy can be relied on. Code: conflict.
 func (s *State) homeMissing(t *Transfer) *model.Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if !slices.Contains(t.Names, v.Name) {
@@ -56,8 +56,8 @@ func (s *State) homeMissing(t *Transfer) *model.Error {
 	return nil
 }
 
-// gaveUp reports whether the data that replaced a transfer's old copy has been given up or left behind since. If so,
-// the copy in use began empty.
+// gaveUp reports whether the data that replaced a transfer's old copy was later given up or left behind. If so, the
+// copy in use began empty.
 func (s *moves) gaveUp(t *Transfer) bool {
 	return slices.ContainsFunc(s.slotVolumes(t.Group, t.Slot), func(v *Volume) bool {
 		i := slices.Index(t.Names, v.Name)
@@ -69,7 +69,7 @@ func (s *moves) gaveUp(t *Transfer) bool {
 	})
 }
 
-// NeedsOld returns why the old copy that a transfer left must be kept, however old it is: a restore is not confirmed,
+// NeedsOld returns why the old copy that a transfer left must be kept, whatever its age: a restore is not confirmed,
 // the old copy is being attached, or the copy that replaced it is not reliable. A reliable copy has a home that can be
 // relied on and a ready instance, and its data was not given up. NeedsOld returns nil if the old copy may be removed.
 // Codes: restore_unconfirmed, conflict.
@@ -92,7 +92,7 @@ func (s *State) NeedsOld(t *Transfer) *model.Error {
 			WithHint("put it to use: outspan volume attach %s@%s; or remove it: outspan volume cancel %s",
 				t.Volume(), t.ID, t.ID)
 	}
-	if !s.provenCopy(t) { // an instance that was ready once says nothing about a disk that failed since
+	if !s.provenCopy(t) { // Left.Proven is not enough: the disk may have failed since
 		return model.Refuse(model.CodeConflict, "no instance of slot %d of %s is ready on the copy that is in use",
 			t.Slot, t.Group)
 	}
@@ -111,8 +111,8 @@ func (s *State) provenCopy(t *Transfer) bool {
 	return false
 }
 
-// mayLose refuses to forget a node if data would be lost with it, unless given lists the groups of that data. It also
-// refuses if given lists a group that would lose nothing. Code: conflict.
+// mayLose refuses to forget a node if data would be lost with it, unless the list given contains the group of each lost
+// volume. It also refuses if given contains a group that would lose nothing. Code: conflict.
 func (s *State) mayLose(n *Node, given []model.GroupID) *model.Error {
 	var kept []model.VolumeID
 	var flags strings.Builder

@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// How far the wall clock of an entry may differ from what cluster time suggests. A larger difference is believed once
-// entries have carried it for wallProof.
+// The wall clock of an entry may differ by at most wallSlack or wallGap from the expected one, which advances with
+// cluster time. A larger difference is accepted only after entries have had it for wallProof.
 const (
 	wallSlack  = 5 * model.Second     // how much the clocks of servers may differ
 	wallGap    = 30 * 24 * model.Hour // for the first entry of a new leader: all servers may have been down that long
@@ -11,15 +11,14 @@ const (
 	latestWall = 253_402_300_799_999 // the end of the year 9999; later times can't be formatted
 )
 
-// WallDoubt is a wall clock that entries carry and that is not believed yet.
+// WallDoubt is a wall clock that recent entries have and that is not accepted yet.
 type WallDoubt struct {
-	Since model.Time `cbor:"1,keyasint,omitempty"` // cluster time of the first of these entries; 0 means there is no doubt
-	Wall  int64      `cbor:"2,keyasint,omitempty"` // the wall clock of that entry
+	Since model.Time `cbor:"1,keyasint,omitempty"` // cluster time of the first of these entries; 0 if there is none
+	Wall  int64      `cbor:"2,keyasint,omitempty"` // Unix ms in that first entry
 }
 
-// tellTime takes over the clocks of an entry. Cluster time only grows. If the wall clock jumps beyond the limits above,
-// the jump is not believed at first: s.Wall goes on with cluster time. How long rows are kept depends on cluster time
-// alone.
+// tellTime sets the clocks from an entry. Cluster time never goes back. While a jump of the wall clock beyond the
+// limits above is not accepted, s.Wall advances with cluster time instead.
 func (s *State) tellTime(e Entry, newTerm bool) {
 	told := min(max(e.Wall, 0), latestWall)
 	expected := min(s.WallAt(e.At), latestWall)
@@ -42,10 +41,10 @@ func (s *State) tellTime(e Entry, newTerm bool) {
 	}
 }
 
-// WallAt returns what the wall clock shows at a cluster time that is not before s.Now.
+// WallAt returns the expected wall clock at a cluster time. For a time before s.Now, it returns s.Wall.
 func (s *State) WallAt(now model.Time) int64 { return s.Wall + int64(max(now.Sub(s.Now), 0)) }
 
-// doubted reports whether a wall clock agrees with the one that is in doubt.
+// doubted reports whether the wall clock of an entry agrees with the one in s.WallDoubt.
 func (s *State) doubted(told int64) bool {
 	d := s.WallDoubt
 	return d.Since != 0 && apart(told, d.Wall+int64(s.Now.Sub(d.Since))) <= wallSlack

@@ -61,7 +61,7 @@ func AppendTexts(b []byte, m map[string]string) []byte {
 	return b
 }
 
-// Compare compares two keys: shorter keys come first, keys of equal length in the order of their bytes.
+// Compare compares two keys. Shorter keys are first; keys of equal length are in the order of their bytes.
 func Compare(a, b string) int {
 	if len(a) != len(b) {
 		return len(a) - len(b)
@@ -69,8 +69,8 @@ func Compare(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// Reader reads canonical CBOR from the front. The first item that is not as expected makes it fail. From then on, all
-// reads return zero values, and only the failing read itself may return something else.
+// Reader reads canonical CBOR from the front. It fails at the first item that is not as expected. The failing read
+// itself may return any value; all later reads return zero values.
 type Reader struct {
 	rest   string
 	failed bool
@@ -79,13 +79,13 @@ type Reader struct {
 // NewReader returns a Reader of the CBOR in text. Strings that the reader returns share the memory of text.
 func NewReader(text string) Reader { return Reader{rest: text} }
 
-// Done reports whether everything was read without a failure.
+// Done reports whether the whole text was read without a failure.
 func (r *Reader) Done() bool { return !r.failed && r.rest == "" }
 
-// Failed reports whether anything was not as expected.
+// Failed reports whether the reader has failed.
 func (r *Reader) Failed() bool { return r.failed }
 
-// Left returns the number of unread bytes. After a failure that is 0.
+// Left returns the number of unread bytes. It returns 0 after a failure.
 func (r *Reader) Left() int { return len(r.rest) }
 
 // Want makes the reader fail if ok is false.
@@ -116,7 +116,7 @@ func (r *Reader) Head() (major byte, n uint64) {
 		n = n<<8 | uint64(r.rest[i])
 	}
 	r.rest = r.rest[size:]
-	r.Want(n >= 24 && (size == 1 || n>>(4*size) != 0)) // fail if half as many bytes would do: not canonical
+	r.Want(n >= 24 && (size == 1 || n>>(4*size) != 0)) // canonical CBOR has n in as few bytes as possible
 	return major, n
 }
 

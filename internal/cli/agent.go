@@ -39,10 +39,10 @@ func agentStatus(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeHere returns the name of this machine's node: the node whose name is the host name, or else the only node whose
-// agent runs on this machine. It refuses if there is no such node, or if there are several.
+// nodeHere returns the name of the node on this machine: the node that has the host name as its name, or else the only
+// node whose agent reports this host name. It returns an error if there is no such node, or if there are several.
 func (a *app) nodeHere(ctx context.Context) (string, error) {
-	host, err := os.Hostname() // by default also the node's name
+	host, err := os.Hostname() // a node has its host's name by default
 	if err != nil {
 		return "", term.Usage("this machine has no name: %v", err).WithHint("name the node: outspan agent status NODE")
 	}

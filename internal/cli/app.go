@@ -46,7 +46,6 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return a.finish(ctx, err)
 }
 
-// root builds the command tree.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outspan",
@@ -72,7 +71,7 @@ Begin with:  outspan demo      a whole cluster on this machine, within a minute
 	root.SetFlagErrorFunc(flagError)
 	a.conn.register(root.PersistentFlags())
 	a.Output.Register(root.PersistentFlags())
-	// no error is possible: the flag exists
+	// can't fail, because the flag exists
 	_ = root.RegisterFlagCompletionFunc("output", completeWords("table", "json", "yaml", "wide", "name"))
 	for _, n := range nouns() {
 		root.AddCommand(a.noun(n))
@@ -107,7 +106,7 @@ func (a *app) noun(n noun) *cobra.Command {
 	return cmd
 }
 
-// completeParents gives the action verbOf to each command in the tree of cmd that only has subcommands.
+// completeParents sets the action verbOf in each command of the tree that has subcommands and no action of its own.
 func completeParents(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		completeParents(child)
@@ -117,8 +116,8 @@ func completeParents(cmd *cobra.Command) {
 	}
 }
 
-// verbOf is the action of a command that only has subcommands. It returns an error that lists them, or an error about
-// the unknown subcommand in args.
+// verbOf is the action of a command that only has subcommands. It returns an error that lists the subcommands, or an
+// error about the first word in args, which is not one of them.
 func verbOf(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return missingVerb(cmd)
@@ -126,8 +125,8 @@ func verbOf(cmd *cobra.Command, args []string) error {
 	return unknownCommand(cmd, args[0])
 }
 
-// aliasOf returns v with the usage line use, for a command without a noun: outspan run does the same as outspan job
-// run.
+// aliasOf returns the command v with another usage line. It is for commands that are short for a noun and a verb, such
+// as outspan run for outspan job run.
 func aliasOf(v verb, use string) verb {
 	return func(a *app) *cobra.Command {
 		cmd := v(a)
@@ -136,14 +135,14 @@ func aliasOf(v verb, use string) verb {
 	}
 }
 
-// anyChanged reports whether the command line sets a flag of the command itself, other than a global flag.
+// anyChanged reports whether the command line sets a flag of the command itself. It ignores global flags.
 func anyChanged(cmd *cobra.Command) bool {
 	changed := false
 	cmd.LocalNonPersistentFlags().Visit(func(*pflag.Flag) { changed = true })
 	return changed
 }
 
-// flagNames returns the set of all flag names in the command tree. Names of one letter are false in it.
+// flagNames has a key for each flag name in the command tree. The value is true if the name has more than one letter.
 func flagNames(root *cobra.Command) map[string]bool {
 	names := map[string]bool{"help": true}
 	var walk func(*cobra.Command)
@@ -159,7 +158,8 @@ func flagNames(root *cobra.Command) map[string]bool {
 	return names
 }
 
-// singleDash returns the name in -name or -name=value. It returns false for any other argument, such as -n.
+// singleDash returns the name in an argument such as -name or -name=value. It returns false for any other argument,
+// also for a single letter such as -n.
 func singleDash(arg string) (string, bool) {
 	if len(arg) < 3 || arg[0] != '-' || arg[1] == '-' {
 		return "", false
@@ -168,8 +168,8 @@ func singleDash(arg string) (string, bool) {
 	return name, true
 }
 
-// longFlags changes known flags such as -json to --json, because some tools write long flags with a single dash. Single
-// letters, and everything after --, stay unchanged.
+// longFlags adds the second dash to known flags such as -json, because some tools write long flags with a single dash.
+// Single letters, and everything after --, stay unchanged.
 func longFlags(args []string, known func(name string) bool) []string {
 	out := slices.Clone(args)
 	for i, arg := range out {

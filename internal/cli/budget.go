@@ -74,7 +74,8 @@ func downText(b api.Budget) string {
 	return fmt.Sprintf("%d (%d voluntary)", b.Down.Voluntary+b.Down.Involuntary, b.Down.Voluntary)
 }
 
-// downByCause lists how many instances are down, with the causes: "2 (1 voluntary): node_draining 1, node_offline 1".
+// downByCause returns how many instances are down, and for which causes: "2 (1 voluntary): node_draining 1,
+// node_offline 1".
 func downByCause(b api.Budget) string {
 	text := downText(b)
 	for i, cause := range slices.Sorted(maps.Keys(b.Down.ByCause)) {
@@ -101,7 +102,8 @@ func nextAllowed(b api.Budget) string {
 	return term.Stamp(b.Rate.NextAllowed)
 }
 
-// readBudget reads the shared budget with this name. If the name is JOB/GROUP, it reads the budget of that group.
+// readBudget reads the shared budget with a name. If the name has the form JOB/GROUP, it reads the budget of that
+// group.
 func (a *app) readBudget(ctx context.Context, name string) (client.Response[api.Budget], error) {
 	job, group, ofGroup := strings.Cut(name, "/")
 	switch {
@@ -244,7 +246,6 @@ func budgetRm(a *app) *cobra.Command {
 	return cmd
 }
 
-// budgetLine describes the effect of one budget of a job.
 func budgetLine(b model.BudgetLine) string {
 	if b.Scope == model.ScopeShared {
 		return fmt.Sprintf("budget %s (shared): %s", b.Name, b.Text)
@@ -252,7 +253,7 @@ func budgetLine(b model.BudgetLine) string {
 	return fmt.Sprintf("budget of %s: %s", b.Name, b.Text)
 }
 
-// budgetNotes prints comments for a job file: the effect of each group's own budget, and which shared budgets the group
+// budgetNotes prints comments for a job file: for each group, what its own budget means, and which shared budgets it
 // names. Groups with the role system have no budget of their own.
 func budgetNotes(p *term.Page, spec model.JobSpec) {
 	for i := range spec.Groups {

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// client returns the client of this run, which connects at its first call. If no server is known or the certificate
-// can't be loaded, every call fails with that error.
+// client returns the client of this run, which connects at its first call. If no server address is known or the
+// certificate can't be loaded, every call of the client returns the reason.
 func (a *app) client() *client.Client {
 	if a.conn.opened == nil {
 		cfg, err := a.conn.config(a.Env)
@@ -34,14 +34,14 @@ func (a *app) client() *client.Client {
 
 // nowhere returns a client whose calls all fail with err.
 func nowhere(err error) *client.Client {
-	c, _ := client.New(client.Config{ // the address is valid, so there is no error
+	c, _ := client.New(client.Config{ // can't fail, because the address is valid
 		Addresses: []string{"unix:///nowhere"}, RetryFor: -1,
 		Dial: func(context.Context, string, string) (net.Conn, error) { return nil, err },
 	})
 	return c
 }
 
-// reader reads one object. Every call reads the same object.
+// reader reads one object. Each call reads the present state of the same object.
 type reader[T any] = func(context.Context, client.ReadOptions) (client.Response[T], error)
 
 // of returns a reader of the object named ref.
@@ -50,8 +50,8 @@ func of[T any](get func(context.Context, string, client.ReadOptions) (client.Res
 	return func(ctx context.Context, o client.ReadOptions) (client.Response[T], error) { return get(ctx, ref, o) }
 }
 
-// fieldsFor returns the JSON fields that a list must request: those that the table's columns need. If the output is for
-// a program, it returns nil, which means all fields.
+// fieldsFor returns the JSON fields that a list must request for the table's columns. If the output is for a program,
+// it returns nil, which means all fields.
 func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
 	if a.Output.Machine() {
 		return nil
@@ -62,8 +62,8 @@ func fieldsFor[T any](a *app, columns []term.Column[T]) []string {
 // leaderless is how long orStale waits for a leader before it asks any server.
 const leaderless = 2 * time.Second
 
-// noteWaiting prints that a call has no answer yet, why, and how long it will still be repeated. An election takes a
-// second or two, but the wait can be long if there is no majority of servers.
+// noteWaiting prints that a call has no answer yet, the reason, and for how long the call will be repeated. An election
+// takes only a second or two, but without a majority of servers the wait is long.
 func (a *app) noteWaiting(why error, atMost time.Duration) {
 	var known *model.Error
 	if errors.As(why, &known) {
@@ -71,8 +71,8 @@ func (a *app) noteWaiting(why error, atMost time.Duration) {
 	}
 }
 
-// orStale reads from the leader. If there is no leader, it reads from any server, because users need the state most in
-// that case. If asked is not "", it reads only with that consistency.
+// orStale reads from the leader. If there is no leader, it reads from any server, because users need the state most
+// when there is no leader. If asked is not "", it reads only with the consistency in asked.
 func orStale(a *app, asked client.Consistency, read func(client.Consistency) error) error {
 	if asked != "" {
 		return read(asked)
@@ -89,13 +89,13 @@ func orStale(a *app, asked client.Consistency, read func(client.Consistency) err
 	return nil
 }
 
-// sorted sorts the items for people. JSON keeps the order of the server, which is stable across pages.
+// sorted sorts the items in place, for tables. The JSON output keeps the order of the server, which is stable across
+// pages.
 func sorted[T any](l client.List[T], compare func(x, y T) int) client.List[T] {
 	slices.SortStableFunc(l.Items, compare)
 	return l
 }
 
-// namesOf returns the names of a list's items, for -o name.
 func namesOf[T any](items []T, name func(T) string) []string {
 	names := make([]string, len(items))
 	for i, item := range items {
@@ -104,22 +104,22 @@ func namesOf[T any](items []T, name func(T) string) []string {
 	return names
 }
 
-// showList prints a list in the requested format.
 func showList[T any](a *app, l client.List[T], name func(T) string, columns []term.Column[T]) error {
 	return a.Show(term.Result{JSON: l.Raw, Names: namesOf(l.Items, name), Text: func(p *term.Page) {
 		term.Rows(p, l.Items, columns)
 	}})
 }
 
-// watch reads an object now, each time it changes, and every 10 s. It calls each with what it read, until each returns
-// true or an error. After a transient error, such as a change of the leader, it tries again until ctx ends.
+// watch reads an object now, each time it changes, and every 10 s. After each read, it calls the function each, until
+// that returns true or an error. After a transient error, such as a change of the leader, it tries again until ctx
+// ends.
 func watch[T any](ctx context.Context, a *app, read reader[T],
 	each func(client.Response[T]) (done bool, err error)) error {
 	return watchEvery(ctx, a, read, 10*time.Second, each)
 }
 
-// watchEvery is like watch, but with the interval most instead of 10 s. It is for objects whose view depends on the
-// time or on other objects.
+// watchEvery is like watch, but reads at least once in the interval most instead of 10 s. It is for objects whose view
+// depends on the time or on other objects.
 func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Duration,
 	each func(client.Response[T]) (done bool, err error)) error {
 	lost := func(why error) { a.Note("lost the servers (%s), trying again", describe(why).Message) }
@@ -134,7 +134,7 @@ func watchEvery[T any](ctx context.Context, a *app, read reader[T], most time.Du
 	return context.Cause(ctx)
 }
 
-// wait waits for d. It returns false if ctx ends first.
+// wait waits for the duration d. It returns false if ctx ends first.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -146,7 +146,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// writeFlags are the flags of every write.
+// writeFlags are the flags of every command that changes something.
 type writeFlags struct {
 	requestID string
 	dryRun    bool
@@ -178,8 +178,8 @@ func parseIndex(text string) (*uint64, error) {
 	return &index, nil
 }
 
-// would returns a sentence about what a write has done, such as "is cordoned" or "settings are changed". For a dry run,
-// the sentence says what the write would do.
+// would returns done, a phrase about the effect of a write such as "is cordoned" or "settings are changed". For a dry
+// run, it changes the phrase to say what the write would do, such as "would be cordoned".
 func (f *writeFlags) would(done string) string {
 	if !f.dryRun {
 		return done
@@ -194,10 +194,10 @@ func (f *writeFlags) would(done string) string {
 	return done
 }
 
-// conditional maps the verbs in the sentences of writeFlags.would to the form that follows "would".
+// conditional maps the verbs in the phrases of writeFlags.would to the form that follows "would".
 var conditional = map[string]string{"is": "be", "are": "be", "takes": "take", "has": "have"}
 
-// done returns the end of a sentence about a write: "(index 7)", or that nothing was changed.
+// done returns the end of the line about a write: "(index 7)", or for a dry run that nothing was changed.
 func (f *writeFlags) done(index uint64) string {
 	if f.dryRun {
 		return "(dry run: nothing was changed)"
@@ -205,7 +205,6 @@ func (f *writeFlags) done(index uint64) string {
 	return fmt.Sprintf("(index %d)", index)
 }
 
-// listFlags are the flags of every command that lists objects.
 type listFlags struct {
 	filters     []string
 	consistency string

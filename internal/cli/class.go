@@ -98,13 +98,12 @@ with a class that exists they move it. No instance is changed by that.`,
 		_ = cmd.RegisterFlagCompletionFunc(name,
 			func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 				return a.complete("classes")(cmd, nil, typed)
-			}) // no error is possible: the flags exist
+			}) // can't fail, because the flags exist
 	}
 	_ = cmd.RegisterFlagCompletionFunc("preempt-equal", completeWords("off", "fair"))
 	return cmd
 }
 
-// classFlags are the flags of class set.
 type classFlags struct{ below, above, maxDown, quotaMemory, quotaInstances, preemptEqual string }
 
 func (f *classFlags) body() (api.ClassBody, error) {

@@ -19,7 +19,7 @@ import (
 // sockets are the default paths of the unix socket of a server on this machine.
 var sockets = []string{"/run/outspan/api.sock", "/var/lib/outspan/api.sock"}
 
-// connFlags define how to reach the cluster. A flag takes precedence over its environment variable. If neither gives an
+// connFlags say how to reach the cluster. A flag takes precedence over its environment variable. If neither has an
 // address, the socket of a server on this machine is used.
 type connFlags struct {
 	address, caCert, cert, key, serverName string
@@ -41,7 +41,8 @@ func (c *connFlags) register(fs *pflag.FlagSet) {
 		"name to ask of the server's certificate (OUTSPAN_TLS_SERVER_NAME; default: server.outspan)")
 }
 
-// endpoints returns the addresses to try, in order. It refuses an invalid address, and the absence of any.
+// endpoints returns the addresses to try, in order. It returns an error if an address is invalid, or if none is given
+// and this machine has no socket of a server.
 func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 	if text := term.First(c.address, env("OUTSPAN_ADDR")); text != "" {
 		var list []string
@@ -72,8 +73,8 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 			"try things out: outspan dev")
 }
 
-// checkEndpoint refuses an address that is neither https://host:port nor a unix socket. The error has a hint on how to
-// write it.
+// checkEndpoint refuses an address that is neither an https address nor a unix socket, or that has an invalid port. The
+// error has a hint on how to write the address. client.New refuses an https address without a port.
 func checkEndpoint(one string) error {
 	if strings.HasPrefix(one, "unix:///") {
 		return nil
@@ -101,7 +102,7 @@ func checkEndpoint(one string) error {
 		WithHint("see --address and OUTSPAN_ADDR")
 }
 
-// credentials loads the certificate for https. It refuses if one of the three files is not named.
+// credentials loads the certificate for https. It returns an error if one of the three files is not given.
 func (c *connFlags) credentials(env func(string) string) (func() *tls.Config, error) {
 	files := client.Files{
 		CA: term.First(c.caCert, env("OUTSPAN_CACERT")), Cert: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")),
@@ -123,7 +124,8 @@ func (c *connFlags) credentials(env func(string) string) (func() *tls.Config, er
 	return client.LoadTLS(files)
 }
 
-// config returns the client's configuration: the servers and, if one of them has an https address, the credentials.
+// config returns the configuration of the client: the servers and, if one of them has an https address, the
+// credentials.
 func (c *connFlags) config(env func(string) string) (client.Config, error) {
 	addresses, err := c.endpoints(env)
 	if err != nil {

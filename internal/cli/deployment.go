@@ -84,11 +84,11 @@ func (a *app) showDeployment(ctx context.Context, ref string) error {
 	}})
 }
 
-// deploymentWrite is a write to one deployment.
 type deploymentWrite func(client.Deployments, context.Context, string,
 	client.WriteOptions) (client.Response[api.DeploymentReply], error)
 
-// deploymentVerb makes a command for a write to one deployment.
+// deploymentVerb makes a command for a write to one deployment. done is the phrase about its effect, as for
+// writeFlags.would.
 func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{

@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// genDocsCommand makes the hidden command gen-docs, which `make docs` calls. It writes the references of the command
-// line, the job file, the configuration and the metrics.
+// genDocsCommand makes the hidden command gen-docs, which `make docs` calls. The command writes the references of the
+// command line, the job file, the configuration and the metrics.
 func genDocsCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "gen-docs DIR", Short: "write the reference of the command line below DIR",
@@ -51,10 +51,10 @@ func writeDocs(root *cobra.Command, dir string) error {
 	return local.WriteMetricsDocs(filepath.Join(dir, "metrics.md"), daemon.Collectors()...)
 }
 
-// documented reports whether a command is in the reference. Hidden commands and help are not.
+// documented reports whether the reference contains a command. Hidden commands and help are not in it.
 func documented(cmd *cobra.Command) bool { return cmd.IsAvailableCommand() && cmd.Name() != "help" }
 
-// docsIndex returns the front page, with every command, the global flags and the exit codes.
+// docsIndex returns the front page: all commands, the global flags and the exit codes.
 func docsIndex(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(

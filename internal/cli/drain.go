@@ -53,7 +53,7 @@ func stopped(d api.Drain) (n int) {
 	return n
 }
 
-// acked returns how many instances stay because an operator acknowledged that.
+// acked returns how many instances stay on their nodes with the acknowledgement of an operator.
 func acked(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += one.Acked
@@ -136,8 +136,9 @@ func (a *app) drainPage(p *term.Page, d api.Drain) {
 	}
 }
 
-// drainLeft shows what is left on a node and why. With -o wide it lists every instance and every blocker. Without, it
-// shows each reason once, and if there are more than listedAtMost instances, it only counts those that are alike.
+// drainLeft shows which instances are left on a node, and why. With -o wide, it lists every instance and every blocker.
+// Otherwise it shows each reason for a blocker only once. If more than listedAtMost instances are left, it also shows
+// only how many have the same class, state and blocker.
 func drainLeft(p *term.Page, n api.DrainNode) {
 	if len(n.Remaining) > 0 {
 		p.Section("Left on %s", n.Node)
@@ -254,11 +255,10 @@ func drainWatch(a *app) *cobra.Command {
 	return cmd
 }
 
-// drainWrite is a write to one drain.
 type drainWrite func(client.Drains, context.Context, string,
 	client.WriteOptions) (client.Response[api.DrainWriteReply], error)
 
-// drainVerb makes a command for a write to one drain.
+// drainVerb makes a command for a write to one drain. done is the phrase about its effect, as for writeFlags.would.
 func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{

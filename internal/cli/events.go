@@ -15,7 +15,6 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// eventFlags select events.
 type eventFlags struct {
 	follow   bool
 	since    string
@@ -24,8 +23,8 @@ type eventFlags struct {
 	subjects []string
 }
 
-// check refuses a --since that is a number without a unit, since that could mean seconds, minutes or the index of an
-// event. It accepts 0.
+// check refuses a --since that is a number without a unit, because the number could mean seconds, minutes or the index
+// of an event. It accepts 0, which means the oldest event.
 func (f *eventFlags) check() error {
 	if bareNumber.MatchString(f.since) && strings.Trim(f.since, "0") != "" {
 		return term.Usage("--since %s has no unit", f.since).
@@ -50,8 +49,7 @@ func (f *eventFlags) options() client.EventOptions {
 
 var bareNumber = regexp.MustCompile(`^[0-9]+$`)
 
-// eventID matches the id of an event. It also matches a bare number; check lets only 0 through, which stands for the
-// oldest event.
+// eventID matches the id of an event, and also a bare number. The only bare number that check accepts is 0.
 var eventID = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
 func eventsCommand(a *app) *cobra.Command {
@@ -121,8 +119,8 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 	})
 }
 
-// nameNodes replaces ids of nodes in the subjects of events by the nodes' names. If a node is gone or no server
-// answers, the id stays.
+// nameNodes replaces the ids of nodes in the subjects of events by the nodes' names. The id stays if the node is gone
+// or no server answers.
 func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	if !slices.ContainsFunc(events, func(e api.Event) bool { return strings.HasPrefix(e.Subject, "node/") }) {
 		return
@@ -142,8 +140,8 @@ func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	}
 }
 
-// changeText returns what an event changed: "before -> after". If the event's data has neither value, it returns the
-// text or the instances in the data.
+// changeText returns what an event changed: "before -> after". If the event has neither of these values, it returns the
+// text or the instances in its data.
 func changeText(e api.Event) string {
 	before, after := e.Data["before"], e.Data["after"]
 	switch {
@@ -166,7 +164,8 @@ func eventData(e api.Event) string {
 	return strings.Join(parts, " ")
 }
 
-// followEvents prints events until Ctrl-C. After a lost connection it continues after the last printed event.
+// followEvents prints events until Ctrl-C. After a lost connection, it resumes with the event after the last printed
+// one.
 func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
 	for e, err := range a.client().Events.Follow(ctx, f.options()) {
 		if err != nil {
@@ -179,7 +178,6 @@ func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
 	return context.Cause(ctx)
 }
 
-// printEvent prints one event in the requested format, by default as one line.
 func (a *app) printEvent(e api.Event, raw []byte) error {
 	switch {
 	case a.Output.Template != "":

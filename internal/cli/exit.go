@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Codes of outcomes that come from the command line itself, not from a server.
+// Codes of errors that the command line itself returns, not a server.
 const (
 	codeNotAllPlaced model.Code = "not_all_placed"
 	codeEndedFailed  model.Code = "ended_failed"
@@ -22,7 +22,7 @@ const (
 	codeCanceled     model.Code = "drain_canceled"
 )
 
-// outcomes has the exit codes for codes of errors to which api.ExitOf does not apply.
+// outcomes has the exit codes of error codes for which api.ExitOf does not apply.
 var outcomes = map[model.Code]term.ExitCode{
 	codeNotAllPlaced: term.ExitNotAllPlaced,
 	codeEndedFailed:  term.ExitFailed,
@@ -42,7 +42,6 @@ var outcomes = map[model.Code]term.ExitCode{
 	model.CodeVolumeNoNode: term.ExitNotAllPlaced,
 }
 
-// exitOf returns the exit code of an error.
 func exitOf(err error) term.ExitCode {
 	var q term.Quiet
 	var known *model.Error
@@ -62,7 +61,7 @@ func exitOf(err error) term.ExitCode {
 	return term.ExitOther
 }
 
-// finish reports err on stderr and returns the exit code. It reports nothing after Ctrl-C, or if err is term.Quiet.
+// finish prints err on stderr and returns the exit code. It prints nothing after Ctrl-C, or if err is a term.Quiet.
 func (a *app) finish(ctx context.Context, err error) int {
 	if err == nil {
 		return int(term.ExitOK)
@@ -77,14 +76,14 @@ func (a *app) finish(ctx context.Context, err error) int {
 	return int(code)
 }
 
-// failure is the JSON of an error on stderr.
+// failure is an error as JSON on stderr.
 type failure struct {
 	Code      model.Code `json:"code"`
 	Message   string     `json:"message"`
 	Hint      string     `json:"hint"`
 	Retryable bool       `json:"retryable"`
 	Index     uint64     `json:"index"`
-	// NextAllowed is when a budget's rate allows the next stop.
+	// NextAllowed is the time from which a budget's rate allows the next stop.
 	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 
@@ -124,13 +123,12 @@ func report(w io.Writer, err error, asJSON bool) {
 	}
 }
 
-// isCode reports whether err is a *model.Error with this code.
+// isCode reports whether err is or wraps a *model.Error with this code.
 func isCode(err error, code model.Code) bool {
 	var known *model.Error
 	return errors.As(err, &known) && known.Code == code
 }
 
-// exitLine is a line of the table of exit codes.
 type exitLine struct {
 	code    term.ExitCode
 	meaning string

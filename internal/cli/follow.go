@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// followDrain shows the progress of a drain until the drain is over. It returns an error unless the drain succeeded.
+// followDrain shows the progress of a drain until the drain has ended. It returns an error unless the drain succeeded.
 func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) error {
 	p := term.NewProgress(&a.Console)
 	defer p.End()
@@ -21,8 +21,8 @@ func (a *app) followDrain(ctx context.Context, id string, until *waitFlags) erro
 	return err
 }
 
-// watchDrain is like followDrain, but passes each line to say and shows no progress bar. It returns the drain as last
-// read.
+// watchDrain is like followDrain, but passes each line to the function say and shows no progress bar. It returns the
+// drain as last read, or nil if no read succeeded.
 func (a *app) watchDrain(ctx context.Context, id string, until *waitFlags,
 	say func(string, ...any)) (*api.Drain, error) {
 	return a.watchDrainWith(ctx, id, until, say, func(api.Drain) {})
@@ -63,8 +63,8 @@ func (a *app) drainBar(p *term.Progress, d api.Drain) {
 	p.Now("draining: %s", strings.Join(parts, "; "))
 }
 
-// countOf describes the progress of one node. An instance that is stopping counts as moved and not as left, although it
-// may run until its grace is over.
+// countOf describes the progress of one node. An instance that is stopping is already in n.Moved, so it is not counted
+// as left, although it may run until its grace is over.
 func countOf(n api.DrainNode) string {
 	stopping := 0
 	for _, r := range n.Remaining {
@@ -79,7 +79,7 @@ func countOf(n api.DrainNode) string {
 	return text
 }
 
-// movedText describes how many instances were replaced and how many only stopped. The argument moved includes stopped.
+// movedText describes how many instances were replaced and how many were only stopped. moved includes those in stopped.
 func movedText(moved, stopped int) string {
 	if stopped == 0 {
 		return fmt.Sprintf("%d moved", moved)
@@ -87,7 +87,7 @@ func movedText(moved, stopped int) string {
 	return fmt.Sprintf("%d moved, %d stopped without a replacement", moved-stopped, stopped)
 }
 
-// ackedText describes how many instances stay on their node. It returns "" for 0.
+// ackedText describes how many instances stay on their node with an acknowledgement. It returns "" for 0.
 func ackedText(n int) string {
 	switch n {
 	case 0:
@@ -105,7 +105,7 @@ func timeLeft(now time.Time, deadline *time.Time) string {
 	return ", deadline in " + term.Span(deadline.Sub(now))
 }
 
-// drainNews describes what changed between two reads of a drain. For the first read, before is nil.
+// drainNews returns lines about what changed between two reads of a drain. before is nil for the first read.
 func drainNews(before, after *api.Drain) []string {
 	var news []string
 	if before == nil {
@@ -149,7 +149,7 @@ func drainNodeNews(before, after api.DrainNode) []string {
 		if after.StartedAt != nil && after.EndedAt != nil {
 			text += " after " + term.Span(after.EndedAt.Sub(*after.StartedAt))
 		}
-		var kept []model.BlockerSum // those of the last read: a drain that is over has no blockers
+		var kept []model.BlockerSum // from the previous read: an ended part of a drain has no blockers
 		if after.Phase == model.PhaseFailed {
 			kept = sumsOf(before.Blockers)
 		}

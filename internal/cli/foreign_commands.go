@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// foreignCommands maps commands of other tools to ours. An entry of one word also applies after a noun if the value
+// foreignCommands maps commands of other tools to ours. A key of one word also applies after a noun if our command
 // begins with that noun.
 var foreignCommands = map[string]string{
 	"start": "job run FILE", "submit": "job run FILE", "apply": "job run FILE", "delete": "job stop JOB --purge",
@@ -35,8 +35,8 @@ var foreignCommands = map[string]string{
 	"server ls": "server members", "server status": "server health", "server leave": "server remove SERVER",
 }
 
-// habit returns our command for a word that another tool would accept after cmd. For the plural of a noun, such as
-// nodes, it returns the command that lists the objects. Otherwise it returns "".
+// habit returns our command for a word that another tool would accept after cmd. If the word is the plural of a noun,
+// such as nodes, habit returns the command that lists these objects. Otherwise it returns "".
 func habit(cmd *cobra.Command, word string) string {
 	if cmd.HasParent() {
 		if way, ok := foreignCommands[cmd.Name()+" "+word]; ok {
@@ -54,8 +54,8 @@ func habit(cmd *cobra.Command, word string) string {
 	return ""
 }
 
-// nearHabit returns the word of another tool that is closest to a mistyped word, and our command for that word. If
-// there is none, it returns two empty strings.
+// nearHabit returns the word of another tool that is closest to a mistyped word, and our command for it. If no word is
+// close, nearHabit returns two empty strings.
 func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	var words []string
 	for known := range foreignCommands {
@@ -74,7 +74,7 @@ func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
 	return meant, way
 }
 
-// flagHabits maps flags of other tools to hints about ours.
+// flagHabits maps names of flags of other tools to hints about our flags.
 var flagHabits = map[string]string{
 	"ignore-daemonsets": "write: --ignore-system", "ignore-system-jobs": "write: --ignore-system",
 	"grace-period": "how long a program may take to end is stop { grace } of its job; for how long a drain " +
@@ -90,7 +90,6 @@ var flagHabits = map[string]string{
 	"config": "only servers and agents have a file; name a server with: --address",
 }
 
-// flagHint returns the hint for an error about a flag.
 func flagHint(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -122,7 +121,8 @@ func visibleFlags(cmd *cobra.Command) []string {
 	return names
 }
 
-// flagText returns the message for an error about a flag. If the value is invalid, it replaces the message of pflag.
+// flagText returns the message for an error about a flag. For an invalid value, it writes a clearer message than pflag
+// where it can.
 func flagText(err error) string {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -136,7 +136,7 @@ func flagText(err error) string {
 		why = "it is neither true nor false"
 	case kind == "int" || kind == "uint64" || kind == "int64":
 		why = "it is not a whole number"
-	case kind == "duration" && strings.Contains(err.Error(), "time: "): // from time.ParseDuration, not from ours
+	case kind == "duration" && strings.Contains(err.Error(), "time: "): // from time.ParseDuration, not from our own parser
 		why = "it is not a duration; write a number with a unit, such as 30s or 5m"
 	default:
 		return err.Error()
@@ -144,7 +144,8 @@ func flagText(err error) string {
 	return "invalid argument " + given + " for --" + invalid.GetFlag().Name + ": " + why
 }
 
-// unknownCommand returns the error for an unknown word. Its hint has the command that was probably meant.
+// unknownCommand returns the error for an unknown word. Its hint is the command that was probably meant, if there is
+// one.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	refusal := term.Usage("%q is not a command of %s", word, cmd.CommandPath())
 	var names []string

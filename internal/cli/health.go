@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	healthLook = time.Second // pause before the second check of --wait; the leader asks the servers this often
+	healthLook = time.Second // pause after the first check that succeeds; the leader asks the servers this often, too
 	closeBy    = 250         // entries; a server that lags by more has not caught up
 )
 
@@ -53,17 +53,17 @@ those at --address are ready. It is what to wait for between two steps of a roll
 	return cmd
 }
 
-// serverAnswer is what the server at one address reports about itself.
+// serverAnswer is the report of the server at one address about itself.
 type serverAnswer struct {
 	Address string `json:"address"`
 	api.Health
 	raw  []byte
-	dark bool // there was no report; Status has the reason
+	dark bool // the server gave no report; Status has the reason
 }
 
-// askHealth asks each address separately, because one server must not answer for another. If leader is true, one call
-// looks for the leader at all addresses. If some of several servers are not ready, askHealth returns all answers and
-// the error of the first such server. After any other error it returns no answers.
+// askHealth asks each address separately, because one server must not answer for another. But if leader is true, one
+// call looks for the leader at all addresses. If some of several servers are not ready, askHealth returns all answers
+// and the error of the first server that is not ready. After any other error it returns no answers.
 func (a *app) askHealth(ctx context.Context, leader bool) ([]serverAnswer, error) {
 	addresses, err := a.conn.endpoints(a.Env)
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *app) showHealth(all []serverAnswer) error {
 			return cell(s)
 		}
 	}
-	s, err := term.ResultOf(struct { // the first answer of a ready server, and the answers of all servers
+	s, err := term.ResultOf(struct { // the report of the first ready server, and the answers of all
 		api.Health
 		Servers []serverAnswer `json:"servers"`
 	}{h.Health, all}, names, func(p *term.Page) {
@@ -144,8 +144,9 @@ func (a *app) showHealth(all []serverAnswer) error {
 	return a.Show(s)
 }
 
-// waitForServers waits until the cluster lacks nothing and the servers at --address are ready. Two checks in a row must
-// succeed, because a server that has just stopped may have answered the first check. Without --wait it does nothing.
+// waitForServers waits until the cluster lacks nothing (see lackingServer) and the servers at --address are ready. Two
+// checks in a row must succeed, because the first check may still find a server that has just stopped. Without --wait,
+// it returns at once.
 func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags) error {
 	if until.state == "" {
 		return nil
@@ -179,8 +180,8 @@ func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags)
 	}
 }
 
-// lookAtServers returns what the cluster lacks, or "" if it lacks nothing. If it can't find out, it returns the error
-// and its message.
+// lookAtServers returns what the cluster lacks, or "" if it lacks nothing. If a call fails, it returns the error and
+// the message of the error.
 func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
 	if _, err := a.askHealth(ctx, leader); err != nil {
 		return describe(err).Message, err
@@ -192,8 +193,8 @@ func (a *app) lookAtServers(ctx context.Context, leader bool) (string, error) {
 	return lackingServer(got.Items), nil
 }
 
-// lackingServer returns what a cluster lacks: it has no leader, or a server is not alive, has no vote, does not answer
-// or lags. It returns "" if the cluster lacks nothing.
+// lackingServer returns what a cluster lacks: it has no leader, or one of its servers is not alive, has no vote, does
+// not answer or lags. It returns "" if the cluster lacks nothing.
 func lackingServer(members []api.Member) string {
 	if !slices.ContainsFunc(members, func(m api.Member) bool { return m.Leader }) {
 		return "there is no leader"
@@ -276,7 +277,6 @@ func verificationPage(p *term.Page, v api.Verification) {
 	}
 }
 
-// short returns the first characters of a digest, enough to see that two digests differ.
 func short(digest string) string { return digest[:min(len(digest), 12)] }
 
 // emphasise writes the verdict in capitals if states differ.
@@ -287,8 +287,8 @@ func emphasise(verdict string) string {
 	return verdict
 }
 
-// verified returns nil if the states of all servers are equal. Otherwise it returns an error with a hint. The error's
-// code selects the exit code.
+// verified returns nil if the states of all servers are equal. Otherwise it returns an error, whose code selects the
+// exit code.
 func verified(v api.Verification) error {
 	var differ, missing []string
 	for _, s := range v.Items {

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// helpCommand makes the command help. It shows the help of any command, and refuses an unknown word.
+// helpCommand makes the command help, which shows the help of any command. It refuses an unknown word.
 func helpCommand(*app) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]...", Short: "show the help of a command", Args: cobra.ArbitraryArgs,
@@ -41,8 +41,8 @@ func childNamed(cmd *cobra.Command, word string) *cobra.Command {
 	return nil
 }
 
-// samples replaces the placeholders of a usage line by examples. If one placeholder is the beginning of another, the
-// longer one must come first in the list.
+// samples replaces the placeholders of a usage line by examples. If one placeholder is a prefix of another, the longer
+// one must be earlier in the list.
 var samples = strings.NewReplacer(
 	"JOB|JOB/GROUP|INSTANCE", "web", "JOB/GROUP", "web/http", "FILE|DIR...", "/etc/outspan.d", "[INSTANCE...]", "",
 	"[NODE...]", "n7", "NODE...", "n7 n8",
@@ -53,8 +53,8 @@ var samples = strings.NewReplacer(
 	"[actuation|hold|restore]", "hold", "[actuation]", "actuation",
 )
 
-// fillExamples indents the examples of cmd and of all commands below it. If a command that does something by itself has
-// no example, it makes one from the usage line.
+// fillExamples indents the examples of cmd and of all commands below it. If a command without subcommands has no
+// example, fillExamples makes one from the usage line.
 func fillExamples(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		fillExamples(child)
@@ -72,7 +72,6 @@ func fillExamples(cmd *cobra.Command) {
 	cmd.Example = "  " + strings.ReplaceAll(text, "\n", "\n  ")
 }
 
-// examplesOf returns the examples of a command, one per line.
 func examplesOf(cmd *cobra.Command) []string {
 	var lines []string
 	for line := range strings.Lines(cmd.Example) {
@@ -81,8 +80,8 @@ func examplesOf(cmd *cobra.Command) []string {
 	return lines
 }
 
-// completionTime is how long completion in a shell waits for names. If the cluster does not answer in that time,
-// nothing is completed and nothing is printed.
+// completionTime is how long completion in a shell waits for names. If the cluster does not answer in that time, the
+// shell completes nothing and prints nothing.
 const completionTime = time.Second
 
 func completionCommand(a *app) *cobra.Command {
@@ -112,15 +111,14 @@ func completionCommand(a *app) *cobra.Command {
 
 type completer = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// completeWords returns a completer for fixed words.
 func completeWords(words ...string) completer {
 	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return beginning(words, typed), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// complete returns a completer for names of the cluster's objects: of kinds[0] for the first argument, and so on. The
-// last kind is for all further arguments.
+// complete returns a completer for names of objects in the cluster. The first argument has the kind kinds[0], the
+// second kinds[1], and so on; the last kind is for all further arguments.
 func (a *app) complete(kinds ...string) completer {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
@@ -141,7 +139,7 @@ func beginning(words []string, typed string) []cobra.Completion {
 	return found
 }
 
-// namesOf returns the names of all objects of a kind, for completion. Names that can't be read are left out.
+// namesOf returns the names of all objects of a kind, for completion. It omits names that can't be read.
 func (a *app) namesOf(ctx context.Context, kind string) []string {
 	switch kind {
 	case "nodes":
