@@ -161,8 +161,8 @@ func (r *reporter) delivered(id model.InstanceID, generation uint64) bool {
 	return r.acked[id] >= generation
 }
 
-// await blocks until the servers have acknowledged this generation of the instance, or a newer one, and returns true. It
-// returns false if ctx ends or the time limit is over before that.
+// await blocks until the servers have acknowledged this generation of the instance, or a newer one, and returns true.
+// It returns false if ctx ends or the time limit is over before that.
 func (r *reporter) await(ctx context.Context, id model.InstanceID, generation uint64, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

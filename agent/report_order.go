@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// factsPatience is for the order of changes. A change of an observed state is sent before a change of facts alone, unless
-// the change of facts is older by more than factsPatience. So neither kind can hold up the other forever.
+// factsPatience is for the order of changes. A change of an observed state is sent before a change of facts alone,
+// unless the change of facts is older by more than factsPatience. So neither kind holds up the other forever.
 const factsPatience = 5 * time.Second
 
 // turn decides when the changes of an instance are reported. Its generations are those of statuses.
