@@ -34,7 +34,7 @@ func newLastKnown(path string, log hclog.Logger) *lastKnown {
 	return &lastKnown{path: path, log: log, news: make(chan transport.Services, 1)}
 }
 
-// read returns the services in the file. They are empty if there is no file, or if it can't be read.
+// read returns the services in the file. They are empty if there is no file, or if the file can't be read.
 func (k *lastKnown) read() (s transport.Services) {
 	b, err := os.ReadFile(k.path)
 	if k.path == "" || errors.Is(err, fs.ErrNotExist) {

@@ -32,10 +32,10 @@ type lease struct {
 	boot func() driver.BootTime
 
 	mu          sync.Mutex
-	beats       Heartbeats      // nil while there are no heartbeats, so that no lease is held
+	beats       Heartbeats      // nil while this agent sends no heartbeats; then no lease is held
 	now         registration    // the newest registration
 	assignedFor registration    // the newest registration with known assignments; zero while a restore is not confirmed
-	incarnation uint64          // incarnation of the servers' state to which confirmed belongs
+	incarnation uint64          // incarnation of the servers' state; a new one clears confirmed
 	confirmed   time.Time       // the latest time at which the restore may have been confirmed; zero if no restore was
 	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0 if there is none
 	moved       chan struct{}   // closed and replaced when heard changes
@@ -66,9 +66,9 @@ func (l *lease) newRegistration(now registration) {
 	l.now = now
 }
 
-// assigned records that the instances have the assignments a. The parameter now is the registration to which a belongs.
-// If a comes from a restored state that no operator has confirmed yet, no registration has known assignments
-// afterwards.
+// assigned records that the instances have received the assignments a. The parameter now is the registration under
+// which the servers sent a. If a comes from a restored state that no operator has confirmed yet, no registration has
+// known assignments afterwards.
 func (l *lease) assigned(now registration, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

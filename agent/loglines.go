@@ -35,8 +35,8 @@ type lineSource struct {
 }
 
 // fill reads until a line is complete, nothing more can be read now, or the log fails. It adds 1 to reads for each
-// read. If over is true, the log won't grow any more, and fill treats what is left as a line. A line that fills buf is
-// complete, too.
+// read. If over is true, the log won't grow any more, and fill treats what is left as a line. If buf is full, all of it
+// is a line.
 func (s *lineSource) fill(over bool, reads *int) {
 	for s.end == 0 && s.fail == nil {
 		if nl := bytes.IndexByte(s.buf[:s.have], '\n'); nl >= 0 {
@@ -224,8 +224,8 @@ func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 	}
 }
 
-// logStreams returns the streams that a query's parameter "stream" names: "", "both", or one stream. ok is false for
-// any other name.
+// logStreams returns the streams for a value of the query parameter "stream". "" and "both" mean stdout and stderr. ok
+// is false for an unknown value.
 func logStreams(name string) (streams []driver.Stream, ok bool) {
 	if name == "" || name == "both" {
 		return []driver.Stream{driver.Stdout, driver.Stderr}, true

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxLogReaders bounds how many log streams one agent serves at once.
+	// maxLogReaders is how many requests for logs one agent serves at once.
 	maxLogReaders = 64
 	// tailWindow is how many bytes at the end of a log are searched for the last lines.
 	tailWindow = 4 << 20
@@ -151,7 +151,7 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// plain reports whether the bytes of one stream are sent unchanged.
+// plain reports whether the answer consists of the unchanged bytes of one stream.
 func (q logQuery) plain() bool { return len(q.streams) == 1 && !q.times && q.since.IsZero() }
 
 // copyAll sends one stream unchanged. If q.follow is set, it continues with the log of each later run of the program.

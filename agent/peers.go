@@ -51,7 +51,7 @@ type peers struct {
 type groupPeers struct {
 	told    chan struct{} // closed once a server has sent this agent the group's instances
 	at      uint64        // transport.GroupPeers.At of the last list; 0 requests the whole list
-	version int           // how many lists changed the set of instances, their addresses or ports
+	version int           // how often the set of instances, their addresses or their ports have changed
 	members []transport.Peer
 }
 
@@ -62,7 +62,7 @@ func newPeers(node model.NodeID, dir string, log hclog.Logger) *peers {
 	}
 }
 
-// path returns the path of a group's text file. The path of the JSON file has ".json" added. checkAssignment has
+// path returns the path of a group's text file. The JSON file has the same path with ".json" added. checkAssignment has
 // checked that the names do not lead out of the directory.
 func (p *peers) path(group model.GroupID) string {
 	job, name := group.Split()
@@ -296,8 +296,8 @@ func peerLines(list transport.GroupPeers) []byte {
 	return out.Bytes()
 }
 
-// memberID returns the name of a slot's member. A program may use the name in its own cluster, because each instance
-// that fills the slot has the same one.
+// memberID returns the name of a slot's member. A program may use the name in its own cluster, because the name stays
+// the same when the slot's instance is replaced.
 func memberID(group model.GroupID, slot int) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(string(group), "/", "-"), slot)
 }

@@ -60,8 +60,8 @@ func (p *portWatch) reserve(ports ...int) {
 	}
 }
 
-// learn sets the ports of servers on this machine: those in listens, the addresses of all servers, that have the node's
-// own address.
+// learn sets the ports of servers on this machine. listens has the addresses of all servers. Servers with the node's
+// own address are on this machine.
 func (p *portWatch) learn(listens []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,8 +99,8 @@ func (p *portWatch) setOwn(port int, problem *model.PortProblem) {
 	p.say()
 }
 
-// look records which exposed ports are closed now, and reports changes. It reports a problem of a port after selfBad
-// calls in a row, and drops it after selfGood calls without one. It is called about once a second.
+// look takes the exposed ports that are closed now. A port is reported once selfBad calls in a row had it, and no
+// longer once selfGood calls in a row did not have it. look is called about once a second.
 func (p *portWatch) look(closed []model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reachable returns an error if the user can't pass through dir or a directory above it. Otherwise the user's program
-// would fail without a clear reason. Directories with access lists are not checked. Codes: invalid, and internal if the
-// disk refused.
+// reachable returns an error if the user can't pass through dir or a directory above it. Without this check, the user's
+// program would fail for no clear reason. Directories with access lists are not checked. Codes: invalid, and internal
+// if the disk refused.
 func reachable(dir string, who account) error {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {

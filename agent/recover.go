@@ -53,18 +53,18 @@ func (i *instance) recover(ctx context.Context) {
 	i.failed(failure{code: driver.ReasonShimLost.String()})
 }
 
-// adopt records that a program runs, or may run, which an earlier agent started.
+// adopt records that a program of an earlier agent runs, or may run.
 func (i *instance) adopt() { i.entry.Live, i.adopted, i.entry.Host = true, true, i.shared.host }
 
-// isUnclear reports whether the runtime could not find out yet if a program runs. It may be called from any goroutine.
+// isUnclear reports whether it is still unknown if the instance's program runs. It may be called from any goroutine.
 func (i *instance) isUnclear() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.unclear
 }
 
-// readopt asks the runtime again whether a program runs, and returns true if the runtime now knows. Otherwise it shows
-// the cause on the status page, and reports it as the reason of a live instance.
+// readopt asks the runtime again whether the instance's program runs, and returns true if the runtime now knows.
+// Otherwise it shows the cause on the status page and, for a live instance, reports the cause as the instance's reason.
 func (i *instance) readopt(ctx context.Context, want transport.Assignment) (known bool) {
 	task, err := i.shared.runtime.Readopt(ctx, driver.ID(i.id))
 	if err == nil {
@@ -105,7 +105,8 @@ func (i *instance) cleared(task Task) {
 func (i *instance) adoption() string { return "adoption of " + string(i.id) }
 
 // patience returns how much longer an unclear instance may run before it is killed: without limit if it is wanted, and
-// not at all if it must be stopped. A draining instance has its drain delay and its grace, from the time draining.
+// not at all if it must be stopped. A draining instance may run for its drain delay plus its grace. draining is when
+// its drain began.
 func (i *instance) patience(want transport.Assignment, draining time.Time) time.Duration {
 	switch want.Desired {
 	case model.DesiredRunning:
@@ -129,7 +130,7 @@ func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 		return
 	}
 	if ctx.Err() == nil && !i.readopt(ctx, want) && ctx.Err() == nil {
-		i.cleared(nil) // all its processes were killed, even if the disk can't be read
+		i.cleared(nil) // readopt failed, but End has killed all processes
 	}
 }
 

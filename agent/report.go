@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	reportCoalesce = 30 * time.Millisecond // pause before a report, so that it takes later changes along
+	reportCoalesce = 30 * time.Millisecond // pause before a report, so that it also has the changes that follow at once
 	reportTimeout  = 10 * time.Second      // of one attempt to send a report
 	reportBatch    = 2000                  // most statuses in one report, except the full inventory
 	reportBytes    = 256 << 10             // most bytes of statuses in one report; a larger inventory has no facts
@@ -41,7 +41,7 @@ type reporter struct {
 	full        bool         // the next report must be the full inventory
 	incarnation uint64       // the incarnation of the servers' state that the inventory is for
 	holds       func() []model.Holding
-	moved       chan struct{}      // closed and replaced when servers acknowledged a report
+	moved       chan struct{}      // closed and replaced at each acknowledgement
 	stale       func(registration) // called when the servers don't know the registration any more
 	facts       factsCount
 	self        selfReport
@@ -298,7 +298,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 		return req, at, true
 	}
 	req.Instances = r.pending()
-	if n, all := fitting(req.Instances); !all { // only the report with the last statuses has the newest generation
+	if n, all := fitting(req.Instances); !all { // only the report with the last status has the newest FactsGen
 		req.Instances, req.FactsGen = req.Instances[:n], r.facts.acked
 	}
 	return req, at, len(req.Instances)+len(req.Transfers) > 0 || req.Self != nil

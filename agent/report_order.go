@@ -8,15 +8,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// factsPatience is for the order of changes. A change of an observed state is sent before a change of facts alone,
-// unless the change of facts is older by more than factsPatience. So neither kind holds up the other forever.
+// factsPatience bounds how long changes of facts alone wait for changes of observed states. A change of an observed
+// state is sent first, unless the change of facts is older by more than factsPatience.
 const factsPatience = 5 * time.Second
 
-// turn decides when the changes of an instance are reported. Its generations are those of statuses.
+// turn decides when the changes of an instance are reported.
 type turn struct {
 	since    time.Time // time of the oldest change that the servers lack
 	observed uint64    // generation of the newest status that changed more than facts
-	told     uint64    // newest generation that the servers have, possibly without its facts
+	told     uint64    // newest generation of a status that the servers have, possibly without its facts
 }
 
 // place returns the position of the instance's changes in the order of reports. The earliest place is sent first.
@@ -86,7 +86,8 @@ type pace struct {
 	full  time.Time // when the whole burst is available again
 }
 
-// take records an event and returns 0, if the event is allowed at the time now. Otherwise it returns how long to wait.
+// take records an event and returns 0, if the event is allowed at the given time. Otherwise it returns how long to
+// wait.
 func (p *pace) take(now time.Time) time.Duration {
 	if p.full.Before(now) {
 		p.full = now

@@ -12,7 +12,7 @@ type selfReport struct {
 	disk       []model.DiskUse
 	measured   bool // disk was measured
 	ports      []model.PortProblem
-	filler     string // a message about the instance that fills the data directory; "" if no instance is known to
+	filler     string // a message about the instance that fills the data directory; "" if there is none
 	now, acked uint64 // now begins at 1 and grows with each change; acked is the newest number that the servers have
 }
 
@@ -54,7 +54,7 @@ func (r *reporter) setPorts(closed []model.PortProblem) {
 }
 
 // setFiller records a message about the instance that fills the data directory. A new message is sent at once only
-// while there are troubles, because it is a part of their reasons.
+// while there are troubles, because it is a part of the reason of disk_full.
 func (r *reporter) setFiller(text string) {
 	r.mu.Lock()
 	r.self.filler = text

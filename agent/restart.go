@@ -60,7 +60,7 @@ func (i *instance) failed(f failure) {
 	i.observe(i.down(), reason, f.exit)
 }
 
-// countFailure records one more failure and returns how many there were within the interval of limit.
+// countFailure records one more failure. It returns how many there were within limit.Interval, including this one.
 func (i *instance) countFailure(limit model.RestartSpec) int {
 	now := time.Now().UnixMilli()
 	var recent []int64

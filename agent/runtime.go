@@ -17,7 +17,7 @@ type Runtime interface {
 	// instance with the same id has ended, Start runs it again.
 	Start(context.Context, driver.Spec) (Task, error)
 	// Adopt returns the instances that an earlier agent left. found has those that are known to run or to have ended.
-	// unclear has those that may run, because the runtime can't find out. Call Adopt once, before Start.
+	// unclear has those of which the runtime can't find out whether they run. Call Adopt once, before Start.
 	Adopt(context.Context) (found []Task, unclear []driver.ID, err error)
 	// Readopt looks again at an unclear instance. It returns nil and no error if nothing of the instance is left. It
 	// returns an error if the instance is still unclear.
@@ -28,7 +28,7 @@ type Runtime interface {
 	// Launched returns the Spec that an unclear instance was started with. known is false if that Spec can't be read.
 	// Launched does not block for long.
 	Launched(driver.ID) (spec driver.Spec, known bool)
-	// Capabilities returns what this node can enforce. The Notes of the result are shown with the node.
+	// Capabilities returns what this node can enforce. Its Notes are shown to people who look at the node.
 	Capabilities() driver.Capabilities
 	// BootNow reads the clock of leases.
 	BootNow() driver.BootTime

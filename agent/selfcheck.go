@@ -179,7 +179,7 @@ func (m *machineCheck) write() (check model.SelfCheck, reason string) {
 	return model.SelfDiskSlow, fmt.Sprintf("a write to the data directory %s took more than %s", m.dir, selfWriteSlow)
 }
 
-// writeProbe writes the file self-check. The file's time also shows lastRun how long the agent lived.
+// writeProbe writes the file self-check. lastRun takes the file's time as a sign that the agent was alive.
 func writeProbe(dir string) error {
 	f, err := os.OpenFile(dir+"/self-check", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -192,9 +192,9 @@ func writeProbe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// A file system is regarded as full if its free bytes are below fullBytes and below fullPercent of all, or if its free
-// inodes are below fullInodes and below fullPercent of all. From then on, twice as much must be free before it is
-// regarded as not full.
+// A file system is regarded as full if its free bytes are below fullBytes and below fullPercent percent of all bytes,
+// or if its free inodes are below fullInodes and below fullPercent percent of all inodes. From then on, twice as much
+// must be free before the file system is regarded as not full.
 const (
 	fullBytes   = 64 << 20
 	fullInodes  = 1024
@@ -239,7 +239,7 @@ type clockCheck struct {
 	jumps []time.Time // times of the latest jumps, the newest last
 }
 
-// look compares both clocks of now with those of the last round. It returns what is wrong, or "".
+// look compares both clock readings in now with those of the last round. It returns what is wrong, or "" if nothing is.
 func (c *clockCheck) look(now time.Time) string {
 	wall, mono := now.Round(0).Sub(c.last.Round(0)), now.Sub(c.last)
 	return c.took(now, wall, mono)

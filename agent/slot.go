@@ -17,8 +17,8 @@ const (
 	acceptanceOfOther                   // refused with node_taken: another agent has the node's id, as on a copied machine
 )
 
-// after returns the acceptance that follows from s when an attempt to register has returned err. Only a success changes
-// acceptanceOfOther.
+// after returns the acceptance that follows from s when an attempt to register has returned err. After
+// acceptanceOfOther, only a success changes the acceptance.
 func (s acceptance) after(err error) acceptance {
 	var refused *model.Error
 	switch {
@@ -49,8 +49,8 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 // holdSlot blocks until the instance may be started without a second instance running in its slot. It returns false if
 // the servers don't want the instance to run any more, if the assignment changed meanwhile, or if ctx ended.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
-	// It need not wait if several instances may fill the slot and the slot is settled, or if the program was started
-	// during this boot of this machine and ended on its own.
+	// No wait is needed if several instances may fill the slot and no restore has left the slot unsettled. Nor is one
+	// needed if the program was started during this boot of this machine and ended on its own.
 	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shared.host && i.endedItself() {
 		return true
 	}

@@ -138,9 +138,9 @@ func (c *supervisors) begin(i *instance) {
 }
 
 // converge makes the node run the instances in a. The parameter now is the registration under which they are assigned.
-// Instances that are not assigned are stopped, unless a restore of the servers' state is not confirmed. whole is false
-// if an instance can't run because no answer so far contained its spec. converge blocks only for a moment, until the
-// goroutines of forgotten instances have returned.
+// Other instances are stopped, except for those in a.Keep, and only if no restore of the servers' state is unconfirmed.
+// whole is false if an instance can't run because no answer so far contained its spec. converge blocks only for a moment,
+// until the goroutines of forgotten instances have returned.
 func (c *supervisors) converge(now registration, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
@@ -238,7 +238,7 @@ func (c *supervisors) dismiss(m *supervisor, alone bool) {
 	c.clean()
 }
 
-// removeWork queues the working directory of a forgotten instance for removal. The logs are kept. It does not block.
+// removeWork queues the working directory of a forgotten instance for removal, and does not block. The logs are kept.
 func (c *supervisors) removeWork(t Task) {
 	c.mu.Lock()
 	c.toRemove = append(c.toRemove, t)
@@ -279,7 +279,7 @@ func (c *supervisors) tidy(ctx context.Context) {
 	}
 }
 
-// expire removes the oldest forgotten instances and their logs, so that keepEnded and keepEndedFor are observed.
+// expire removes the oldest forgotten instances and their logs, so that keepEnded and keepEndedFor are not exceeded.
 func (c *supervisors) expire(ctx context.Context) {
 	c.mu.Lock()
 	var old []Task
@@ -375,8 +375,8 @@ func (c *supervisors) running() int {
 	return n
 }
 
-// wait blocks until the goroutines have returned, for which the context given to adopt must have ended. It waits at
-// most tidyEnd for a removal that is still running.
+// wait blocks until the goroutines of all instances have returned. The context given to adopt must have ended before.
+// wait gives a removal of a directory that still runs at most tidyEnd.
 func (c *supervisors) wait() {
 	c.wg.Wait()
 	select {

@@ -24,7 +24,7 @@ const (
 	CodeLocked  model.Code = "journal_locked"  // another process has the journal open
 )
 
-// The file is rewritten when it is larger than twice its size after the last rewrite, plus compactSlack bytes.
+// The journal file is rewritten when it is larger than twice its size after the last rewrite, plus compactSlack bytes.
 const compactSlack = 64 << 10
 
 // compactOps is the largest number of values in one record of a rewritten file.
@@ -35,7 +35,7 @@ type Sync int
 
 // Values of Sync.
 const (
-	SyncEach  Sync = iota // before the writing call returns; the default
+	SyncEach  Sync = iota // before Write returns; the default
 	SyncNever             // when the kernel decides; a power cut may lose acknowledged writes, or damage the journal
 )
 
@@ -48,7 +48,7 @@ type Journal struct {
 	file   *os.File
 	lock   *os.File
 	seq    uint64
-	size   int64 // size of the file up to the end of its last whole record
+	size   int64 // offset at which the last whole record ends
 	base   int64 // size of the file after its last rewrite; Open assumes half of the size it finds
 	values map[string][]byte
 	failed error // set while the file's content is unknown, and once the journal is closed
@@ -206,7 +206,7 @@ func (j *Journal) Write(ops ...Op) error {
 	}
 	b, err := encodeRecord(j.seq+1, own)
 	if err != nil {
-		return j.failure(err) // nothing was written: the journal stays usable
+		return j.failure(err) // nothing was written, so the journal stays usable
 	}
 	if err := j.append(b); err != nil {
 		return j.failure(err)

@@ -13,8 +13,8 @@ import (
 //
 //	mark (2) | length of body (4) | CRC-32C of sequence and body (4) | sequence (8) | body (CBOR)
 //
-// The sequence grows by one from record to record. A new file has another name until its first records are on disk. So
-// no crash leaves a file without a whole record.
+// The sequence grows by one from record to record. With SyncEach, a new file has another name until its first records
+// are on disk. So no crash leaves a file without a whole record.
 const (
 	header     = "outspan journal 1\n"
 	recordMark = 0xA55E

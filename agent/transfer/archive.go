@@ -137,8 +137,8 @@ func (c *checking) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// lendZeros reads from content, which reads from c, and returns what it read. That is a part of buf or, to save copying
-// zeros, a slice of zeroBytes. If one read of content reads c more than once, lendZeros may fail. Code:
+// lendZeros reads once from content, which reads from c, and returns the bytes. They are in buf or, to save copying
+// zeros, in a slice of zeroBytes. If one read of content reads c more than once, lendZeros may fail. Code:
 // integrity_check_failed.
 func (c *checking) lendZeros(content io.Reader, buf []byte) ([]byte, error) {
 	c.lend, c.lent = true, 0

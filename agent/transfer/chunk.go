@@ -118,7 +118,7 @@ func punch(f *os.File, at, n int64) error {
 	return err
 }
 
-// clear makes n chunks, from chunk i on, read as zeros. Now and then it calls ended, and stops if ended returns an
+// clear makes n chunks, from chunk i on, read as zeros. From time to time it calls ended, and stops if ended returns an
 // error.
 func (c *content) clear(i, n int, ended func() error) error {
 	err := c.pieces(int64(i)*chunkBytes, int64(n)*chunkBytes, func(e *entry, at, n int64) error {
@@ -168,7 +168,7 @@ func (c *content) holes(i int) int {
 
 var errNoHole = errors.New("there is data")
 
-// reading computes the sums of a stream's chunks, one after another. It finds the end of a hole with one look.
+// reading computes the sums of a stream's chunks, one after another. It looks up the length of a hole only once.
 type reading struct {
 	*content
 	next  int // number of the next chunk

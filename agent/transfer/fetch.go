@@ -30,8 +30,8 @@ const (
 	chunkTries   = 3              // for a chunk that arrives damaged
 )
 
-// fetch copies the volumes of a peer into a staging directory and verifies the copy. It continues the copy of an
-// interrupted try. If the copy is verified already, fetch only reports it.
+// fetch copies the volumes from another agent into a staging directory and verifies the copy. It continues the copy of
+// an interrupted try. If the copy is verified already, fetch only reports it.
 func (t *task) fetch(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()
@@ -231,7 +231,8 @@ func (c *copying) close() {
 
 func (c *copying) done() int { return len(c.sums) / sha256.Size }
 
-// resume keeps the chunks of an earlier try, up to the first chunk whose bytes on the disk don't match its sum.
+// resume keeps the chunks of an earlier try that come before the first chunk whose bytes on the disk don't match its
+// sum.
 func (c *copying) resume(ctx context.Context) error {
 	c.sums = c.sums[:min(len(c.sums)/sha256.Size, c.content.chunks())*sha256.Size]
 	good, in := 0, c.content.reading()
