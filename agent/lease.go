@@ -22,12 +22,7 @@ func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Ex
 
 // lease decides whether instances with a lease may run. Each group sets the length of its lease. A lease is held while
 // the newest heartbeat that a majority of the voters answered is younger than that length. The shims run the timers, on
-// the clock of driver.BootTime; lease only extends them.
-//
-// The agent starts no instance with a lease before the servers have sent the assignments of the present registration,
-// because instances that ran here before may run elsewhere by now (S2). After a restore the agent starts none until an
-// operator has confirmed the restore and some time has passed (see until), because instances may run that the restored
-// state does not have. Safe for concurrent use.
+// the clock of driver.BootTime; lease only extends them. Safe for concurrent use.
 type lease struct {
 	boot func() driver.BootTime
 
@@ -36,7 +31,7 @@ type lease struct {
 	now         registration    // the newest registration
 	assignedFor registration    // the newest registration with known assignments; zero while a restore is not confirmed
 	incarnation uint64          // incarnation of the servers' state; a new one clears confirmed
-	confirmed   time.Time       // the latest time at which the restore may have been confirmed; zero if no restore was
+	confirmed   time.Time       // the latest time at which the restore may have been confirmed; zero if it was not
 	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0 if there is none
 	moved       chan struct{}   // closed and replaced when heard changes
 	mark        clocks          // both clocks at the last refresh
@@ -88,14 +83,15 @@ func (l *lease) assigned(now registration, a transport.Assignments) {
 	}
 }
 
-// until returns when a lease of the given length ends. It returns 0 if the lease is not held, or the confirmed
-// assignments of the present registration are not known. It also returns 0 if a restore was confirmed less than length
-// plus grace ago, because another node may still run an instance of the same slot under its own lease.
+// until returns when a lease of the given length ends. It returns 0 if no instance may start under such a lease now.
 func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	end := l.heard.Add(length)
+	// After a restore is confirmed, an instance that the restored state does not have may still run in the same slot on
+	// another node, for at most length plus grace.
 	waits := !l.confirmed.IsZero() && time.Since(l.confirmed) < length+grace
+	// Without the assignments of the present registration, what ran here before may run elsewhere by now (S2).
 	if l.heard == 0 || end <= l.boot() || l.assignedFor != l.now || waits {
 		return 0
 	}

@@ -90,8 +90,8 @@ func (s *session) renew() {
 	}
 }
 
-// keepRegistered registers the node at the start, when session.due has a token, and when a server gave up the present
-// epoch as offline. It suspends the reports before each registration. It returns when ctx ends.
+// keepRegistered registers the node at the start, when session.due has a token, and when a server has agreed that the
+// present epoch is offline. It suspends the reports before each registration. It returns when ctx ends.
 func (a *Agent) keepRegistered(ctx context.Context) {
 	var givenUp <-chan uint64
 	if a.beats != nil {

@@ -121,7 +121,8 @@ func (r *reporter) suspend() {
 }
 
 // begin starts the reports. The parameter now is the registration to report under. The first report is the full
-// inventory, so the caller must have set the status of each instance. incarnation is that of the servers' state.
+// inventory, so the caller must have set the status of each instance. incarnation is the incarnation of the servers'
+// state.
 func (r *reporter) begin(now registration, incarnation uint64) {
 	r.mu.Lock()
 	r.now, r.full, r.incarnation = now, true, incarnation
@@ -130,7 +131,7 @@ func (r *reporter) begin(now registration, incarnation uint64) {
 }
 
 // resendInventory makes the next report a full inventory again, because the servers' state was restored. incarnation is
-// that of the restored state.
+// the incarnation of the restored state.
 func (r *reporter) resendInventory(incarnation uint64) {
 	r.mu.Lock()
 	r.full, r.incarnation = true, incarnation

@@ -49,8 +49,8 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 // holdSlot blocks until the instance may be started without a second instance running in its slot. It returns false if
 // the servers don't want the instance to run any more, if the assignment changed meanwhile, or if ctx ended.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
-	// No wait is needed if several instances may fill the slot and no restore has left the slot unsettled. Nor is one
-	// needed if the program was started during this boot of this machine and ended on its own.
+	// The instance starts at once if several instances may fill the slot and no restore has left the slot unsettled, or if
+	// the program was started during this boot of this machine and ended on its own.
 	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shared.host && i.endedItself() {
 		return true
 	}

@@ -138,9 +138,9 @@ func (c *supervisors) begin(i *instance) {
 }
 
 // converge makes the node run the instances in a. The parameter now is the registration under which they are assigned.
-// Other instances are stopped, except for those in a.Keep, and only if no restore of the servers' state is unconfirmed.
-// whole is false if an instance can't run because no answer so far contained its spec. converge blocks only for a moment,
-// until the goroutines of forgotten instances have returned.
+// Other instances are stopped, except for those in a.Keep. While a restore of the servers' state is not confirmed, no
+// instance is stopped for not being assigned. whole is false if an instance can't run because no answer so far
+// contained its spec. converge blocks only for a moment, until the goroutines of forgotten instances have returned.
 func (c *supervisors) converge(now registration, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
