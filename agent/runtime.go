@@ -45,11 +45,11 @@ type Task interface {
 	Done() <-chan struct{}
 	Exit() (driver.Exit, bool)
 	// Stop sends sig, and kills after grace what still runs. A grace of 0 kills at once. Stop blocks until Done is closed
-	// or ctx ends. If Stop is called again, the earlier deadline applies.
+	// or ctx ends. If Stop is called again, the earliest deadline applies.
 	Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error
 	// Signal sends sig to the program's process group. It blocks for at most two seconds.
 	Signal(ctx context.Context, sig syscall.Signal) error
-	// Renew moves the end of the instance's lease to the time until.
+	// Renew moves the end of the instance's lease to the time until, unless the lease ends later already.
 	Renew(ctx context.Context, until driver.BootTime) error
 	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns the
 	// command's exit code. It blocks until the command has ended. When ctx ends, the command and its process group are
