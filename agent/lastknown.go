@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// serversFirst is how long the agent waits for an answer of the servers. After that it uses the last known services,
-	// which may be out of date.
+	// serversFirst is how long a new agent process waits for an answer of the servers before it uses the last known
+	// services, which may be out of date.
 	serversFirst = time.Second
-	// saveEvery is the least time between two writes of the services.
+	// saveEvery is the least time between two writes of the file.
 	saveEvery = time.Second
 )
 
@@ -27,14 +27,14 @@ const (
 type lastKnown struct {
 	path string
 	log  hclog.Logger
-	news chan transport.Services // capacity 1: the newest that isn't written yet
+	news chan transport.Services // capacity 1; has the newest services that aren't written yet
 }
 
 func newLastKnown(path string, log hclog.Logger) *lastKnown {
 	return &lastKnown{path: path, log: log, news: make(chan transport.Services, 1)}
 }
 
-// read returns the services in the file. They are empty if there is no file, or if it can't be read.
+// read returns the services in the file. They are empty if there is no file, or if the file can't be read.
 func (k *lastKnown) read() (s transport.Services) {
 	b, err := os.ReadFile(k.path)
 	if k.path == "" || errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +50,8 @@ func (k *lastKnown) read() (s transport.Services) {
 	return s
 }
 
-// keep queues the exposed services to be written soon. One goroutine calls it.
+// keep queues the exposed services of an answer for run, in place of services that are still queued. Only one goroutine
+// may call it.
 func (k *lastKnown) keep(answer transport.Services) {
 	var exposed transport.Services
 	for _, s := range answer.Services {
@@ -65,7 +66,8 @@ func (k *lastKnown) keep(answer transport.Services) {
 	k.news <- exposed
 }
 
-// run writes the newest services until ctx ends.
+// run writes the newest queued services, at most once per saveEvery. When ctx ends, it writes what is still queued, and
+// returns.
 func (k *lastKnown) run(ctx context.Context) {
 	for {
 		select {

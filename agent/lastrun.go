@@ -13,7 +13,7 @@ type unclean struct {
 	rebooted        bool      // the machine has been restarted since
 }
 
-// beginRun creates the file run, which endRun removes. If an earlier run left the file, beginRun returns what is known
+// beginRun creates the run file, which endRun removes. If an earlier run left the file, beginRun returns what is known
 // of that run, otherwise nil. Code: internal.
 func (h *home) beginRun(boot string) (*unclean, error) {
 	before, err := h.lastRun(boot)
@@ -46,7 +46,7 @@ func (h *home) lastRun(boot string) (*unclean, error) {
 	return run, nil
 }
 
-// endRun removes the file run. It is called when the agent shuts down properly.
+// endRun removes the run file. It is called when the agent shuts down properly.
 func (h *home) endRun() error {
 	if err := os.Remove(h.path("run")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return diskError("remove "+h.path("run"), err)
@@ -54,8 +54,8 @@ func (h *home) endRun() error {
 	return nil
 }
 
-// noteRun records that this run begins. It logs a warning if the run before it ended without a shutdown. If the disk
-// refuses, the agent runs anyway.
+// noteRun records that this run begins. It logs a warning if the run before it ended without a shutdown. Errors of the
+// disk are only logged.
 func (a *Agent) noteRun() {
 	before, err := a.home.beginRun(a.identity.BootID)
 	if err != nil {

@@ -21,8 +21,8 @@ func (w *shared) values(a transport.Assignment) values {
 	return values{node: w.node(), slot: a.Slot, port: a.Ports}
 }
 
-// launch returns the driver's Spec for an assignment. lease is when the instance's lease ends, or 0 if it needs none.
-// Code: invalid (an unknown variable), which another try can't mend.
+// launch returns the driver's Spec for an assignment. lease is when the instance's lease ends, or 0 if the instance has
+// no lease. Code: invalid, for an unknown variable. Trying again does not help.
 func (w *shared) launch(a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
 	v := w.values(a)
 	command, err := v.expand("command", a.Spec.Exec.Command)
@@ -96,8 +96,9 @@ func (w *shared) stopPolicy(a transport.Assignment) (syscall.Signal, time.Durati
 	return sig, asDuration(grace)
 }
 
-// prepareNode makes the volumes of an assignment and reserves its ports. If its program does not run as the agent's
-// user, prepareNode lets other users pass through the data directory, and refuses a user who still can't.
+// prepareNode makes the volumes of an assignment and reserves its ports. If the program runs as another user than the
+// agent, prepareNode lets other users pass through the data directory. It returns an error if the program's user still
+// can't reach the directories that the program uses.
 func (a *Agent) prepareNode(as transport.Assignment) error {
 	who, err := accountOf(as.Spec.Exec.User, a.cfg.Exec.defaultUser())
 	if err != nil {
@@ -128,8 +129,8 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 	return nil
 }
 
-// claim takes the volumes and ports of a program that was found running, or that may run. It only logs a conflict,
-// because the program was started before.
+// claim records the volumes and ports of an instance whose program runs already, or may run. It only logs a conflict,
+// because the program can't be refused any more.
 func (w *shared) claim(a transport.Assignment) {
 	if holder, _ := w.volumes.claim(a); holder != "" {
 		w.log.Error("two programs run on one volume", "instance", a.ID, "holder", holder)
@@ -141,13 +142,13 @@ func (w *shared) claim(a transport.Assignment) {
 	}
 }
 
-// release gives back what an instance held. Call it when none of its processes runs.
+// release frees the volumes and ports of an instance. Call it when no process of the instance runs.
 func (w *shared) release(id model.InstanceID) {
 	w.volumes.release(id)
 	w.ports.Release(driver.ID(id))
 }
 
-// users returns the part of the driver's configuration that says which users programs may run as.
+// users returns the driver's settings for the users that programs may run as.
 func (c ExecConfig) users() driver.Config {
 	return driver.Config{AllowRoot: c.AllowRoot, AllowUsers: c.AllowUsers, MinUID: c.MinUID, OwnUIDs: c.UIDs,
 		DefaultUser: c.defaultUser()}

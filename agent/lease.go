@@ -11,39 +11,34 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// leaseCheck is how often answers to heartbeats are looked for, and how often an instance that waits for the servers or
-// for a lease checks again.
+// leaseCheck is how often lease looks for answers to heartbeats, and how often an instance checks again while it waits
+// for the servers or for a lease.
 const leaseCheck = 200 * time.Millisecond
 
-// fenced reports whether the assignment may run only while its group's lease is held.
+// fenced reports whether the assignment's group has a lease, so that its program may run only while the lease is held.
 func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced() }
 
 func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Exclusive.Lease) }
 
-// lease decides whether fenced instances may run. Each group sets the length of its lease. A lease is held while a
-// majority of the voters have answered heartbeats that were sent within that length. The shims run the timers, on the
-// clock of driver.BootTime; lease only extends them.
-//
-// No fenced instance is started before the servers have sent the assignments of the present registration, because what
-// ran before may run elsewhere by now (S2). After a restore none is started until an operator has confirmed the
-// restore, and for a while after that. Until then, instances may run that the restored state does not know. Safe for
-// many goroutines.
+// lease decides whether instances with a lease may run. Each group sets the length of its lease. A lease is held while
+// the newest heartbeat that a majority of the voters answered is younger than that length. The shims run the timers, on
+// the clock of driver.BootTime; lease only extends them. Safe for concurrent use.
 type lease struct {
 	boot func() driver.BootTime
 
 	mu          sync.Mutex
-	beats       Heartbeats      // nil: no lease is held
+	beats       Heartbeats      // nil while this agent sends no heartbeats; then no lease is held
 	now         registration    // the newest registration
 	assignedFor registration    // the newest registration with known assignments; zero while a restore is not confirmed
-	incarnation uint64          // the incarnation of the servers' state to which confirmed belongs
-	confirmed   time.Time       // the latest time at which the restore may have been confirmed; zero if none was
-	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0: there is none
+	incarnation uint64          // incarnation of the servers' state; a new one clears confirmed
+	confirmed   time.Time       // the latest time at which the restore may have been confirmed; zero if it was not
+	heard       driver.BootTime // when the newest heartbeat that a majority answered was sent; 0 if there is none
 	moved       chan struct{}   // closed and replaced when heard changes
 	mark        clocks          // both clocks at the last refresh
-	awake       time.Time       // heartbeats sent before this don't count, because the machine was suspended after them
+	awake       time.Time       // when the last suspend was noticed; heartbeats sent earlier renew no lease
 }
 
-// clocks is one moment, read from two clocks. Only boot continues while the machine is suspended.
+// clocks has the readings of two clocks at one moment. Only boot advances while the machine is suspended.
 type clocks struct {
 	mono time.Time
 	boot driver.BootTime
@@ -59,15 +54,16 @@ func (l *lease) set(beats Heartbeats) {
 	l.beats = beats
 }
 
-// newRegistration sets the newest registration. Its assignments are not known yet.
+// newRegistration sets the newest registration, whose assignments are not known yet.
 func (l *lease) newRegistration(now registration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.now = now
 }
 
-// assigned records that every instance has received the assignments a. They belong to the registration that is given as
-// now. They don't count while a restore is not confirmed.
+// assigned records that the instances have received the assignments a. The parameter now is the registration under
+// which the servers sent a. If a comes from a restored state that no operator has confirmed yet, no registration has
+// known assignments afterwards.
 func (l *lease) assigned(now registration, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,14 +83,15 @@ func (l *lease) assigned(now registration, a transport.Assignments) {
 	}
 }
 
-// until returns when a lease of this length ends. It returns 0 if the lease is not held, the confirmed assignments of
-// the present registration are not known, or a restore was confirmed less than length plus grace ago. Before that time
-// is over, another node may still run an instance of the same slot under a lease of its own.
+// until returns when a lease of the given length ends. It returns 0 if no instance may start under such a lease now.
 func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	end := l.heard.Add(length)
+	// After a restore is confirmed, an instance that the restored state does not have may still run in the same slot on
+	// another node, for at most length plus grace.
 	waits := !l.confirmed.IsZero() && time.Since(l.confirmed) < length+grace
+	// Without the assignments of the present registration, what ran here before may run elsewhere by now (S2).
 	if l.heard == 0 || end <= l.boot() || l.assignedFor != l.now || waits {
 		return 0
 	}
@@ -108,21 +105,21 @@ func (l *lease) assignedNow() bool {
 	return l.now != (registration{}) && l.assignedFor == l.now
 }
 
-// run refreshes the lease until ctx ends.
 func (l *lease) run(ctx context.Context) {
 	for sleep(ctx, l.refresh(), nil) {
 	}
 }
 
-// refresh records the newest heartbeat that a majority answered, and returns when to look again.
+// refresh records when the newest heartbeat that a majority answered was sent. It returns the pause until its next
+// call.
 func (l *lease) refresh() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.beats == nil {
 		return leaseCheck
 	}
-	// The boot clock is read first. If the machine is suspended between the two reads, the lease then ends early, never
-	// late.
+	// The boot clock is read first. If the machine is suspended between the two reads, the lease then ends too early,
+	// never too late.
 	now := clocks{boot: l.boot()}
 	now.mono = time.Now()
 	if slept := time.Duration(now.boot-l.mark.boot) - now.mono.Sub(l.mark.mono); !l.mark.mono.IsZero() &&
@@ -140,7 +137,8 @@ func (l *lease) refresh() time.Duration {
 	return leaseCheck
 }
 
-// hand gives each new end of a lease of this length to the program's shim, until ctx or the program ends.
+// hand sends each new end of a lease of the given length to the program's shim. It returns when ctx or the program
+// ends.
 func (l *lease) hand(ctx context.Context, length time.Duration, task Task, log hclog.Logger) {
 	var given driver.BootTime
 	for {

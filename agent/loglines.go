@@ -13,10 +13,10 @@ import (
 
 const (
 	maxLine     = 64 << 10               // bytes; a longer line is cut into pieces
-	lookForMore = 100 * time.Millisecond // how often new lines are looked for; it bounds the delay of logs -f
+	lookForMore = 100 * time.Millisecond // pause while the logs have no new lines; bounds the delay of logs -f
 
-	// lineTime is the format of the time before a line, always in UTC and always of the same length. noTime replaces the
-	// time of a line if that is unknown.
+	// lineTime is the format of the time that is put before a line: UTC, with a fixed length. noTime stands for an unknown
+	// time.
 	lineTime = "2006-01-02T15:04:05.000000Z"
 	noTime   = "-"
 )
@@ -27,15 +27,16 @@ type lineSource struct {
 	buf  []byte
 	have int   // number of bytes in buf
 	at   int64 // offset in the log of the first byte in buf
-	end  int   // end of the first line in buf; 0 while that line is not complete
-	fail error // the error of the log, if it is not io.EOF
+	end  int   // length of the first line in buf; 0 while that line is not complete
+	fail error // error from reading the log, other than io.EOF
 
 	lastRead  int // value of lineMerge.reads after the last read that returned bytes
-	lastEmpty int // value of lineMerge.reads after the last read that returned none
+	lastEmpty int // value of lineMerge.reads after the last read that returned no bytes
 }
 
-// fill reads until a line is complete, nothing more can be read now, or the log fails. It counts each read in
-// reads. If over is true, nothing more will be written, and fill treats what is left as a line.
+// fill reads until a line is complete, nothing more can be read now, or the log fails. It adds 1 to reads for each
+// read. If over is true, the log won't grow any more, and fill treats what is left as a line. If buf is full, all of it
+// is a line.
 func (s *lineSource) fill(over bool, reads *int) {
 	for s.end == 0 && s.fail == nil {
 		if nl := bytes.IndexByte(s.buf[:s.have], '\n'); nl >= 0 {
@@ -66,7 +67,7 @@ func (s *lineSource) fill(over bool, reads *int) {
 	}
 }
 
-// take removes the complete line from buf and returns it.
+// take removes the first line from buf, which is complete, and returns it.
 func (s *lineSource) take() []byte {
 	line := bytes.Clone(s.buf[:s.end])
 	s.have = copy(s.buf, s.buf[s.end:s.have])
@@ -92,8 +93,8 @@ func newLineMerge(logs []Log, q logQuery, out *lineWriter, over func() bool) *li
 	return m
 }
 
-// run sends the lines, and reports whether it sent all of them. With follow it waits for new lines until the instance
-// has ended. It returns false if a log fails, the reader is gone, or ctx ends.
+// run sends the lines, and reports whether it sent all of them. If query.follow is set, it waits for new lines until
+// the instance has ended. It returns false if a log fails, the client is gone, or ctx ends.
 func (m *lineMerge) run(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		over := !m.query.follow || m.over() // called before the reads, so that the last lines are not missed
@@ -114,9 +115,7 @@ func (m *lineMerge) run(ctx context.Context) bool {
 	return false
 }
 
-// oldest returns the source whose next line was written first, or nil if no source has a line now. A source without a
-// line could still get one that is older than the lines of the others. So oldest reads that source again, after the
-// others' lines were read. If it finds nothing, a later line of that source is newer than those lines.
+// oldest returns the source whose next line was written first, or nil if no source has a line now.
 func (m *lineMerge) oldest(over bool) *lineSource {
 	begin := m.reads // if no source has a line, all are read once
 	for looked := true; looked; {
@@ -131,6 +130,8 @@ func (m *lineMerge) oldest(over bool) *lineSource {
 			newest = begin
 		}
 		for _, s := range m.sources {
+			// A source that was empty may have got a line before the newest line of the others was written. So it is read again
+			// after the others. If it is still empty, any line that it gets later is newer than the lines of the others.
 			if s.end == 0 && s.fail == nil && s.lastEmpty <= newest {
 				s.fill(over, &m.reads)
 				looked = true
@@ -159,8 +160,8 @@ func (m *lineMerge) failed() bool {
 	return false
 }
 
-// show takes the next line of s and adds it to the held lines, unless the line is too old. It sends the held lines once
-// they have maxLine bytes. It returns false if the reader is gone.
+// show takes the next line of s and adds it to the held lines, unless the line is older than query.since. It sends the
+// held lines once they have maxLine bytes. It returns false if the client is gone.
 func (m *lineMerge) show(s *lineSource) bool {
 	at := s.log.WrittenAt(s.at)
 	line := s.take()
@@ -178,7 +179,7 @@ func (m *lineMerge) show(s *lineSource) bool {
 	return len(m.held) < maxLine || m.send()
 }
 
-// send writes the held lines. It returns false if the reader is gone.
+// send writes the held lines to the client. It returns false if the client is gone.
 func (m *lineMerge) send() bool {
 	if len(m.held) == 0 {
 		return true
@@ -188,7 +189,8 @@ func (m *lineMerge) send() bool {
 	return err == nil
 }
 
-// parseSince parses a time (RFC 3339), or a duration before now. It returns false if text is neither.
+// parseSince parses text as a time (RFC 3339), or as a duration before now. It returns false if text is neither of
+// these.
 func parseSince(text string, now time.Time) (time.Time, bool) {
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, true
@@ -200,8 +202,8 @@ func parseSince(text string, now time.Time) (time.Time, bool) {
 	return now.Add(-time.Duration(d) * time.Millisecond), true
 }
 
-// endOf returns a function that reports whether the instance writes nothing more. That is so when its program has ended
-// and will not be started again.
+// endOf returns a function that reports whether the instance writes no more lines, because its program has ended and
+// will not be started again.
 func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 	return func() bool {
 		select {
@@ -222,8 +224,8 @@ func (s *logServer) endOf(id model.InstanceID, task Task) func() bool {
 	}
 }
 
-// logStreams returns the streams that the name in a query stands for; "" stands for both. ok is false if there is no
-// such stream.
+// logStreams returns the streams for a value of the query parameter "stream". "" and "both" mean stdout and stderr. ok
+// is false for an unknown value.
 func logStreams(name string) (streams []driver.Stream, ok bool) {
 	if name == "" || name == "both" {
 		return []driver.Stream{driver.Stdout, driver.Stderr}, true

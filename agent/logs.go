@@ -17,18 +17,20 @@ import (
 )
 
 const (
-	// maxLogReaders bounds how many log streams one agent serves at once.
+	// maxLogReaders is how many requests for logs one agent serves at once.
 	maxLogReaders = 64
-	// tailWindow is how many bytes from the end are searched for lines.
+	// tailWindow is how many bytes at the end of a log are searched for the last lines.
 	tailWindow = 4 << 20
-	// logStall is how long a reader may read nothing before it is cut off.
+	// logStall is how long one write to a client may take before the answer is cut off.
 	logStall = 30 * time.Second
 )
 
-// HeaderLogOffset names the header with the stream offset at which the answer begins. Answers of two streams lack it.
+// HeaderLogOffset is the header with the offset in the log at which the answer begins. An answer with two streams lacks
+// it.
 const HeaderLogOffset = "Outspan-Log-Offset"
 
-// HeaderLogTimes says that each line of the answer begins with its time and a blank; "-" stands for an unknown time.
+// HeaderLogTimes is set to "true" if each line of the answer begins with its time and a blank. "-" stands for an
+// unknown time.
 const HeaderLogTimes = "Outspan-Log-Times"
 
 // logServer answers GET /v1/agent/logs/{instance}.
@@ -47,14 +49,14 @@ func newLogServer(a *Agent) *logServer {
 //   - offset=N: begin at this byte, counted from the end if N is negative; only for one stream, and without tail;
 //   - tail=N: begin with the last N lines; without offset and tail, the answer begins with the oldest line kept;
 //   - timestamps=true: put before each line the time at which it was written, and a blank;
-//   - since=TIME|DURATION: leave out older lines.
+//   - since=TIME|DURATION: skip lines written before this time, or longer ago than this duration.
 type logQuery struct {
 	streams []driver.Stream
 	follow  bool
 	offset  int64
-	tail    int       // lines; -1 = use offset
-	times   bool      // put its time before each line
-	since   time.Time // leave out older lines; zero: none
+	tail    int // lines; -1 means that offset is used
+	times   bool
+	since   time.Time // skip older lines; zero skips no line
 }
 
 func parseLogQuery(q url.Values) (logQuery, error) {
@@ -97,8 +99,8 @@ func parseLogQuery(q url.Values) (logQuery, error) {
 	return out, nil
 }
 
-// serve streams the logs of an instance, running or ended, until everything is sent; with follow, until the instance
-// has ended. Lines of two streams are sent in the order in which they were written. Codes: not_found, invalid, busy.
+// serve sends the logs of an instance, which may have ended. With follow it continues until the instance has ended. The
+// lines of two streams are merged in the order in which they were written. Codes: not_found, invalid, busy.
 func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 	query, err := parseLogQuery(r.URL.Query())
 	if err != nil {
@@ -135,7 +137,7 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	out := &lineWriter{w: w, control: http.NewResponseController(w)}
-	out.flush() // the header, so that a follower knows that it is connected
+	out.flush() // sends the header, so that a client that follows knows that it is connected
 	if query.plain() {
 		s.copyAll(ctx, out, id, task, query, logs[0])
 	} else {
@@ -145,14 +147,14 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if ctx.Err() != nil {
-		panic(http.ErrAbortHandler) // so that the reader does not take this for the end
+		panic(http.ErrAbortHandler) // so that the client does not take a cut-off answer for a complete one
 	}
 }
 
-// plain reports whether the bytes of one stream are sent unchanged.
+// plain reports whether the answer consists of the unchanged bytes of one stream.
 func (q logQuery) plain() bool { return len(q.streams) == 1 && !q.times && q.since.IsZero() }
 
-// copyAll sends one stream unchanged, across restarts of the program.
+// copyAll sends one stream unchanged. If q.follow is set, it continues with the log of each later run of the program.
 func (s *logServer) copyAll(ctx context.Context, out *lineWriter, id model.InstanceID, t Task, q logQuery, l Log) {
 	for l != nil && out.copy(l) && q.follow {
 		l, t = s.nextRun(ctx, id, t, q.streams[0], l)
@@ -187,7 +189,7 @@ func (s *logServer) nextRun(ctx context.Context, id model.InstanceID, old Task,
 	return nil, nil
 }
 
-// openLogs opens every stream at the position where the answer begins.
+// openLogs opens the log of every stream at the position where the answer begins.
 func openLogs(ctx context.Context, task Task, q logQuery) ([]Log, error) {
 	var logs []Log
 	for _, stream := range q.streams {
@@ -211,7 +213,7 @@ func openLogs(ctx context.Context, task Task, q logQuery) ([]Log, error) {
 	return logs, nil
 }
 
-// tailOffset returns where the last n lines of a stream begin, within tailWindow.
+// tailOffset returns where the last n lines of a stream begin. It searches only the last tailWindow bytes.
 func tailOffset(ctx context.Context, task Task, s driver.Stream, n int) (int64, error) {
 	l, err := task.OpenLog(ctx, s, -tailWindow, false)
 	if err != nil {
@@ -230,14 +232,14 @@ func tailOffset(ctx context.Context, task Task, s driver.Stream, n int) (int64, 
 	return at + int64(begin), nil
 }
 
-// lineWriter writes an answer piece by piece and flushes it. Safe for many goroutines.
+// lineWriter writes an answer piece by piece and flushes each piece. Safe for concurrent use.
 type lineWriter struct {
 	mu      sync.Mutex
 	w       http.ResponseWriter
 	control *http.ResponseController
 }
 
-// copy sends a stream and reports whether it reached the end of the stream.
+// copy sends a log and reports whether it reached the log's end.
 func (o *lineWriter) copy(l Log) bool {
 	buf := make([]byte, 64<<10)
 	for {

@@ -25,7 +25,7 @@ import (
 )
 
 // How long the start of a program waits for the list of its group's instances: peersFirst if an older list is on disk,
-// peersMissing if none is.
+// peersMissing if no list is.
 const (
 	peersFirst   = time.Second
 	peersMissing = 5 * time.Second
@@ -33,7 +33,7 @@ const (
 
 // peers keeps two files for each group that has an instance here: a text file for shells, which OUTSPAN_PEERS names,
 // and a JSON file. They list all instances of the group, ready or not. They stay unchanged while no server answers, and
-// when the agent restarts. They are removed with the group's last instance here. Safe for many goroutines.
+// when the agent restarts. They are removed when the group has no instance here any more. Safe for concurrent use.
 type peers struct {
 	node    model.NodeID
 	dir     string
@@ -41,17 +41,17 @@ type peers struct {
 	changed func(model.GroupID) // called when a group's instances, their addresses or ports changed; it must not block
 	kick    chan struct{}       // capacity 1; has a token when the set of groups changed
 
-	mu          sync.Mutex // never held during disk access, because instances need what it guards
+	mu          sync.Mutex // never held during disk access, so that instances don't wait for the disk
 	groups      map[model.GroupID]*groupPeers
-	gone        map[model.GroupID]bool // groups whose files are to be removed
+	gone        map[model.GroupID]bool // groups whose files must be removed
 	incarnation uint64                 // of the state that the known lists come from; indexes may repeat after a restore
 }
 
 // groupPeers is what is known of one group.
 type groupPeers struct {
 	told    chan struct{} // closed once a server has sent this agent the group's instances
-	at      uint64        // transport.GroupPeers.At of the last list; 0: none, so the whole list is requested
-	version int           // number of lists with a change of the set of instances, their addresses or ports
+	at      uint64        // transport.GroupPeers.At of the last list; 0 requests the whole list
+	version int           // how often the set of instances, their addresses or their ports have changed
 	members []transport.Peer
 }
 
@@ -62,14 +62,14 @@ func newPeers(node model.NodeID, dir string, log hclog.Logger) *peers {
 	}
 }
 
-// path returns the path of a group's text file; the JSON file has ".json" after that. checkAssignment has checked the
-// names.
+// path returns the path of a group's text file. The JSON file has the same path with ".json" added. checkAssignment has
+// checked that the names do not lead out of the directory.
 func (p *peers) path(group model.GroupID) string {
 	job, name := group.Split()
 	return filepath.Join(p.dir, string(job), name)
 }
 
-// follow sets the groups whose files are kept. The files of all other groups are removed soon. It does not block.
+// follow sets the groups whose files are kept. run removes the files of all other groups. follow does not block.
 func (p *peers) follow(groups map[model.GroupID]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,12 +107,12 @@ func (p *peers) tidy() {
 				p.log.Warn("the list of a group that has no instance here could not be removed", "error", err)
 			}
 		}
-		_ = os.Remove(filepath.Dir(path)) // fails while other groups of the job are here
+		_ = os.Remove(filepath.Dir(path)) // fails while the directory has files of other groups of the job
 	}
 }
 
-// version returns the number of changes of a group about which its programs are signalled. It returns 0 for a group
-// that is not followed.
+// version returns a number that grows with each change about which the group's programs are signalled. It returns 0 for
+// a group that is not followed.
 func (p *peers) version(group model.GroupID) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,8 +122,8 @@ func (p *peers) version(group model.GroupID) int {
 	return 0
 }
 
-// news returns a channel that is closed once a server has sent this agent the group's instances. patience is how long a
-// start should wait for that. If the group is not followed, news returns nil and 0.
+// news returns told, a channel that is closed once a server has sent this agent the group's instances, and patience,
+// which is how long the start of a program waits for told. If the group is not followed, told is nil and patience is 0.
 func (p *peers) news(group model.GroupID) (told <-chan struct{}, patience time.Duration) {
 	p.mu.Lock()
 	g := p.groups[group]
@@ -162,7 +162,7 @@ func (p *peers) run(ctx context.Context, poll func(context.Context, transport.Pe
 	}
 }
 
-// question returns the next request; some is false if no group is followed.
+// question returns the next request. some is false if no group is followed.
 func (p *peers) question() (q transport.PeersRequest, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +175,7 @@ func (p *peers) question() (q transport.PeersRequest, some bool) {
 
 var errOtherGroups = errors.New("other groups are followed now")
 
-// ask polls once. It gives up with errOtherGroups if the set of groups changes meanwhile.
+// ask polls once. It returns errOtherGroups early if the set of groups changes during the poll.
 func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error),
 	q transport.PeersRequest) (transport.Peers, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
@@ -200,7 +200,7 @@ func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.Pe
 }
 
 // learn writes the lists in an answer, and calls p.changed for groups that changed. It returns an error if a list can't
-// be written; that list is requested again.
+// be read or written. That list is requested again.
 func (p *peers) learn(a transport.Peers) error {
 	p.mu.Lock()
 	if p.incarnation != a.Incarnation {
@@ -233,13 +233,12 @@ func (p *peers) follows(group model.GroupID) bool {
 	return p.groups[group] != nil
 }
 
-// note records a list that was written, and reports whether the programs must be signalled. If the group is not
-// followed any more, its files are to be removed.
+// note records a list that was written, and reports whether the group's programs must be signalled.
 func (p *peers) note(list transport.GroupPeers) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.groups[list.Group]
-	if g == nil { // its last instance here was removed meanwhile
+	if g == nil { // the group's last instance here was removed meanwhile, so tidy must remove the files
 		p.gone[list.Group] = true
 		return false
 	}
@@ -264,7 +263,7 @@ func samePlace(a, b transport.Peer) bool {
 	return a.Instance == b.Instance && a.Slot == b.Slot && a.Address == b.Address && maps.Equal(a.Ports, b.Ports)
 }
 
-// write replaces both files of a group. Each file is complete at any time.
+// write replaces both files of a group. Readers never see an incomplete file.
 func (p *peers) write(list transport.GroupPeers) error {
 	path := p.path(list.Group)
 	text, err := json.MarshalIndent(list, "", "  ")
@@ -297,13 +296,14 @@ func peerLines(list transport.GroupPeers) []byte {
 	return out.Bytes()
 }
 
-// memberID names a slot's member, which outlives its instances. A program may use this name in its own cluster.
+// memberID returns the name of a slot's member. A program may use the name in its own cluster, because the name stays
+// the same when the slot's instance is replaced.
 func memberID(group model.GroupID, slot int) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(string(group), "/", "-"), slot)
 }
 
-// followPeers sets the groups whose lists are kept: the groups of all instances here, and of the new instances in
-// fresh.
+// followPeers sets the groups whose lists are kept: the groups of all instances here, and of the instances in fresh,
+// which are not in c.list yet.
 func (c *supervisors) followPeers(fresh []*instance) {
 	groups := map[model.GroupID]bool{}
 	for _, i := range fresh {
@@ -312,11 +312,11 @@ func (c *supervisors) followPeers(fresh []*instance) {
 	for _, m := range c.list() {
 		groups[m.wanted().Group] = true
 	}
-	delete(groups, "") // the group of an instance that the journal does not know
+	delete(groups, "") // the group of an instance that neither the journal nor the runtime knows
 	c.shared.peers.follow(groups)
 }
 
-// peersChanged wakes the instances of a group.
+// peersChanged wakes the instances of a group, so that they signal their programs.
 func (c *supervisors) peersChanged(group model.GroupID) {
 	for _, m := range c.list() {
 		if m.wanted().Group == group {
@@ -325,9 +325,9 @@ func (c *supervisors) peersChanged(group model.GroupID) {
 	}
 }
 
-// awaitPeers waits for the list of the group's instances, so that the program starts with the newest one. It returns
+// awaitPeers waits for the list of the group's instances, so that the program starts with the newest list. It returns
 // false if the assignment changed or ctx ended. If no server answers in time, it returns true, and the program starts
-// with the last known list, or without one.
+// with the last known list, or without a list.
 func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bool {
 	told, patience := i.shared.peers.news(want.Group)
 	limit := time.NewTimer(patience)
@@ -347,7 +347,7 @@ func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bo
 }
 
 // tellPeers signals a ready program that the instances of its group have changed, if its job asks for a signal. If the
-// signal fails, it is sent again later.
+// signal fails, a later call sends it again.
 func (i *instance) tellPeers(ctx context.Context, task Task, want transport.Assignment) {
 	if want.Spec == nil || want.Spec.Peers == nil || want.Spec.Peers.Signal == "" ||
 		i.entry.Status.Observed != model.ObservedReady {

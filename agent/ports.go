@@ -12,10 +12,10 @@ import (
 )
 
 // portWatch knows the ports on which this agent and the servers of this machine listen, and reports ports that can't be
-// opened. Safe for many goroutines.
+// opened. Safe for concurrent use.
 type portWatch struct {
 	host string                    // the node's own address
-	tell func([]model.PortProblem) // receives the ports that can't be opened; it does not block
+	tell func([]model.PortProblem) // receives the ports that can't be opened; must not block
 
 	mu       sync.Mutex
 	reserved map[int]bool
@@ -30,13 +30,13 @@ type doorPort struct {
 	service model.ServiceName
 }
 
-// doorCount counts how often an exposed port was found open or closed, as selfCount does for a check. So a port that
-// opens and closes repeatedly does not cause an entry in the servers' log each time.
+// doorCount counts how often in a row an exposed port was found open or closed, as selfCount does for a check. So a
+// port that opens and closes repeatedly does not cause an entry in the servers' log each time.
 type doorCount struct {
-	problem   model.PortProblem // as reported
+	problem   model.PortProblem // the problem that is reported if shown is true
 	seen      model.PortProblem // the problem when the port was last found closed
 	bad, good int               // how often in a row the port was found closed, or open
-	same      int               // how often in a row it was found closed with the same problem
+	same      int               // how often in a row the port was found closed with the same problem
 	shown     bool
 }
 
@@ -49,7 +49,7 @@ func newPortWatch(own ...int) *portWatch {
 	return p
 }
 
-// reserve reserves ports on which the agent, or a server in its process, listens.
+// reserve adds ports on which the agent, or a server in its process, listens. It ignores 0.
 func (p *portWatch) reserve(ports ...int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,8 @@ func (p *portWatch) reserve(ports ...int) {
 	}
 }
 
-// learn sets the ports on which servers listen at the node's own address.
+// learn sets the ports of servers on this machine. listens has the addresses of all servers. Servers with the node's
+// own address are on this machine.
 func (p *portWatch) learn(listens []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +88,7 @@ func (p *portWatch) check(port int) error {
 	return nil
 }
 
-// setOwn records why one of the agent's own ports is not open. nil means that it is open.
+// setOwn records why one of the agent's own ports is not open. A nil problem means that the port is open.
 func (p *portWatch) setOwn(port int, problem *model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +99,8 @@ func (p *portWatch) setOwn(port int, problem *model.PortProblem) {
 	p.say()
 }
 
-// look counts which exposed ports are closed now, and reports changes. It is called about once a second.
+// look takes the exposed ports that are closed now. A port is reported once selfBad calls in a row had it, and no
+// longer once selfGood calls in a row did not have it. look is called about once a second.
 func (p *portWatch) look(closed []model.PortProblem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +140,7 @@ func (p *portWatch) pending() bool {
 	return len(p.doors) > 0
 }
 
-// say reports the ports that can't be opened, if their list changed. p.mu is held.
+// say reports the ports that can't be opened, if their list changed. The caller holds p.mu.
 func (p *portWatch) say() {
 	var list []model.PortProblem
 	for _, problem := range p.own {

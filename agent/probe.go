@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// probeBody is how many bytes of an answer's body a check reads. Only the status of the answer counts.
+// probeBody is how many bytes of an HTTP answer's body a check reads. The result depends only on the status.
 const probeBody = 4 << 10
 
 // runner executes a command beside a program; see Task.Exec.
@@ -64,7 +64,7 @@ func probeHTTP(ctx context.Context, c model.CheckSpec, address, path string) err
 }
 
 // getHTTP sends one request and returns the status and the beginning of the body, at most limit bytes. Each request has
-// a connection of its own, because a kept connection would still work when no new client can connect.
+// its own connection, because a kept connection would still work when no new client can connect.
 func getHTTP(ctx context.Context, address, path string, limit int64) (status int, body []byte, err error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
@@ -101,7 +101,6 @@ func probeExec(ctx context.Context, c model.CheckSpec, v values, run runner) err
 	return nil
 }
 
-// exitError returns an error for a command that failed, with the first line of its output.
 func exitError(code int, output string) error {
 	return fmt.Errorf("exit code %d%s", code, firstLine(output))
 }
@@ -119,8 +118,8 @@ func firstLine(output string) string {
 	return fmt.Sprintf(" (%q)", line)
 }
 
-// plain returns err without the addresses of a network error, so that the same failure has the same text each time: the
-// prober's own port changes with each probe. If ctx has ended, it returns an error that names limit.
+// plain returns err without the addresses of a network error. The prober's own port changes with each probe, and would
+// change the text of the same failure. If ctx has ended, plain returns an error that names limit.
 func plain(ctx context.Context, limit model.Duration, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("no answer within %s", limit)

@@ -14,9 +14,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// reachable refuses a user who can't pass through dir or a directory above it. Without this check, the user's program
-// would fail without naming that reason. Directories with access lists are not checked. Codes: invalid, internal (the
-// disk refused).
+// reachable returns an error if the user can't pass through dir or a directory above it. Without this check, the user's
+// program would fail for no clear reason. Directories with access lists are not checked. Codes: invalid, and internal
+// if the disk refused.
 func reachable(dir string, who account) error {
 	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -41,8 +41,8 @@ func reachable(dir string, who account) error {
 	}
 }
 
-// letsPass reports whether a directory lets a user pass. It returns true for a directory with an access list, whose
-// entries it does not read.
+// letsPass reports whether a directory lets a user pass. It returns true for each directory with an access list,
+// because it does not read the list.
 func letsPass(dir string, info fs.FileInfo, who account) bool {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	mode := info.Mode().Perm()
@@ -64,7 +64,7 @@ func hasAccessList(dir string) bool {
 	return err == nil && n > 0
 }
 
-// groupsOf returns the ids of the groups that an account belongs to, or nil if they can't be found.
+// groupsOf returns the ids of an account's groups, or nil if they can't be found.
 func groupsOf(who account) []string {
 	u, err := user.LookupId(strconv.Itoa(who.uid))
 	if err != nil {

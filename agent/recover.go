@@ -14,9 +14,8 @@ import (
 const adoptRetry = 2 * time.Second
 
 // recover finds out what became of an instance that an earlier agent ran. While that is unclear, the instance is not
-// ready, and its end is not reported, because the servers could then start another one elsewhere. If the servers want
-// it stopped, its processes are killed after its grace. A program that left neither a process nor an exit status counts
-// as ended, with the reason shim_lost. recover returns early if ctx ends.
+// ready, and its end is not reported, because the servers could then start another instance elsewhere. If the servers
+// want the unclear instance stopped, its processes are killed after its grace. recover returns early if ctx ends.
 func (i *instance) recover(ctx context.Context) {
 	var draining time.Time // when the drain began; zero if the instance is not draining
 	for i.isUnclear() && ctx.Err() == nil {
@@ -44,6 +43,7 @@ func (i *instance) recover(ctx context.Context) {
 	if ctx.Err() != nil || !i.entry.Live || i.current() != nil {
 		return
 	}
+	// The program left neither a process nor an exit status, so its end has the reason shim_lost.
 	i.entry.Live = false
 	if i.wanted().Desired != model.DesiredRunning {
 		i.observe(model.ObservedStopped, driver.ReasonShimLost.String(), nil)
@@ -56,16 +56,15 @@ func (i *instance) recover(ctx context.Context) {
 // adopt records that a program of an earlier agent runs, or may run.
 func (i *instance) adopt() { i.entry.Live, i.adopted, i.entry.Host = true, true, i.shared.host }
 
-// isUnclear reports whether the runtime can't tell yet if a program runs. It does not block, and may be called from any
-// goroutine.
+// isUnclear reports whether it is still unknown if the instance's program runs. It may be called from any goroutine.
 func (i *instance) isUnclear() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.unclear
 }
 
-// readopt asks the runtime again whether a program runs, and reports whether that is known now. If it is not, readopt
-// reports why, on the status page and as the reason of a live instance.
+// readopt asks the runtime again whether the instance's program runs, and returns true if the runtime now knows.
+// Otherwise it shows the cause on the status page and, for a live instance, reports the cause as the instance's reason.
 func (i *instance) readopt(ctx context.Context, want transport.Assignment) (known bool) {
 	task, err := i.shared.runtime.Readopt(ctx, driver.ID(i.id))
 	if err == nil {
@@ -76,7 +75,7 @@ func (i *instance) readopt(ctx context.Context, want transport.Assignment) (know
 		return false
 	}
 	i.shared.problem(i.adoption(), message(err))
-	if i.entry.Live { // otherwise the journal says that it ended, and its state stays
+	if i.entry.Live { // otherwise the journal has the program's end, and the instance's state stays
 		o := i.down()
 		if want.Desired == model.DesiredDraining || i.entry.Status.Observed == model.ObservedDraining {
 			o = model.ObservedDraining
@@ -105,8 +104,9 @@ func (i *instance) cleared(task Task) {
 // adoption returns the name of the problem on the status page while the instance is unclear.
 func (i *instance) adoption() string { return "adoption of " + string(i.id) }
 
-// patience returns how much longer an unclear instance may run before it is killed. While it drains, that is the rest
-// of its drain delay and its grace.
+// patience returns how much longer an unclear instance may run before it is killed: without limit if it is wanted, and
+// not at all if it must be stopped. A draining instance may run for its drain delay plus its grace. draining is when
+// its drain began.
 func (i *instance) patience(want transport.Assignment, draining time.Time) time.Duration {
 	switch want.Desired {
 	case model.DesiredRunning:
@@ -121,8 +121,8 @@ func (i *instance) patience(want transport.Assignment, draining time.Time) time.
 	return 0
 }
 
-// endUnclear kills what may run of an unclear instance, and finds out what became of it. If the kill fails, the
-// instance stays unclear.
+// endUnclear kills all processes that an unclear instance may have, and finds out what became of the instance. If the
+// kill fails, the instance stays unclear.
 func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 	i.log.Warn("killing what may run: it is not wanted any more")
 	if err := i.shared.runtime.End(ctx, driver.ID(i.id)); err != nil {
@@ -130,11 +130,11 @@ func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 		return
 	}
 	if ctx.Err() == nil && !i.readopt(ctx, want) && ctx.Err() == nil {
-		i.cleared(nil) // none of its processes is alive, even if the disk can't be read
+		i.cleared(nil) // readopt failed, but End has killed all processes
 	}
 }
 
-// enterUnclear adds entries for unclear instances that the journal lacks. It skips instances that are known to have
+// enterUnclear adds entries for the unclear instances that entries lacks. It skips instances that are known to have
 // stopped, because only their logs are left.
 func (c *supervisors) enterUnclear(unclear []driver.ID, entries map[model.InstanceID]entry) {
 	for _, name := range unclear {
@@ -148,7 +148,7 @@ func (c *supervisors) enterUnclear(unclear []driver.ID, entries map[model.Instan
 }
 
 // slotOf returns an assignment with the id of an unclear instance. The assignment has the job, group and slot only if
-// the runtime can read them.
+// the runtime can read them, and they are valid.
 func (c *supervisors) slotOf(id model.InstanceID) transport.Assignment {
 	nothing := transport.Assignment{ID: id}
 	spec, _ := c.shared.runtime.Launched(driver.ID(id))

@@ -19,11 +19,11 @@ const registerTimeout = 10 * time.Second // of one attempt
 // registerPause is the least pause between registrations, because each one is an entry in the servers' log.
 const registerPause = time.Second
 
-// registration identifies one registration with the servers. The zero value means that there is none. count numbers the
-// registrations of this process, so that two of them differ even if the servers repeat an epoch.
+// registration identifies one registration with the servers. The zero value means that the agent has not registered.
+// count numbers the registrations of this process, so that they differ even if the servers repeat an epoch.
 type registration struct{ count, epoch uint64 }
 
-// session holds the present registration and what the next one sends. Safe for many goroutines.
+// session has the present registration, and what the next registration reports. Safe for concurrent use.
 type session struct {
 	mu      sync.Mutex
 	now     registration
@@ -37,15 +37,15 @@ func newSession(labels map[string]string) *session {
 	return &session{changed: make(chan struct{}), due: make(chan struct{}, 1), labels: labels}
 }
 
-// current returns the present registration, and a channel that is closed when there is a newer one.
+// current returns the present registration, and a channel that is closed when a newer one replaces it.
 func (s *session) current() (registration, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.changed
 }
 
-// set stores a new registration. sent are the labels that it reported. A pending request to register is dropped, unless
-// the labels have changed since.
+// set stores a new registration. sent are the labels that the registration reported. A pending request to register is
+// dropped, unless the labels have changed since sent was read.
 func (s *session) set(t registration, sent map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,6 @@ func (s *session) lost(t registration) {
 	}
 }
 
-// newest returns the incarnation and index of the newest assignments that were acted on.
 func (s *session) newest() model.Seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +90,8 @@ func (s *session) renew() {
 	}
 }
 
-// keepRegistered registers the node until ctx ends: at the start, when session.due has a token, and when a server gave
-// the present epoch up as offline. It suspends the reports before each registration.
+// keepRegistered registers the node at the start, when session.due has a token, and when a server has agreed that the
+// present epoch is offline. It suspends the reports before each registration. It returns when ctx ends.
 func (a *Agent) keepRegistered(ctx context.Context) {
 	var givenUp <-chan uint64
 	if a.beats != nil {
@@ -117,7 +116,7 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 	}
 }
 
-// register tries until a server has committed the registration, and returns true. It returns false if ctx ends.
+// register tries until a server has committed the registration, and then returns true. It returns false if ctx ends.
 func (a *Agent) register(ctx context.Context) bool {
 	retry := backoff{first: 100 * time.Millisecond, most: 10 * time.Second}
 	var logged string // the hint of the last refusal that was logged

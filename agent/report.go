@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	reportCoalesce = 30 * time.Millisecond // changes this close to each other go in one report
-	reportTimeout  = 10 * time.Second      // of one attempt
+	reportCoalesce = 30 * time.Millisecond // pause before a report, so that it also has the changes that follow at once
+	reportTimeout  = 10 * time.Second      // of one attempt to send a report
 	reportBatch    = 2000                  // most statuses in one report, except the full inventory
-	reportBytes    = 256 << 10             // most bytes of statuses in one report; a larger inventory leaves out the facts
+	reportBytes    = 256 << 10             // most bytes of statuses in one report; a larger inventory has no facts
 )
 
-// reporter sends changes to the servers, in batches, until they acknowledge them. A status is identified by its
-// generation, so sending one twice changes nothing. Safe for many goroutines.
+// reporter sends changes to the servers, in batches, until they acknowledge them. Each status has a generation, so
+// sending the same status twice changes nothing. Safe for concurrent use.
 type reporter struct {
 	node model.NodeID
 	send func(context.Context, transport.ReportRequest) (transport.ReportReply, error)
@@ -35,22 +35,22 @@ type reporter struct {
 	latest      map[model.InstanceID]model.InstanceStatus
 	acked       map[model.InstanceID]uint64 // the newest generation that the servers have
 	turns       map[model.InstanceID]turn
-	round       uint64 // acknowledgements of reports from an earlier round don't count
+	round       uint64 // acknowledgements of reports from earlier rounds are ignored
 	moves       map[model.TransferID]transferWord
-	now         registration // zero: nothing is sent, because the node is not registered or its inventory is not complete
-	full        bool         // the full inventory is due
-	incarnation uint64       // the incarnation of the state that the inventory is for
+	now         registration // the registration to report under; zero while reports are suspended
+	full        bool         // the next report must be the full inventory
+	incarnation uint64       // the incarnation of the servers' state that the inventory is for
 	holds       func() []model.Holding
-	moved       chan struct{}      // closed and replaced when something was acknowledged
+	moved       chan struct{}      // closed and replaced at each acknowledgement
 	stale       func(registration) // called when the servers don't know the registration any more
 	facts       factsCount
 	self        selfReport
 }
 
-// factsCount counts the generations of the node's facts: it is 1 at each registration, and grows with each change of a
-// fact. Heartbeats carry it, so that servers know of a change before its report arrives.
+// factsCount has the facts generation of the node. It is 1 at each registration, and grows with each change of a fact.
+// Heartbeats carry it, so that servers know of a change before its report arrives.
 type factsCount struct {
-	tell  func(epoch, generation uint64) // sets what heartbeats carry; it does not block
+	tell  func(epoch, generation uint64) // sets the generation that heartbeats carry; must not block
 	term  registration
 	now   uint64
 	acked uint64
@@ -80,7 +80,7 @@ func (r *reporter) set(s model.InstanceStatus) {
 	r.kick()
 }
 
-// newRegistration restarts the count of facts for a new registration.
+// newRegistration restarts the count of facts for a new registration. It does not start the reports; see begin.
 func (r *reporter) newRegistration(now registration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func (r *reporter) newRegistration(now registration) {
 	r.facts.tell(now.epoch, 1)
 }
 
-// resend sends the newest status of an instance again. Acknowledgements of reports that were built before don't count.
+// resend sends the newest status of an instance again. Acknowledgements of reports that were built before are ignored.
 func (r *reporter) resend(id model.InstanceID) {
 	r.mu.Lock()
 	r.round++
@@ -120,8 +120,9 @@ func (r *reporter) suspend() {
 	r.now = registration{}
 }
 
-// begin starts the reports under a new registration. The first one is the full inventory, which must be complete by
-// now. incarnation is that of the servers' state.
+// begin starts the reports. The parameter now is the registration to report under. The first report is the full
+// inventory, so the caller must have set the status of each instance. incarnation is the incarnation of the servers'
+// state.
 func (r *reporter) begin(now registration, incarnation uint64) {
 	r.mu.Lock()
 	r.now, r.full, r.incarnation = now, true, incarnation
@@ -129,8 +130,8 @@ func (r *reporter) begin(now registration, incarnation uint64) {
 	r.kick()
 }
 
-// resendInventory makes the next report a full inventory again, because the servers' state was restored and has this
-// incarnation.
+// resendInventory makes the next report a full inventory again, because the servers' state was restored. incarnation is
+// the incarnation of the restored state.
 func (r *reporter) resendInventory(incarnation uint64) {
 	r.mu.Lock()
 	r.full, r.incarnation = true, incarnation
@@ -139,7 +140,7 @@ func (r *reporter) resendInventory(incarnation uint64) {
 }
 
 // repeat sends everything again after a snapshot was restored, because the snapshot may lack what was acknowledged.
-// Acknowledgements of reports that were built before don't count.
+// Acknowledgements of reports that were built before are ignored.
 func (r *reporter) repeat() {
 	r.mu.Lock()
 	r.round++
@@ -154,15 +155,15 @@ func (r *reporter) repeat() {
 	r.kick()
 }
 
-// delivered reports whether the servers have this generation of the instance, or a newer one.
+// delivered reports whether the servers have acknowledged this generation of the instance, or a newer one.
 func (r *reporter) delivered(id model.InstanceID, generation uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.acked[id] >= generation
 }
 
-// await blocks until the servers have the generation, at most limit or until ctx ends, and reports whether they have
-// it.
+// await blocks until the servers have acknowledged this generation of the instance, or a newer one, and returns true.
+// It returns false if ctx ends or the time limit is over before that.
 func (r *reporter) await(ctx context.Context, id model.InstanceID, generation uint64, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -181,7 +182,7 @@ func (r *reporter) await(ctx context.Context, id model.InstanceID, generation ui
 	}
 }
 
-// drain blocks until nothing is left to report, or ctx ends.
+// drain blocks until nothing is left to report, or ctx ends. It returns at once if reports are suspended.
 func (r *reporter) drain(ctx context.Context) {
 	for {
 		r.mu.Lock()
@@ -229,8 +230,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// flush sends the report that is due, and records its acknowledgement. If the servers don't know the registration any
-// more, it suspends the reports and calls stale. more is true if another report is due.
+// flush sends the next report, and records its acknowledgement. If the servers don't know the registration any more, it
+// suspends the reports and calls stale. more is true if there is more to send.
 func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err error) {
 	req, sent, ok := r.next()
 	if !ok {
@@ -267,7 +268,7 @@ type sending struct {
 	self  uint64 // selfReport.now
 }
 
-// next builds the report that is due. It returns false if none is due, or if reports are suspended.
+// next builds the next report. It returns false if there is nothing to send, or if reports are suspended.
 func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,7 +285,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	}
 	if r.full {
 		req.Instances, req.Incarnation = r.collect(func(model.InstanceStatus) bool { return true }), r.incarnation
-		if sizeOf(req.Instances) > reportBytes { // leave out the facts; later reports have them
+		if sizeOf(req.Instances) > reportBytes { // send no facts; later reports have them
 			for i := range req.Instances {
 				req.Instances[i].Facts = nil
 			}
@@ -298,14 +299,14 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 		return req, at, true
 	}
 	req.Instances = r.pending()
-	if n, all := fitting(req.Instances); !all { // only the last of these reports claims the newest facts
+	if n, all := fitting(req.Instances); !all { // only the report with the last status has the newest FactsGen
 		req.Instances, req.FactsGen = req.Instances[:n], r.facts.acked
 	}
 	return req, at, len(req.Instances)+len(req.Transfers) > 0 || req.Self != nil
 }
 
-// fitting returns how many statuses at the beginning of list fit in one report, and whether all do. One status always
-// fits.
+// fitting returns how many statuses at the beginning of list fit in one report, and whether the whole list fits. The
+// first status always fits.
 func fitting(list []model.InstanceStatus) (n int, all bool) {
 	size := 0
 	for n < min(len(list), reportBatch) {
@@ -337,7 +338,7 @@ func statusSize(s model.InstanceStatus) int {
 	return size
 }
 
-// pending returns the statuses that the servers don't have, in the order in which they are sent. mu is held.
+// pending returns the statuses that the servers don't have, in the order in which they are sent. The caller holds r.mu.
 func (r *reporter) pending() []model.InstanceStatus {
 	list := r.collect(func(s model.InstanceStatus) bool {
 		return s.Observed != model.ObservedPending && s.Generation > r.acked[s.ID] // the servers themselves set pending
@@ -357,8 +358,8 @@ func (r *reporter) collect(keep func(model.InstanceStatus) bool) []model.Instanc
 	return list
 }
 
-// record records that the servers accepted req, and reports whether another report is due. It ignores the
-// acknowledgement of a report from an earlier round, and then returns true unless reports are suspended.
+// record records that the servers accepted req, and reports whether there is more to send. If req is from an earlier
+// round, record ignores the acknowledgement, and returns true unless reports are suspended.
 func (r *reporter) record(req transport.ReportRequest, at sending) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -383,7 +384,7 @@ func (r *reporter) record(req transport.ReportRequest, at sending) bool {
 	return r.unsent()
 }
 
-// unsent reports whether the agent is registered and has reports that the servers lack. mu is held.
+// unsent reports whether there is something to send, and reports are not suspended. The caller holds r.mu.
 func (r *reporter) unsent() bool {
 	return r.now != (registration{}) &&
 		(r.full || r.self.acked < r.self.now || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)

@@ -12,11 +12,11 @@ type selfReport struct {
 	disk       []model.DiskUse
 	measured   bool // disk was measured
 	ports      []model.PortProblem
-	filler     string // a message about the instance that fills the data directory; "" if none is known
-	now, acked uint64 // now grows with each change, from 1; acked is the newest that the servers have
+	filler     string // a message about the instance that fills the data directory; "" if there is none
+	now, acked uint64 // now begins at 1 and grows with each change; acked is the newest number that the servers have
 }
 
-// report returns the report for the servers. It appends filler to the reason of disk_full.
+// report returns the report for the servers. It appends filler to the reason of the trouble disk_full.
 func (x *selfReport) report() *model.SelfReport {
 	troubles := slices.Clone(x.troubles)
 	for i := range troubles {
@@ -53,7 +53,8 @@ func (r *reporter) setPorts(closed []model.PortProblem) {
 	r.kick()
 }
 
-// setFiller records which instance fills the data directory. This is reported only while there are troubles.
+// setFiller records a message about the instance that fills the data directory. A new message is sent at once only
+// while there are troubles, because it is a part of the reason of disk_full.
 func (r *reporter) setFiller(text string) {
 	r.mu.Lock()
 	r.self.filler = text

@@ -38,7 +38,7 @@ func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
 	}
 }
 
-// transferWords returns the reports that the servers lack, or all reports if all is true.
+// transferWords returns the reports that the servers lack, or all reports if all is true. The caller holds r.mu.
 func (r *reporter) transferWords(all bool) []model.TransferReport {
 	var list []model.TransferReport
 	for _, id := range sortedKeys(r.moves) {

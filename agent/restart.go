@@ -26,11 +26,11 @@ type failure struct {
 	detail string
 	exit   *int
 	final  bool // another try is pointless
-	free   bool // not the program's fault: not counted, and restarted at once
+	free   bool // not the program's fault, so the failure isn't counted, and the restart is immediate
 }
 
-// failed handles a failure. It fails the instance if the failure is final, or if there were too many; otherwise it
-// schedules a restart. The exit code does not matter, because an instance runs until the servers stop it.
+// failed handles a failure. It fails the instance if the failure is final, or if there were too many failures;
+// otherwise it schedules a restart. Exit code 0 is a failure too, because an instance runs until the servers stop it.
 func (i *instance) failed(f failure) {
 	var limit model.RestartSpec
 	if want := i.wanted(); want.Spec != nil {
@@ -60,7 +60,7 @@ func (i *instance) failed(f failure) {
 	i.observe(i.down(), reason, f.exit)
 }
 
-// countFailure records one more failure and returns how many there were within the limit's interval.
+// countFailure records one more failure. It returns how many there were within limit.Interval, including this one.
 func (i *instance) countFailure(limit model.RestartSpec) int {
 	now := time.Now().UnixMilli()
 	var recent []int64
@@ -101,7 +101,7 @@ func (i *instance) ended(task Task) {
 	i.entry.Live = false
 	code := &exit.Code
 	if exit.Code < 0 {
-		code = nil // nobody saw the exit code
+		code = nil // the exit code is unknown
 	}
 	if i.wanted().Desired != model.DesiredRunning {
 		i.observe(model.ObservedStopped, i.stopReason(exit), code)
@@ -121,7 +121,7 @@ func (i *instance) ended(task Task) {
 	i.failed(f)
 }
 
-// endedItself reports whether the program is known to have ended on its own: nobody stopped it.
+// endedItself reports whether the program is known to have ended although nobody stopped it.
 func (i *instance) endedItself() bool {
 	task := i.current()
 	if task == nil {
@@ -148,8 +148,9 @@ func (i *instance) stopReason(exit driver.Exit) string {
 	return exit.Reason.String()
 }
 
-// bringDown stops the program because the servers want that. If gently is true, it first withdraws readiness, waits for
-// the drain delay, after which no new connection reaches the program, and takes a last look at the gates.
+// bringDown stops the program because the servers no longer want the instance. If gently is true, it first withdraws
+// readiness and waits for the drain delay. After that no new connection reaches the program. Then it takes a last look
+// at the gates.
 func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
 	spent := time.Duration(0)
 	if gently {
@@ -169,8 +170,8 @@ func (i *instance) abandon(ctx context.Context, task Task, why error) {
 		failure{code: string(model.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
 }
 
-// restartIll stops a program whose check has failed for too long. The program is restarted as if it had ended on its
-// own.
+// restartIll stops a program whose check has failed for too long. The rules for restarts are the same as for a program
+// that ended on its own.
 func (i *instance) restartIll(ctx context.Context, task Task, why string) {
 	i.log.Warn("restarting a program whose check has failed for too long", "check", why)
 	i.judge(verdict{reason: why}) // withdraws the instance from its services before the stop
@@ -178,7 +179,7 @@ func (i *instance) restartIll(ctx context.Context, task Task, why string) {
 }
 
 // stopAsFailed stops a program that should run, and handles why as the failure. If the servers stop the instance
-// meanwhile, its end is not a failure.
+// meanwhile, the end of the program is not a failure.
 func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
 	i.stopTask(ctx, task, 0)
 	switch {
@@ -192,9 +193,9 @@ func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
 	}
 }
 
-// restart stops the program, so that run starts it again. A ready program first becomes unready. It is stopped when the
-// servers know that, or after 5 s, and the drain delay is over. If the servers stop the instance meanwhile, it stays
-// stopped.
+// restart stops the program, so that run starts it again. A ready instance first becomes unready. restart then waits
+// until the servers know that the instance is unready, for at most 5 s, and for the drain delay. If the servers stop
+// the instance meanwhile, it stays stopped.
 func (i *instance) restart(ctx context.Context, task Task) {
 	i.log.Info("restarting as asked")
 	seq := i.wanted().RestartSeq
@@ -239,8 +240,8 @@ func (i *instance) drainDelay(ctx context.Context, task Task) {
 }
 
 // stopTask stops the program, and waits until none of its processes is left. spent is how much of the grace is already
-// used. The program is killed at once when the desired state is stopped. If ctx ends, stopTask returns, and the shim
-// completes the stop.
+// used. If the desired state is or becomes stopped, the program is killed at once. If ctx ends, stopTask returns, and
+// the shim completes the stop.
 func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
@@ -289,7 +290,8 @@ func hopeless(err error) bool {
 	return false
 }
 
-// message returns the message and the hint of an error, for people. It cuts them to a length that the servers accept.
+// message returns the message and the hint of an error, for people. It cuts the text to a length that the servers
+// accept.
 func message(err error) string {
 	text := err.Error()
 	var refused *model.Error
@@ -299,7 +301,7 @@ func message(err error) string {
 			text += "; " + refused.Hint
 		}
 	}
-	if len(text) > 220 { // servers cut reasons at 256 bytes
+	if len(text) > 220 { // servers cut a reason at 256 bytes, including its prefix
 		text = strings.ToValidUTF8(text[:220], "") + "..."
 	}
 	return text

@@ -10,25 +10,25 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// Runtime runs the processes of instances. The exec driver implements it, and tests implement it in memory. It is safe
-// for concurrent use.
+// Runtime runs the processes of instances. The exec driver implements it, and tests implement it in memory. Safe for
+// concurrent use.
 type Runtime interface {
 	// Start starts the program of spec. It returns when the program has begun to run, and does not wait for its end. If an
-	// instance with the id of spec has ended, Start runs it again.
+	// instance with the same id has ended, Start runs it again.
 	Start(context.Context, driver.Spec) (Task, error)
-	// Adopt returns everything that an earlier agent left, running or ended. unclear lists the other instances: they may
-	// run, but the runtime can't find out. Call Adopt once, before Start.
+	// Adopt returns the instances that an earlier agent left. found has those that are known to run or to have ended.
+	// unclear has those of which the runtime can't find out whether they run. Call Adopt once, before Start.
 	Adopt(context.Context) (found []Task, unclear []driver.ID, err error)
-	// Readopt looks again at an unclear instance. It returns nil if nothing of the instance is left, and an error if the
-	// instance is still unclear.
+	// Readopt looks again at an unclear instance. It returns nil and no error if nothing of the instance is left. It
+	// returns an error if the instance is still unclear.
 	Readopt(context.Context, driver.ID) (Task, error)
 	// End kills all processes of an unclear instance. After an error some of them may still run. It blocks for up to half
 	// a minute.
 	End(context.Context, driver.ID) error
-	// Launched returns the Spec that an unclear instance was started with. known is false if it can't be read. Launched
-	// does not block for long.
+	// Launched returns the Spec that an unclear instance was started with. known is false if that Spec can't be read.
+	// Launched does not block for long.
 	Launched(driver.ID) (spec driver.Spec, known bool)
-	// Capabilities returns what this node can enforce. People see the Notes of the result when they look at the node.
+	// Capabilities returns what this node can enforce. Its Notes are shown to people who look at the node.
 	Capabilities() driver.Capabilities
 	// BootNow reads the clock of leases.
 	BootNow() driver.BootTime
@@ -36,20 +36,20 @@ type Runtime interface {
 	Close() error
 }
 
-// Task is one instance of a Runtime, running or ended; see driver.Task. Safe for many goroutines.
+// Task is one instance of a Runtime, running or ended; see driver.Task. Safe for concurrent use.
 type Task interface {
 	ID() driver.ID
-	// Alive reports whether the program itself runs. Its other processes may end much later: see Done.
+	// Alive reports whether the program itself runs. The instance's other processes may end much later than the program.
 	Alive() bool
-	// Done is closed when nothing of the instance is left.
+	// Done is closed when no process of the instance is left and Exit is known.
 	Done() <-chan struct{}
 	Exit() (driver.Exit, bool)
-	// Stop sends sig, and after grace kills what is left; grace 0 kills at once. It blocks until Done, or until ctx ends.
-	// If it is called again, the earlier deadline counts.
+	// Stop sends sig, and kills after grace what still runs. A grace of 0 kills at once. Stop blocks until Done is closed
+	// or ctx ends. If Stop is called again, the earliest deadline applies.
 	Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error
 	// Signal sends sig to the program's process group. It blocks for at most two seconds.
 	Signal(ctx context.Context, sig syscall.Signal) error
-	// Renew moves the end of the instance's lease to the time until.
+	// Renew moves the end of the instance's lease to the time until, unless the lease ends later already.
 	Renew(ctx context.Context, until driver.BootTime) error
 	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns the
 	// command's exit code. It blocks until the command has ended. When ctx ends, the command and its process group are
@@ -58,15 +58,16 @@ type Task interface {
 	// Note writes whole lines, at most driver.NoteLimit bytes, to the program's stderr log.
 	Note(ctx context.Context, text string) error
 	OpenLog(ctx context.Context, s driver.Stream, offset int64, follow bool) (Log, error)
-	// RemoveWork deletes the working directory of an ended instance that is not started again; its logs stay.
+	// RemoveWork deletes the working directory of an ended instance that will not be started again. The logs stay.
 	RemoveWork() error
-	// Remove deletes what is left of an ended instance, its logs too.
+	// Remove deletes everything that is left of an ended instance, including its logs.
 	Remove() error
 }
 
-// Log reads one stream of an instance. Offset returns the position in the stream of the next byte to be read.
+// Log reads one stream of an instance.
 type Log interface {
 	io.ReadCloser
+	// Offset returns the position in the stream of the next byte to be read.
 	Offset() int64
 	// WrittenAt returns when the byte at offset was written, or the zero time if that is unknown.
 	WrittenAt(offset int64) time.Time
@@ -105,10 +106,10 @@ func (r execRuntime) Readopt(ctx context.Context, id driver.ID) (Task, error) {
 	return execTask{t}, nil
 }
 
-// execOutput is how many bytes of a check's output are kept, for messages.
+// execOutput is how many bytes of a check's output are kept for error messages.
 const execOutput = 4 << 10
 
-// prefix keeps the beginning of what is written to it and drops the rest. Safe for many goroutines.
+// prefix keeps the beginning of what is written to it and drops what follows. Safe for concurrent use.
 type prefix struct {
 	mu   sync.Mutex
 	left int

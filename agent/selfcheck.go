@@ -26,19 +26,18 @@ const (
 	selfWriteSlow = 5 * time.Second
 )
 
-// findings are the checks that fail now, and why.
+// findings has the checks that fail now, each with the reason.
 type findings map[model.SelfCheck]string
 
-// selfChecks turns the results of single rounds into reported troubles. One goroutine uses it.
+// selfChecks turns the results of rounds into troubles that are reported. Only one goroutine may use it.
 type selfChecks struct {
 	counts map[model.SelfCheck]*selfCount
 	last   []model.Trouble
 }
 
-// selfCount follows one check.
 type selfCount struct {
 	bad, good int    // failures and passes in a row
-	reason    string // of the trouble; "" while there is none
+	reason    string // of the trouble; "" while the check is no trouble
 }
 
 func newSelfChecks() *selfChecks {
@@ -49,8 +48,8 @@ func newSelfChecks() *selfChecks {
 	return c
 }
 
-// take counts the findings of one round. It returns the present troubles, and whether they changed. A trouble keeps the
-// reason with which it began.
+// take counts the findings of one round. It returns the present troubles, and whether they changed. A trouble keeps its
+// first reason.
 func (c *selfChecks) take(found findings) (troubles []model.Trouble, moved bool) {
 	for _, check := range model.SelfChecks() {
 		n := c.counts[check]
@@ -75,7 +74,7 @@ func (c *selfChecks) take(found findings) (troubles []model.Trouble, moved bool)
 }
 
 // startFull puts disk_full into the first report, if the data directory is full and self-checks are on. Otherwise an
-// agent that restarts on a full disk would seem healthy until its first checks are over.
+// agent that restarts on a full disk would seem healthy until its first checks have been made.
 func (a *Agent) startFull(checks *selfChecks) {
 	reason := roomIn(a.home.dir, false)
 	if reason == "" || a.cfg.SelfCheckEvery < 0 {
@@ -111,17 +110,17 @@ func (a *Agent) keepChecked(ctx context.Context, checks *selfChecks) {
 	}
 }
 
-// machineCheck makes the self-checks of one agent, in rounds. One goroutine uses it.
+// machineCheck makes the self-checks of one agent, in rounds. Only one goroutine may use it.
 type machineCheck struct {
 	dir     string
 	cgroups func() error // makes and removes a cgroup
 
 	round   int
 	again   bool // the last round with a write found a failure, so the next round writes too
-	full    bool
+	full    bool // the data directory was full in the last round
 	clock   clockCheck
-	writing chan error // result of the write under way; nil if there is none
-	since   time.Time  // when that write began
+	writing chan error // result of the running write; nil if no write runs
+	since   time.Time  // when the running write began
 }
 
 func newMachineCheck(dir string) *machineCheck {
@@ -154,8 +153,8 @@ func (m *machineCheck) look() findings {
 }
 
 // write writes a small file and waits until the disk has it, for at most selfWriteSlow. It returns the check that
-// failed and why, or two empty strings. A write that hangs continues in the background. Until it ends, no other write
-// is started.
+// failed and why, or two empty strings. A write that hangs continues in the background. No other write is started
+// before it ends.
 func (m *machineCheck) write() (check model.SelfCheck, reason string) {
 	if m.writing == nil {
 		m.since = time.Now()
@@ -180,7 +179,7 @@ func (m *machineCheck) write() (check model.SelfCheck, reason string) {
 	return model.SelfDiskSlow, fmt.Sprintf("a write to the data directory %s took more than %s", m.dir, selfWriteSlow)
 }
 
-// writeProbe writes the file self-check, which nothing else uses.
+// writeProbe writes the file self-check. lastRun takes the file's time as a sign that the agent was alive.
 func writeProbe(dir string) error {
 	f, err := os.OpenFile(dir+"/self-check", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -193,17 +192,17 @@ func writeProbe(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// A file system counts as full if its free bytes are below fullBytes and below fullPercent of all, or if its free
-// inodes are below fullInodes and below fullPercent of all. Once it is full, it counts as full until twice as much is
-// free.
+// A file system is regarded as full if its free bytes are below fullBytes and below fullPercent percent of all bytes,
+// or if its free inodes are below fullInodes and below fullPercent percent of all inodes. From then on, twice as much
+// must be free before the file system is regarded as not full.
 const (
 	fullBytes   = 64 << 20
 	fullInodes  = 1024
 	fullPercent = 2
 )
 
-// roomIn returns why the file system of dir counts as full. It returns "" if it does not, or can't be asked. was is
-// true if it counted as full at the last call.
+// roomIn returns why the file system of dir is regarded as full. It returns "" if the file system is not full, or if
+// statfs fails. was is true if the file system was full at the last call.
 func roomIn(dir string, was bool) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil || st.Blocks == 0 {
@@ -240,7 +239,7 @@ type clockCheck struct {
 	jumps []time.Time // times of the latest jumps, the newest last
 }
 
-// look compares both clocks of now with those of the last round. It returns what is wrong, or "".
+// look compares both clock readings in now with those of the last round. It returns what is wrong, or "" if nothing is.
 func (c *clockCheck) look(now time.Time) string {
 	wall, mono := now.Round(0).Sub(c.last.Round(0)), now.Sub(c.last)
 	return c.took(now, wall, mono)

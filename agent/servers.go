@@ -22,27 +22,27 @@ type Servers interface {
 }
 
 // Heartbeats sends heartbeats, which show that this node lives, to every server. Package cluster implements it. No
-// method blocks, and all are safe for concurrent use.
+// method blocks. All methods are safe for concurrent use.
 type Heartbeats interface {
-	// Register starts heartbeats of epoch, signed with key and sent once per interval. They replace those of the epoch
-	// before.
+	// Register starts heartbeats of epoch, signed with key and sent once per interval. They replace the heartbeats of the
+	// earlier epoch.
 	Register(key []byte, epoch uint64, interval time.Duration)
-	// SetVoters sets the voters among the servers, the index of their configuration, and the history that they belong to
-	// (model.History as a string). Call it before Register. A configuration older than the known one is ignored. Answers
-	// from servers of a history that this one replaces renew no lease.
+	// SetVoters sets the voters among the servers, the index of their configuration, and their history (model.History as a
+	// string). Call it before Register. A configuration older than the known one is ignored. Answers from servers of an
+	// earlier history, which this history replaced, renew no lease.
 	SetVoters(history string, index uint64, voters []model.ServerID)
-	// SetInterval changes how often heartbeats are sent, after the setting changed.
+	// SetInterval changes the interval between heartbeats, after the cluster's setting changed.
 	SetInterval(interval time.Duration)
 	// SetFacts sets the newest generation of facts of an epoch. Heartbeats of that epoch carry it from now on.
 	SetFacts(epoch, generation uint64)
-	// SetAnswered sets when a server last answered a request. Heartbeats carry how long ago that was.
+	// SetAnswered sets when a server last answered a request of the agent. Heartbeats carry the time since then.
 	SetAnswered(at time.Time)
-	// LeaseUntil returns when a lease of this length ends, with a monotonic reading. The lease holds while a majority of
-	// the voters have answered heartbeats SENT within that length. LeaseUntil returns the zero time if no majority has
-	// answered yet.
+	// LeaseUntil returns when a lease of the given length ends, with a monotonic reading. The lease is held while a
+	// majority of the voters have answered heartbeats that were SENT within that length. LeaseUntil returns the zero time
+	// if no majority has answered yet.
 	LeaseUntil(length time.Duration) time.Time
 	// GivenUp returns a channel that receives an epoch of this node when a server has agreed to call that epoch offline.
-	// The agent must then register again, unless it has a newer epoch.
+	// The agent must then register again, unless it has a newer epoch by then.
 	GivenUp() <-chan uint64
 }
 
@@ -57,7 +57,7 @@ func asDuration(d model.Duration) time.Duration {
 // maxWait stands for "for ever" where a timer needs a number.
 const maxWait = 100 * 365 * 24 * time.Hour
 
-// sleep waits for d and returns true. It returns false if ctx ends or wake delivers before that.
+// sleep waits for d and returns true. It returns false early if ctx ends or wake has a value or is closed.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -84,8 +84,8 @@ func until(ctx context.Context, done <-chan struct{}) (_ context.Context, stop f
 	return ctx, func() { cancel(); wg.Wait() }
 }
 
-// backoff computes pauses that double from first to most. Up to a quarter of each pause is random, so that agents which
-// lost the same server don't return together.
+// backoff computes pauses that double from first to most. Up to a quarter of each pause is random, so that agents that
+// lost the same server don't all call again at the same moment.
 type backoff struct {
 	first, most time.Duration
 	now         time.Duration
@@ -98,7 +98,7 @@ func (b *backoff) next(random float64) time.Duration {
 
 func (b *backoff) reset() { b.now = 0 }
 
-// level returns the log level for a failure: Warn for the first in a row, Debug for the rest.
+// level returns the log level for a failure: Warn for the first in a row, Debug for later ones.
 func (b *backoff) level() hclog.Level {
 	if b.now == 0 {
 		return hclog.Warn

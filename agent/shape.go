@@ -21,7 +21,7 @@ import (
 const sharesPerCore = 1000
 
 // detectCapacity finds the resources of this machine, or of the agent's container. root is "/" except in tests. A value
-// that can't be found is 0: nothing is placed on this node until the value is configured.
+// that can't be found is 0. Then nothing is placed on this node until the value is configured.
 func detectCapacity(root string) model.Resources {
 	memory := memTotal(filepath.Join(root, "proc", "meminfo"))
 	for _, limit := range cgroupLimits(root) {
@@ -112,7 +112,7 @@ func attributes() map[string]string {
 	return a
 }
 
-// hostID identifies this boot of this machine. A copy of the machine has a different boot id or a different machine id.
+// hostID identifies one boot of one machine. A copy of the machine has a different boot id or a different machine id.
 func hostID(boot string) string {
 	machine, _ := os.ReadFile("/etc/machine-id") // not every machine has one
 	return boot + "/" + strings.TrimSpace(string(machine))
@@ -133,7 +133,7 @@ func fingerprint(path string) string {
 	return ""
 }
 
-// bootID returns the kernel's id of this boot.
+// bootID returns the kernel's id of this boot of the machine.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -13,12 +13,12 @@ type acceptance int32
 
 const (
 	acceptanceUnknown acceptance = iota // no attempt to register has finished
-	acceptanceGiven                     // accepted, or not refused with node_taken so far: stored assignments apply
+	acceptanceGiven                     // accepted, or not refused with node_taken so far; stored assignments apply
 	acceptanceOfOther                   // refused with node_taken: another agent has the node's id, as on a copied machine
 )
 
-// after returns the acceptance that follows from s when an attempt to register has returned err. Once another agent has
-// the node's id, only a success changes that.
+// after returns the acceptance that follows from s when an attempt to register has returned err. After
+// acceptanceOfOther, only a success changes the acceptance.
 func (s acceptance) after(err error) acceptance {
 	var refused *model.Error
 	switch {
@@ -32,7 +32,7 @@ func (s acceptance) after(err error) acceptance {
 	return acceptanceGiven
 }
 
-// holdStanding blocks until the acceptance is acceptanceGiven. Before that, another agent may have this node's id, so
+// holdStanding blocks until the acceptance is acceptanceGiven. Until then, another agent may have this node's id, so
 // nothing may be started. It returns false if the assignment changed meanwhile or ctx ended.
 func (i *instance) holdStanding(ctx context.Context) bool {
 	for first := true; acceptance(i.shared.acceptance.Load()) != acceptanceGiven; first = false {
@@ -46,17 +46,16 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 	return true
 }
 
-// holdSlot blocks until the instance may be started without a second one running in its slot. It returns true at once
-// if several instances may fill the slot and the assignment is settled, or if the program was started during this boot
-// of this machine and exited on its own.
-//
-// Otherwise the instance may run elsewhere by now: after a reboot, on a copied disk, or if the servers stopped it and
-// the journal could not note that. Then holdSlot waits for settled assignments of the present registration. It returns
-// false if the servers don't want the instance to run any more, if the assignment changed meanwhile, or if ctx ended.
+// holdSlot blocks until the instance may be started without a second instance running in its slot. It returns false if
+// the servers don't want the instance to run any more, if the assignment changed meanwhile, or if ctx ended.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
+	// The instance starts at once if several instances may fill the slot and no restore has left the slot unsettled, or if
+	// the program was started during this boot of this machine and ended on its own.
 	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shared.host && i.endedItself() {
 		return true
 	}
+	// Otherwise the slot's instance may run on another node by now: after a reboot, on a copied disk, or if the servers
+	// stopped this instance and the journal could not record that. The servers' assignments show whether it does.
 	for first := true; want.Unsettled || !i.shared.lease.assignedNow(); first = false {
 		if first {
 			i.notStarted()
@@ -72,7 +71,7 @@ func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool
 }
 
 // notStarted reports that a pending instance waits and does not run. After a restore the servers may believe that it is
-// ready, because they know an older state. If the instance is not pending, notStarted does nothing.
+// ready, because they know an older state. notStarted does nothing if the instance is not pending.
 func (i *instance) notStarted() {
 	if i.entry.Status.Observed == model.ObservedPending {
 		i.observe(i.down(), "not_started", nil)

@@ -12,14 +12,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Limits for the instances whose logs are kept after the cluster has forgotten them.
+// How many forgotten instances keep their logs, and for how long after their end. The servers have no row of a
+// forgotten instance any more.
 const (
 	keepEnded    = 32
 	keepEndedFor = 24 * time.Hour
 )
 
-// supervisors holds all instances of the node, each with its own goroutine. It is safe for concurrent use, except that
-// adopt and converge must not run at the same time.
+// supervisors has all instances of the node, each with its own goroutine. Safe for concurrent use, except that adopt
+// and converge must not run at the same time.
 type supervisors struct {
 	shared *shared
 	wg     sync.WaitGroup
@@ -27,20 +28,21 @@ type supervisors struct {
 
 	mu       sync.Mutex
 	byID     map[model.InstanceID]*supervisor
-	ended    []Task        // of forgotten instances, the newest last
-	toRemove []Task        // forgotten instances whose working directories are still there
+	ended    []Task        // tasks of forgotten instances, the newest last
+	toRemove []Task        // forgotten instances whose working directories must be removed
 	dirty    chan struct{} // capacity 1; has a token when tidy has work
 	tidied   chan struct{} // closed when tidy has returned
 }
 
-// tidyEnd is how long the removal of a directory may delay the agent's exit. The next agent removes the rest.
+// tidyEnd is how long the removal of a directory may delay the agent's exit. The next agent process completes the
+// removal.
 const tidyEnd = time.Second
 
 type supervisor struct {
 	*instance
-	stop func() // stops its goroutine and waits until it has returned; the program continues
+	stop func() // stops the instance's goroutine and waits until it has returned; the program continues
 
-	unassigned bool // the last assignments did not list the instance; only the goroutine of converge uses this
+	unassigned bool // the last assignments did not list the instance; only converge uses this field
 }
 
 func newSupervisors(with *shared) *supervisors {
@@ -61,7 +63,7 @@ func (c *supervisors) adopt(ctx context.Context) error {
 	}
 	found, forgotten := c.sort(tasks, entries)
 	c.enterUnclear(unclear, entries)
-	// newInstance claims what a running instance uses. So all instances are made before the first one begins.
+	// newInstance claims what a running instance uses. So all instances are made before one of them may start its program.
 	var list []*instance
 	for _, id := range sortedKeys(entries) {
 		list = append(list, newInstance(c.shared, entries[id], found[id], slices.Contains(unclear, driver.ID(id))))
@@ -135,10 +137,10 @@ func (c *supervisors) begin(i *instance) {
 	})
 }
 
-// converge makes the node run the instances in a, which a server assigned under the registration that now identifies.
-// It stops the instances that are not assigned, unless a restore of the servers' state is not confirmed. It blocks only
-// until the goroutines of forgotten instances return, which have nothing left to do. It returns false if it can't run
-// an instance because no answer so far contained the instance's spec.
+// converge makes the node run the instances in a. The parameter now is the registration under which they are assigned.
+// Other instances are stopped, except for those in a.Keep. While a restore of the servers' state is not confirmed, no
+// instance is stopped for not being assigned. whole is false if an instance can't run because no answer so far
+// contained its spec. converge blocks only for a moment, until the goroutines of forgotten instances have returned.
 func (c *supervisors) converge(now registration, a transport.Assignments) (whole bool) {
 	assigned := make(map[model.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
@@ -151,7 +153,7 @@ func (c *supervisors) converge(now registration, a transport.Assignments) (whole
 			continue
 		}
 		if m != nil {
-			if m.unassigned { // the servers had no row for it when the earlier reports arrived
+			if m.unassigned { // the servers had no row of the instance when earlier reports arrived
 				c.shared.reports.resend(as.ID)
 			}
 			m.set(as)
@@ -179,7 +181,7 @@ func (c *supervisors) converge(now registration, a transport.Assignments) (whole
 	}
 	c.followPeers(fresh)
 	c.shared.lease.assigned(now, a)
-	for _, i := range fresh { // the stops above are requested first
+	for _, i := range fresh { // after the stops above, so that these are requested first
 		c.begin(i)
 	}
 	return whole
@@ -196,8 +198,9 @@ func checkAssignment(a transport.Assignment) error {
 }
 
 // dismiss stops an instance that is not assigned to this node any more. It forgets the instance once the servers have
-// acknowledged that it stopped. The instance gets its grace if several instances may fill its slot, or if alone is
-// true: the servers confirm that no other instance fills the slot. Otherwise it is stopped without grace.
+// acknowledged that it stopped. alone is true if the servers confirm that no other instance fills its slot. The
+// instance gets its grace if alone is true, or if several instances may fill the slot. Otherwise it is stopped without
+// grace.
 func (c *supervisors) dismiss(m *supervisor, alone bool) {
 	want := m.wanted()
 	status, known := c.shared.reports.status(m.id)
@@ -235,7 +238,7 @@ func (c *supervisors) dismiss(m *supervisor, alone bool) {
 	c.clean()
 }
 
-// removeWork queues the working directory of a forgotten instance for removal; the logs are kept. It does not block.
+// removeWork queues the working directory of a forgotten instance for removal, and does not block. The logs are kept.
 func (c *supervisors) removeWork(t Task) {
 	c.mu.Lock()
 	c.toRemove = append(c.toRemove, t)
@@ -251,7 +254,7 @@ func (c *supervisors) clean() {
 }
 
 // tidy removes what is left of forgotten instances until ctx ends. It has its own goroutine, because the removal of a
-// large directory takes minutes.
+// large directory may take minutes.
 func (c *supervisors) tidy(ctx context.Context) {
 	defer close(c.tidied)
 	for {
@@ -276,7 +279,7 @@ func (c *supervisors) tidy(ctx context.Context) {
 	}
 }
 
-// expire removes all that is left of forgotten instances that are too old or too many.
+// expire removes the oldest forgotten instances and their logs, so that keepEnded and keepEndedFor are not exceeded.
 func (c *supervisors) expire(ctx context.Context) {
 	c.mu.Lock()
 	var old []Task
@@ -309,7 +312,7 @@ func (c *supervisors) holds() []model.Holding {
 	return list
 }
 
-// holding describes an instance so that servers whose state lacks its row can add it again.
+// holding describes an instance so that servers whose state lacks the instance's row can add the row again.
 func holding(a transport.Assignment) model.Holding {
 	h := model.Holding{ID: a.ID, Group: a.Group, Slot: a.Slot, RestartSeq: a.RestartSeq}
 	if a.Spec == nil {
@@ -344,7 +347,8 @@ func (c *supervisors) list() []*supervisor {
 	return list
 }
 
-// task returns the latest task of an instance, which may be a forgotten one. It returns false if there is none.
+// task returns the latest task of an instance, which may be a forgotten one. It returns false if the instance has no
+// task.
 func (c *supervisors) task(id model.InstanceID) (Task, bool) {
 	if m := c.member(id); m != nil {
 		t := m.current()
@@ -360,7 +364,7 @@ func (c *supervisors) task(id model.InstanceID) (Task, bool) {
 	return nil, false
 }
 
-// running counts instances whose programs may run.
+// running returns how many instances have programs that run, or may run.
 func (c *supervisors) running() int {
 	n := 0
 	for _, m := range c.list() {
@@ -371,8 +375,8 @@ func (c *supervisors) running() int {
 	return n
 }
 
-// wait blocks until the goroutines have returned, which happens after the context given to adopt has ended. But it
-// waits at most tidyEnd for a removal under way.
+// wait blocks until the goroutines of all instances have returned. The context given to adopt must have ended before.
+// wait gives a removal of a directory that still runs at most tidyEnd.
 func (c *supervisors) wait() {
 	c.wg.Wait()
 	select {

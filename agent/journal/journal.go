@@ -21,13 +21,13 @@ import (
 const (
 	CodeDamaged model.Code = "journal_damaged" // the file is damaged and is left unchanged
 	CodeFailed  model.Code = "journal_failed"  // the disk refused, or the write is too large; a later write may succeed
-	CodeLocked  model.Code = "journal_locked"  // another process has it open
+	CodeLocked  model.Code = "journal_locked"  // another process has the journal open
 )
 
-// The file is rewritten when it is larger than twice its size after the last rewrite, plus compactSlack.
+// The journal file is rewritten when it is larger than twice its size after the last rewrite, plus compactSlack bytes.
 const compactSlack = 64 << 10
 
-// compactOps is how many values go into one record of a rewritten file.
+// compactOps is the largest number of values in one record of a rewritten file.
 const compactOps = 1000
 
 // Sync says when a write reaches the disk.
@@ -35,11 +35,11 @@ type Sync int
 
 // Values of Sync.
 const (
-	SyncEach  Sync = iota // before the call returns; the default
+	SyncEach  Sync = iota // before Write returns; the default
 	SyncNever             // when the kernel decides; a power cut may lose acknowledged writes, or damage the journal
 )
 
-// Journal is an open journal. Safe for many goroutines.
+// Journal is an open journal. Safe for concurrent use.
 type Journal struct {
 	path string
 	sync Sync
@@ -48,15 +48,16 @@ type Journal struct {
 	file   *os.File
 	lock   *os.File
 	seq    uint64
-	size   int64 // size of the file up to the end of its last whole record
-	base   int64 // size of the file when it was last rewritten
+	size   int64 // offset at which the last whole record ends
+	base   int64 // size of the file after its last rewrite; Open assumes half of the size it finds
 	values map[string][]byte
-	failed error // why the file's content is unknown, or that the journal is closed; nil otherwise
+	failed error // set while the file's content is unknown, and once the journal is closed
 }
 
-// Open reads the journal at path, or makes an empty one; the directory must exist. It drops a record that a crash cut
-// off at the end, because that record was never acknowledged. Codes: CodeDamaged, CodeLocked, CodeFailed. CodeDamaged
-// means damage that no crash causes with SyncEach; the caller may move the file away.
+// Open reads the journal at path, or creates an empty one if there is no file. The directory must exist. Open drops a
+// record that a crash cut off at the end of the file, because that write was never acknowledged. Codes: CodeDamaged,
+// CodeLocked, CodeFailed. CodeDamaged means damage that no crash causes with SyncEach. The caller may then move the
+// file away.
 func Open(path string, sync Sync) (*Journal, error) {
 	j := &Journal{path: path, sync: sync, values: make(map[string][]byte)}
 	if err := j.takeLock(); err != nil {
@@ -72,7 +73,7 @@ func Open(path string, sync Sync) (*Journal, error) {
 	return j, nil
 }
 
-// takeLock locks a separate file, because compaction replaces the journal file.
+// takeLock locks a separate file, because rewrite replaces the journal file.
 func (j *Journal) takeLock() error {
 	lock, err := os.OpenFile(j.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -87,7 +88,7 @@ func (j *Journal) takeLock() error {
 	return nil
 }
 
-// load reads the file, or creates it. It cuts off a torn last record, and leaves the journal ready for writes.
+// load reads the file, or creates it, and cuts off a torn last record.
 func (j *Journal) load() error {
 	b, err := os.ReadFile(j.path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -113,7 +114,7 @@ func (j *Journal) load() error {
 }
 
 // replay applies the records in b, and returns the offset where the last whole record ends. It returns an error if b
-// has no whole record, or is damaged in another way than by a torn last record.
+// has no whole record, or any damage other than a torn last record.
 func (j *Journal) replay(b []byte) (int, error) {
 	if !bytes.HasPrefix(b, []byte(header)) {
 		return 0, errors.New("it does not begin as a journal")
@@ -153,7 +154,7 @@ func (j *Journal) apply(seq uint64, ops []Op) {
 	}
 }
 
-// cut removes what follows the last whole record.
+// cut truncates the file after its last whole record.
 func (j *Journal) cut() error {
 	if err := j.file.Truncate(j.size); err != nil {
 		return fmt.Errorf("cut the journal: %w", err)
@@ -177,8 +178,8 @@ func (j *Journal) failure(err error) error {
 		WithHint("free space on the disk, or replace it")
 }
 
-// Put sets key to value. With SyncEach it returns when the value is on disk. After CodeFailed, Get still returns the
-// earlier value, but a crash may leave either of the two. A later write may succeed.
+// Put sets key to value. With SyncEach it returns when the value is on disk. After an error with CodeFailed, Get still
+// returns the earlier value, but a crash may leave the earlier value or the new one. A later write may succeed.
 func (j *Journal) Put(key string, value []byte) error {
 	return j.Write(Op{Key: key, Value: value})
 }
@@ -188,8 +189,8 @@ func (j *Journal) Delete(key string) error {
 	return j.Write(Op{Key: key, Delete: true})
 }
 
-// Write makes all changes together: after a crash either all of them are there, or none. Otherwise Write is like Put.
-// Without changes it does nothing.
+// Write makes all changes in ops together: after a crash, either all of them are in the journal or none of them is. It
+// does nothing if ops is empty. Otherwise Write is like Put.
 func (j *Journal) Write(ops ...Op) error {
 	if len(ops) == 0 {
 		return nil
@@ -205,21 +206,21 @@ func (j *Journal) Write(ops ...Op) error {
 	}
 	b, err := encodeRecord(j.seq+1, own)
 	if err != nil {
-		return j.failure(err) // nothing was written: the journal stays usable
+		return j.failure(err) // nothing was written, so the journal stays usable
 	}
 	if err := j.append(b); err != nil {
 		return j.failure(err)
 	}
 	j.apply(j.seq+1, own)
 	if j.size > 2*j.base+compactSlack {
-		// The changes are acknowledged even if the rewrite fails. The next write then tries it again.
+		// This write has succeeded even if the rewrite fails. The next write tries the rewrite again.
 		_ = j.rewrite()
 	}
 	return nil
 }
 
 // mend writes a new file with all acknowledged values, if the content of the old file is unknown. It returns an error
-// if that fails or the journal is closed.
+// if the rewrite fails or the journal is closed.
 func (j *Journal) mend() error {
 	if j.failed == nil || j.lock == nil {
 		return j.failed
@@ -232,7 +233,7 @@ func (j *Journal) mend() error {
 }
 
 // append writes b after the last record. If the write fails, it cuts off what was written. If the cut or the fsync
-// fails, the content of the file is unknown, and the next write makes a new file.
+// fails, the content of the file is unknown, and the next Write makes a new file.
 func (j *Journal) append(b []byte) error {
 	_, err := j.file.WriteAt(b, j.size)
 	if err != nil {
@@ -249,7 +250,7 @@ func (j *Journal) append(b []byte) error {
 	return nil
 }
 
-// rewrite writes all values to a new file, and renames it over the old one.
+// rewrite writes all values to a new file, which replaces the old one.
 func (j *Journal) rewrite() error {
 	b, seq, err := j.compacted()
 	if err != nil {
@@ -275,7 +276,7 @@ func (j *Journal) rewrite() error {
 	}
 	j.file, j.seq, j.size, j.base = f, seq, int64(len(b)), int64(len(b))
 	if err := durable.SyncDir(filepath.Dir(j.path)); err != nil && j.sync == SyncEach {
-		j.failed = err // a power cut may bring back the old file, without later writes
+		j.failed = err // a power cut may bring back the old file, which lacks later writes
 		return err
 	}
 	return nil
@@ -328,7 +329,7 @@ func (j *Journal) Close() error {
 	if j.lock == nil {
 		return nil
 	}
-	_ = unix.Flock(int(j.lock.Fd()), unix.LOCK_UN) // unlock explicitly: a child between fork and exec also holds the lock
+	_ = unix.Flock(int(j.lock.Fd()), unix.LOCK_UN) // closing isn't enough: a child between fork and exec shares the lock
 	err := errors.Join(j.flush(), j.file.Close(), j.lock.Close())
 	j.failed, j.lock = io.ErrClosedPipe, nil
 	return err

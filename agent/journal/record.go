@@ -13,14 +13,14 @@ import (
 //
 //	mark (2) | length of body (4) | CRC-32C of sequence and body (4) | sequence (8) | body (CBOR)
 //
-// The sequence grows by one from record to record. A file is written under another name, and renamed when its first
-// records are on disk. So no crash leaves a file without a whole record.
+// The sequence grows by one from record to record. With SyncEach, a new file has another name until its first records
+// are on disk. So no crash leaves a file without a whole record.
 const (
 	header     = "outspan journal 1\n"
 	recordMark = 0xA55E
 	recordHead = 18
 	bodyLimit  = 16 << 20
-	opLimit    = 100_000 // the decoder refuses arrays above 131,072
+	opLimit    = 100_000 // changes in one record; the decoder refuses arrays above 131,072
 )
 
 // Op is one change: it sets the value of a key, or removes the key if Delete is set.
@@ -35,8 +35,8 @@ var (
 	errCut     = errors.New("record is cut off or damaged")
 )
 
-// encodeRecord encodes ops as one record, so that they take effect together or not at all. It returns an error if the
-// record is too large.
+// encodeRecord encodes ops as one record, so that they take effect together or not at all. It returns an error if there
+// are too many ops, or the record is too large.
 func encodeRecord(seq uint64, ops []Op) ([]byte, error) {
 	if len(ops) > opLimit {
 		return nil, fmt.Errorf("record of %d changes is above the limit of %d", len(ops), opLimit)
@@ -82,8 +82,9 @@ func parseRecord(b []byte) (seq uint64, ops []Op, size int, err error) {
 	return binary.BigEndian.Uint64(b[10:]), ops, size, nil
 }
 
-// recordAfter reports whether b contains a whole record newer than seq. Writes are synced one by one, so no record
-// follows a write that a crash cut off. If b contains a newer record, the damage has another cause.
+// recordAfter reports whether b contains a whole record whose sequence is above seq. Each write is synced before the
+// next, so no record follows a write that a crash cut off. If there is a later record, something other than a crash
+// caused the damage.
 func recordAfter(b []byte, seq uint64) bool {
 	for i := 0; i+recordHead <= len(b); i++ {
 		if binary.BigEndian.Uint16(b[i:]) != recordMark {

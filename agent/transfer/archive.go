@@ -14,17 +14,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The files of an archive, which has its own directory below the backup directory. data.tar is a plain tar. The
-// manifest has the SHA-256 of each chunk of data.tar. manifest.json.sha256 has the SHA-256 of the manifest, in the
-// format of sha256sum.
+// An archive has its own directory below the backup directory, with these files. data.tar is a plain tar. The manifest
+// has the SHA-256 of each chunk of data.tar. manifest.json.sha256 has the SHA-256 of the manifest, in the format of
+// sha256sum.
 const (
 	archiveData     = "data.tar"
 	archiveManifest = "manifest.json"
 	archiveSum      = "manifest.json.sha256"
 	archiveFormat   = 1
 
-	maxArchiveManifest = 256 << 20 // in bytes; the manifest of 10 TiB of data has 200 MB
-	maxArchiveBytes    = 12 << 40  // total size of the files, holes included; the manifest has room for their sums
+	maxArchiveManifest = 256 << 20 // in bytes; the manifest for 10 TiB of data has 200 MB
+	maxArchiveBytes    = 12 << 40  // total size of the files, including holes; the manifest has room for their sums
 )
 
 // archive is the manifest of a backup.
@@ -34,18 +34,18 @@ type archive struct {
 	Group     model.GroupID  `json:"group"`
 	Slot      int            `json:"slot"`
 	Volumes   []string       `json:"volumes"`
-	Live      bool           `json:"live"` // an instance may have written meanwhile
+	Live      bool           `json:"live"` // an instance may have written during the backup
 	CreatedMS int64          `json:"created_unix_ms"`
 	Bytes     int64          `json:"bytes"` // of data.tar
-	// disk space of the archived files; less than their sizes if they had holes
+	// disk space of the archived files in bytes; less than their sizes if the files had holes
 	DiskBytes  int64    `json:"disk_bytes"`
 	ChunkBytes int64    `json:"chunk_bytes"`
 	OwnUID     int      `json:"own_uid,omitempty"` // user id of the instances that used the volumes; see userOf
-	Sums       []string `json:"sha256"`            // of each chunk
+	Sums       []string `json:"sha256"`            // of each chunk of data.tar, in hex
 }
 
-// readArchive reads and checks a manifest. want is the sum of the manifest as reported when it was written; if it is
-// empty, the sum is not checked. Codes: not_found, integrity_check_failed.
+// readArchive reads and checks a manifest. want is the manifest's sum, as it was reported when the backup was made. If
+// want is empty, the sum is not checked. Codes: not_found, integrity_check_failed.
 func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	var a archive
 	raw, err := readBounded(filepath.Join(dir, archiveManifest), maxArchiveManifest)
@@ -70,7 +70,8 @@ func readArchive(dir string, id model.BackupID, want string) (archive, error) {
 	return a, nil
 }
 
-// readBounded reads a file whose size may be at most the given number of bytes. Code: integrity_check_failed.
+// readBounded reads a file. It returns an error if the file is larger than the given number of bytes. Code:
+// integrity_check_failed.
 func readBounded(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -108,12 +109,12 @@ func (a *archive) write(dir string) (string, error) {
 type checking struct {
 	from *skipping
 	a    *archive
-	each func(done int64) error
-	next int    // number of the chunk to read next
-	buf  []byte // for the content of the current chunk, unless that is a hole
-	have []byte // the part of the current chunk that was not read yet
-	done int64
-	data int64 // bytes of done in chunks that are not holes
+	each func(done int64) error // called after each chunk; an error stops the reading
+	next int                    // number of the chunk to read next
+	buf  []byte                 // for the content of the current chunk, unless that is a hole
+	have []byte                 // the part of the current chunk that Read has not returned yet
+	done int64                  // bytes of all chunks read so far
+	data int64                  // bytes of done in chunks that are not holes
 
 	lend bool // Read may skip writing zeros into its buffer
 	lent int  // number of bytes that Read did not write because they are zeros
@@ -136,8 +137,9 @@ func (c *checking) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// lendZeros reads from content, which reads from c. It returns a part of buf. For zeros it returns a slice of
-// zeroBytes, which saves the copy. One read of content must read c at most once.
+// lendZeros reads once from content, which reads from c, and returns the bytes. They are in buf or, to save copying
+// zeros, in a slice of zeroBytes. If one read of content reads c more than once, lendZeros may fail. Code:
+// integrity_check_failed.
 func (c *checking) lendZeros(content io.Reader, buf []byte) ([]byte, error) {
 	c.lend, c.lent = true, 0
 	n, err := content.Read(buf)
@@ -182,7 +184,7 @@ func (c *checking) load() error {
 	return c.each(c.done)
 }
 
-// checkData reads the whole data of an archive once, to check its sums. Code: integrity_check_failed.
+// checkData reads all data of an archive once, to check its sums. Code: integrity_check_failed.
 func checkData(dir string, a *archive, each func(int64) error) error {
 	f, err := os.Open(filepath.Join(dir, archiveData))
 	if err != nil {

@@ -25,8 +25,8 @@ func (t *task) archiveDir(id model.BackupID) (string, error) {
 	return filepath.Join(t.m.cfg.BackupDir, string(id)), nil
 }
 
-// backup writes the volumes to an archive, reads the archive back, and then gives it its final name. If the archive
-// exists already, backup only reports it. An interrupted try starts over.
+// backup writes the volumes to an archive, reads the archive back, and then gives the archive its final name. If the
+// archive exists already, backup only reports it. After an interruption, backup starts from the beginning.
 func (t *task) backup(ctx context.Context) error {
 	dir, err := t.archiveDir(model.BackupID(t.ID))
 	if err != nil {
@@ -121,8 +121,8 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	return errors.Join(err, f.Close())
 }
 
-// writeEntry adds a directory, a symbolic link or a file. A file of a live volume may vanish, shrink or grow meanwhile.
-// Then it is left out, filled up with zeros, or cut.
+// writeEntry adds a directory, a symbolic link or a file. If live is true, a program may write to the volume meanwhile.
+// Then a file that has vanished is skipped, a shorter one is filled up with zeros, and a longer one is cut.
 func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
 	h := &tar.Header{Name: e.Path, Mode: tarMode(e.mode()), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, e.Mtime),
 		Format: tar.FormatPAX}

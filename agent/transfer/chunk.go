@@ -15,7 +15,7 @@ const chunkBytes = 4 << 20
 
 type sum = [sha256.Size]byte
 
-// content is the content of all regular files of a tree, as one stream of bytes.
+// content presents all regular files of a tree as one stream of bytes.
 type content struct {
 	root  *os.Root
 	files []*entry
@@ -43,15 +43,15 @@ func (c *content) total() int64 {
 
 func (c *content) chunks() int { return int((c.total() + chunkBytes - 1) / chunkBytes) }
 
-// length returns the length of chunk i: chunkBytes, or less for the last one.
+// length returns the length of chunk i: chunkBytes, or less for the last chunk.
 func (c *content) length(i int) int64 { return min(chunkBytes, c.total()-int64(i)*chunkBytes) }
 
-// each calls visit for each piece of a file in chunk i: n bytes of e at offset at.
+// each calls visit for each piece of a file that is in chunk i. A piece has n bytes, and begins at offset at of e.
 func (c *content) each(i int, visit func(e *entry, at, n int64) error) error {
 	return c.pieces(int64(i)*chunkBytes, c.length(i), visit)
 }
 
-// pieces calls visit in the same way, for the pieces in left bytes of the stream from offset from on.
+// pieces is like each, but for the part of the stream that begins at offset from and has left bytes.
 func (c *content) pieces(from, left int64, visit func(e *entry, at, n int64) error) error {
 	for f := sort.Search(len(c.ends), func(f int) bool { return c.ends[f] > from }); left > 0; f++ {
 		e := c.files[f]
@@ -65,7 +65,7 @@ func (c *content) pieces(from, left int64, visit func(e *entry, at, n int64) err
 	return nil
 }
 
-// read fills buf with chunk i. It fails if a file has become shorter.
+// read returns chunk i in buf. It returns an error if a file has become shorter.
 func (c *content) read(i int, buf []byte) ([]byte, error) {
 	buf = buf[:0]
 	err := c.each(i, func(e *entry, at, n int64) error {
@@ -84,7 +84,7 @@ func (c *content) read(i int, buf []byte) ([]byte, error) {
 	return buf, asCode(err, "read the volume")
 }
 
-// write writes data as chunk i into the files. Where a piece is all zeros, it leaves a hole if it can (punch).
+// write writes data as chunk i into the files. It does not write zeros where a file has zeros or a hole already.
 func (c *content) write(i int, data []byte) error {
 	err := c.each(i, func(e *entry, at, n int64) error {
 		piece := data[:n]
@@ -103,8 +103,8 @@ func (c *content) write(i int, data []byte) error {
 	return asCode(err, "write the copy")
 }
 
-// punch makes n bytes of a file read as zeros. It leaves a hole, or writes zeros if other data was written there
-// before.
+// punch makes n bytes of a file, from offset at on, read as zeros. It writes only if other data is there, so that holes
+// stay holes.
 func punch(f *os.File, at, n int64) error {
 	if hole(f, at, n) {
 		return nil
@@ -118,7 +118,8 @@ func punch(f *os.File, at, n int64) error {
 	return err
 }
 
-// clear makes n chunks from i on read as zeros. Meanwhile it calls ended, and stops if ended returns an error.
+// clear makes n chunks, from chunk i on, read as zeros. From time to time it calls ended, and stops if ended returns an
+// error.
 func (c *content) clear(i, n int, ended func() error) error {
 	err := c.pieces(int64(i)*chunkBytes, int64(n)*chunkBytes, func(e *entry, at, n int64) error {
 		f, err := c.root.OpenFile(e.Path, os.O_RDWR, 0)
@@ -135,10 +136,11 @@ func (c *content) clear(i, n int, ended func() error) error {
 	return asCode(err, "write the copy")
 }
 
-// holeChunks is the most chunks that are checked for a hole at once: 1 TiB.
+// holeChunks is the largest number of chunks that are checked for a hole at once: 1 TiB.
 const holeChunks = 1 << 18
 
-// holes returns how many whole chunks from i on have no data on the disk, so they are all zeros.
+// holes returns how many whole chunks, from chunk i on, have no data on the disk and so are zeros. It looks at most at
+// holeChunks chunks.
 func (c *content) holes(i int) int {
 	from := int64(i) * chunkBytes
 	end := from
@@ -166,7 +168,7 @@ func (c *content) holes(i int) int {
 
 var errNoHole = errors.New("there is data")
 
-// reading computes the sums of a stream's chunks, one after another. It finds all chunks of a hole at once.
+// reading computes the sums of a stream's chunks, one after another. It looks up the length of a hole only once.
 type reading struct {
 	*content
 	next  int // number of the next chunk

@@ -1,6 +1,6 @@
 // Package transfer moves the data of local volumes: from agent to agent, to and from backup archives, and into place on
-// a disk. It works with directories and checksums, and knows no instances: with Config.Hold it keeps them away from a
-// volume while it works there.
+// a disk. It works with directories and checksums, and knows nothing of instances. While it works on a volume, it keeps
+// instances away from the volume with Config.Hold.
 //
 // Every step can be ordered again after a crash, since the disk shows what is done. Below the directory of the volumes,
 // the package keeps these files:

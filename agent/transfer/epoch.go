@@ -14,11 +14,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A file beside a volume's directory, NAME@copy, has the epoch of the data in that directory. No volume can have such a
-// name. The file is written before a program uses the directory. Data of another epoch is put aside as NAME@EPOCH, or
+// A file beside a volume's directory, NAME@copy, has the epoch of the data in that directory. No volume's name contains
+// an @. The file is written before a program uses the directory. Data of another epoch is put aside as NAME@EPOCH, or
 // as NAME@EPOCH.1 if NAME@EPOCH exists already.
 
-// Epoch returns the epoch of the data in a volume's directory, in digits. It returns "" if no epoch is noted.
+// Epoch returns the epoch of the data in a volume's directory, as decimal digits. It returns "" if no epoch is noted.
 func Epoch(dir string) (string, error) {
 	text, err := os.ReadFile(dir + "@copy")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -44,7 +44,7 @@ func ForgetEpoch(dir string) error {
 }
 
 // Empty reports whether a directory is empty or missing. It reads at most one name, since a directory may have very
-// many.
+// many names.
 func Empty(dir string) (bool, error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +61,8 @@ func Empty(dir string) (bool, error) {
 	return false, err
 }
 
-// PutAside renames dir to the first free name for its epoch. If dir is empty or missing, it does nothing.
+// PutAside renames dir to the first free name for its epoch: dir@epoch, dir@epoch.1 and so on. It does nothing if dir
+// is empty or missing.
 func PutAside(dir, epoch string) error {
 	if empty, err := Empty(dir); empty || err != nil {
 		return err
@@ -83,11 +84,11 @@ func aside(dir, epoch string, n int) string {
 	return fmt.Sprintf("%s@%s.%d", dir, epoch, n)
 }
 
-// volume is one of the task's volumes: its directory, and the epoch of the data that the order names.
+// volume is one of the task's volumes.
 type volume struct {
 	name, dir string
-	epoch     string
-	here      bool // the directory holds the data of that epoch
+	epoch     string // of the data that the servers' order names; "" if the order names no epoch
+	here      bool   // the directory has data of this epoch
 }
 
 func (t *task) volumes() ([]volume, error) {

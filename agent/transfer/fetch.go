@@ -30,8 +30,8 @@ const (
 	chunkTries   = 3              // for a chunk that arrives damaged
 )
 
-// fetch copies the volumes of a peer into a staging directory and verifies the copy. It continues the copy of an
-// interrupted try. If the copy is verified already, fetch only reports it.
+// fetch copies the volumes from another agent into a staging directory and verifies the copy. It continues the copy of
+// an interrupted try. If the copy is verified already, fetch only reports it.
 func (t *task) fetch(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()
@@ -86,7 +86,8 @@ func (t *task) stagedBytes() int64 {
 	return newContent(nil, m.Entries).total()
 }
 
-// finish sets a complete copy's owners and modes, syncs it to the disk, marks it as verified, and reports that.
+// finish sets the owners and modes of a complete copy, syncs the copy to the disk, marks it as verified, and reports
+// it.
 func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
 	if err := t.readdress(m); err != nil {
 		return err
@@ -112,7 +113,8 @@ func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
 	return nil
 }
 
-// syncEvery limits how many bytes are not synced. So no sync takes so long that the servers think the transfer stalled.
+// syncEvery is how many bytes are copied between two syncs. It is small enough that the servers don't take a transfer
+// for stalled during a sync.
 const syncEvery = 1 << 30
 
 // settle syncs the copy to the disk if done has grown by syncEvery since the last sync.
@@ -198,7 +200,7 @@ func (t *task) beginStaging(list *listFile, total int64) error {
 	return asCode(durable.Replace(t.staging(t.ID, "manifest"), list.copyTo, 0o600), "note what is copied")
 }
 
-// usedBytes returns how much disk space a copy takes. Holes stay holes.
+// usedBytes returns how much disk space a copy needs. The holes of the source need none.
 func usedBytes(entries []entry) (n int64) {
 	for i := range entries {
 		n += entries[i].Used
@@ -206,7 +208,7 @@ func usedBytes(entries []entry) (n int64) {
 	return n
 }
 
-// roomFor refuses a copy for which the disk has no room. Code: no_capacity_disk.
+// roomFor returns an error if the disk has no room for a copy of total bytes. Code: no_capacity_disk.
 func (t *task) roomFor(total int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(t.m.cfg.Volumes, &st); err != nil {
@@ -229,7 +231,8 @@ func (c *copying) close() {
 
 func (c *copying) done() int { return len(c.sums) / sha256.Size }
 
-// resume keeps the chunks of an earlier try up to the first whose bytes on the disk don't match their sum.
+// resume keeps the chunks of an earlier try that come before the first chunk whose bytes on the disk don't match its
+// sum.
 func (c *copying) resume(ctx context.Context) error {
 	c.sums = c.sums[:min(len(c.sums)/sha256.Size, c.content.chunks())*sha256.Size]
 	good, in := 0, c.content.reading()
@@ -241,7 +244,7 @@ func (c *copying) resume(ctx context.Context) error {
 		c.t.progress(model.SideCopying, int64(good+1)*chunkBytes, c.content.total())
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // the sums are not cut: unchecked chunks may be good
+		return ctx.Err() // the sums are not cut, because unchecked chunks may be good
 	}
 	if good > 0 {
 		c.t.log.Info("an earlier copy goes on", "chunks", good, "of", c.content.chunks())
@@ -251,8 +254,8 @@ func (c *copying) resume(ctx context.Context) error {
 	return asCode(c.log.Truncate(int64(len(c.sums))), "cut the list of sums")
 }
 
-// take copies chunk i, or all chunks of the hole that begins there. If a chunk arrives damaged, it is requested again;
-// after chunkTries tries, take fails.
+// take copies chunk i, or all chunks of the hole that begins at chunk i. A chunk that arrives damaged is requested
+// again. After chunkTries tries, take returns an error.
 func (c *copying) take(ctx context.Context, i int) error {
 	for try := 1; ; try++ {
 		data, head, err := c.t.get(ctx, fmt.Sprintf("chunk?n=%d", i), chunkTimeout, chunkBytes)
@@ -286,8 +289,8 @@ func (c *copying) damaged(i int, how string) error {
 	return model.Refuse(model.CodeIntegrity, "chunk %d (%s) %s", i, describe(c.manifest.Entries, int64(i)*chunkBytes), how)
 }
 
-// verify reads the copy back from the disk, makes the source read its volumes again, and compares the sums. It also
-// fails if the source's list of files has changed.
+// verify reads the copy back from the disk, makes the source read its volumes again, and compares the sums. It returns
+// an error if a sum differs, or if the source's list of files has changed.
 func (c *copying) verify(ctx context.Context) error {
 	again, err := c.t.readList(ctx, io.Discard)
 	if err != nil {
@@ -326,8 +329,8 @@ func (c *copying) verify(ctx context.Context) error {
 	return nil
 }
 
-// get sends a request to the source and returns the whole answer. limit is its timeout, and most the greatest size of
-// the answer in bytes.
+// get sends a request to the source and returns the whole answer. limit is the request's timeout. most is the greatest
+// size of an answer in bytes.
 func (t *task) get(ctx context.Context, what string, limit time.Duration, most int64) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -350,8 +353,8 @@ func (t *task) brokeOff(err error) error {
 	return again(model.Refuse(model.CodeAgentUnreachable, "the answer of the agent at %s broke off: %v", t.Peer, err))
 }
 
-// open sends a request to the source. The caller closes the answer. If the address is not usable or the answer is
-// status 400 or 409, another try is useless. All other errors allow another try.
+// open sends a request to the source. The caller closes the answer's body. Another try may help after an error (see
+// again), unless the address is not usable, or the answer has the status 400 or 409.
 func (t *task) open(ctx context.Context, what string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, t.PeerName), http.MethodGet,
 		"https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
