@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/jobfile"
 )
 
-// variable is one OUTSPAN_ variable in the reference. NAME in a variable's name stands for a name from the job file, in
-// upper case. Each character that is neither a letter nor a digit is replaced by _.
+// variable is one OUTSPAN_ variable in the reference. NAME in its name stands for a name from the job file in upper
+// case, with _ for each character that is neither a letter nor a digit.
 type variable struct{ name, means string }
 
 // variableGroup is a list of variables that the same programs read.
