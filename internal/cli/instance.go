@@ -238,8 +238,8 @@ func (v *instanceVerb) call(ctx context.Context, instances client.Instances,
 	return instances.Restart(ctx, ref, v.write.options())
 }
 
-// canceledText describes an instance after instance evict --cancel. If avoidEnded is true, the group no longer avoids
-// the instance's node.
+// canceledText describes an instance after the command "instance evict --cancel". If avoidEnded is true, the group no
+// longer avoids the instance's node.
 func canceledText(i *api.Instance, avoidEnded bool) string {
 	text := "has been told to stop"
 	switch {

@@ -80,9 +80,9 @@ func jobValidate(a *app) *cobra.Command {
 	}
 }
 
-// exampleJob returns the job file that job init writes. A user can run the job unchanged: its program is demo-app of
-// this binary. If not every user may execute this binary, the program is Python's web server instead, because an agent
-// that runs as root starts programs as other users.
+// exampleJob returns the job file that job init writes. A user can run the job unchanged: its program is the command
+// demo-app of this binary. If not every user can execute this binary, the program is Python's web server instead,
+// because an agent that runs as root starts programs as other users.
 func exampleJob() string {
 	command, args := "/usr/bin/python3", `["-m", "http.server", "${port.http}"]`
 	if own, err := os.Executable(); err == nil && executableByAll(own) {

@@ -64,7 +64,8 @@ func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, ch
 		}
 		return a.showRevertPlan(plannedRevert{tried.Value, planned}, change)
 	}
-	// With --request-id, an earlier call may have done the revert. The call below then returns the stored outcome.
+	// With --request-id, go on although the dry run failed: if an earlier call with that id did the revert, the call below
+	// returns its outcome.
 	if err != nil && change.write.requestID == "" {
 		return err
 	}
@@ -118,8 +119,8 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	return tried.Plan.unplacedError(true)
 }
 
-// rolloutOf returns the deployment of a job's current version if the deployment is queued, is rolling or has failed.
-// Otherwise it returns nil. It also returns nil if the job is stopped or stopping, or if the deployment can't be read.
+// rolloutOf returns the deployment of a job's current version if the deployment is queued, is rolling or has failed. It
+// returns nil for any other deployment, if the job is stopped or stopping, or if the deployment can't be read.
 func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	if job.DeploymentID == "" || job.Status == api.JobStopped || job.Status == api.JobStopping {
 		return nil
@@ -133,7 +134,7 @@ func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 }
 
 // rolloutText describes a deployment that has failed or is failing. For any other deployment it returns "". The
-// parameter trouble is what troubleOf returned. Unless it is "", the deployment is failing.
+// deployment is failing if trouble, a result of troubleOf, is not "".
 func rolloutText(d *api.Deployment, trouble string) string {
 	switch {
 	case d.Status == model.DeploymentFailed:

@@ -201,8 +201,8 @@ func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], 
 type jobLook struct {
 	job        *api.Job
 	deployment *api.Deployment
-	rollout    *api.Deployment // what rolloutOf returned; only read if the change began no deployment
-	trouble    string          // what troubleOf returned
+	rollout    *api.Deployment // result of rolloutOf, if the change began no deployment
+	trouble    string          // result of troubleOf
 	stuckSince time.Time       // when the job became stuck; zero if it is not stuck
 }
 
@@ -304,7 +304,7 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		a.Note("\nstopped following; the job goes on")
 		a.Note("  see it:          outspan job status %s", name)
-		if look.job != nil && look.job.Version > 1 { // there is nothing before version 1
+		if look.job != nil && look.job.Version > 1 { // version 1 can't be reverted
 			a.Note("  take it back:    outspan job revert %s", name)
 		} else {
 			a.Note("  stop it:         outspan job stop %s", name)
@@ -365,7 +365,8 @@ func settled(j *api.Job) bool {
 	return j.Status == api.JobRunning && !surplus
 }
 
-// canariesReady reports whether all canaries of a deployment are ready, so that the deployment waits for a promotion.
+// canariesReady reports whether a deployment waits for a promotion: in every group there are canaries, all of them are
+// ready, and old instances still run.
 func canariesReady(d *api.Deployment) bool {
 	for _, g := range d.Groups {
 		if g.Current == 0 || g.Ready < g.Current || g.Old == 0 {

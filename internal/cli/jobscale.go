@@ -105,9 +105,9 @@ func (u *unplacedScale) text() string {
 	return fmt.Sprintf("%d of the %d new instances fit nowhere now: %s (%s)", u.Count, u.Of, u.Message, u.Code)
 }
 
-// unplacedAfter plans a scale and returns the new instances that would fit on no node. It returns nil if all fit, if
-// the group does not grow, or if planning fails, because the scale itself then reports the reason. The only possible
-// error is that ctx has ended.
+// unplacedAfter plans a scale and returns the new instances that would fit on no node. It returns nil if all fit, or if
+// the group does not grow. It also returns nil if planning fails, because the scale itself then reports the reason. The
+// only possible error is that ctx has ended.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
 	now, err := a.client().Jobs.Get(ctx, job, client.ReadOptions{})
 	if err != nil || string(now.Value.Name) != job || now.Value.Status == api.JobStopped {
@@ -230,9 +230,9 @@ func (w *wouldStop) text() string {
 	return fmt.Sprintf("%s: all of its %d instances would stop: %s", w.Group, of, strings.Join(names, ", "))
 }
 
-// stopsOf returns the groups of a job in which instances would stop if each group kept only as many instances as keep.
-// If group is not "", it considers only that group. It ignores instances that stop already. If keep is above 0, it also
-// ignores instances that have a replacement, because they stop anyway.
+// stopsOf returns the groups of a job in which instances would stop if the count of each group were keep. If group is
+// not "", it considers only that group. It ignores instances that stop already. If keep is above 0, it also ignores
+// instances that have a replacement, because they stop anyway.
 func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]wouldStop, error) {
 	running, err := a.client().Instances.List(ctx, client.InstanceListOptions{
 		ListOptions: client.ListOptions{Filter: []string{"desired=running"}}, Job: job, Group: group,

@@ -17,8 +17,8 @@ import (
 
 func nodeName(n api.Node) string { return n.Name }
 
-// nodeState returns a node's state for people. If the node drain policy, and not a person, has requested evictions from
-// the node, nodeState adds ",auto-evicting" (L22).
+// nodeState returns a node's state for people. If the node drain policy, and not a person, has requested the eviction
+// of instances on the node, nodeState adds ",auto-evicting" (L22).
 func nodeState(n api.Node) string {
 	if n.AutoEvicting {
 		return string(n.State) + ",auto-evicting"
@@ -239,15 +239,15 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do
 	return nil
 }
 
-// drainThatEnds returns the id of the running drain of the node that the command uncordon would cancel. It returns ""
-// if there is none, if the drain can't be read, or if verb is not uncordon.
+// drainThatEnds returns the id of the drain that the command uncordon would cancel for a node. It returns "" if there
+// is none, if the drain can't be read, or if verb is not "uncordon".
 func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID {
 	if verb != "uncordon" {
 		return ""
 	}
 	n, err := a.client().Nodes.Get(ctx, ref, client.ReadOptions{})
 	if err != nil || n.Value.DrainID == "" {
-		return "" // the write that follows reports an error
+		return "" // the write that follows reports the error, if there is one
 	}
 	d, err := a.client().Drains.Get(ctx, string(n.Value.DrainID), client.ReadOptions{})
 	if err != nil {

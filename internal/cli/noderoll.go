@@ -183,7 +183,7 @@ func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) 
 	return found, nil
 }
 
-// rollForecast is what the drain of one node of a roll would do now, with no other node drained.
+// rollForecast is what the drain of one node of a roll would do if it began now.
 type rollForecast struct {
 	Node       string               `json:"node"`
 	Forecast   []api.DrainForecast  `json:"forecast"`

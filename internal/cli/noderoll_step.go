@@ -33,14 +33,14 @@ type roll struct {
 	console *term.Console
 	mu      sync.Mutex
 	p       *term.Progress
-	took    []time.Duration // how long each node took that this process finished
+	took    []time.Duration // durations of the nodes that this process finished
 	steps   []rollStep
 }
 
 // rollStep is the progress of one node.
 type rollStep struct {
 	Node    string        `json:"node"`
-	State   string        `json:"state"` // pending, done, failed
+	State   string        `json:"state"` // pending (also while in progress), done or failed
 	Drain   model.DrainID `json:"drain"`
 	Seconds float64       `json:"seconds"`
 	Error   string        `json:"error,omitempty"`
@@ -95,8 +95,8 @@ func (r *roll) left() string {
 	return text
 }
 
-// runRoll does the maintenance of the nodes in order, up to plan.Parallel at once, until one fails. It prints the
-// result. After a failure it prints how to resume the roll, and the result only if the output is for a program.
+// runRoll does the maintenance of the nodes in order, up to plan.Parallel at once, until one fails, and prints the
+// result. After a failure, people see how to resume the roll instead of the result.
 func (a *app) runRoll(ctx context.Context, r *roll) error {
 	r.console, r.p = &a.Console, term.NewProgress(&a.Console)
 	r.steps = make([]rollStep, len(r.plan.Nodes))
@@ -118,7 +118,7 @@ func (a *app) runRoll(ctx context.Context, r *roll) error {
 }
 
 // rollAll does the maintenance of all nodes. After a failure, or when ctx ends, it starts no further node and waits for
-// the nodes in progress. It returns the first error.
+// the nodes in progress. It returns the first error, or why ctx ended.
 func (a *app) rollAll(ctx context.Context, r *roll) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -169,7 +169,7 @@ func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
 	}
 	took := a.Now().Sub(began)
 	if drain == nil {
-		took = 0 // an earlier process completed the node
+		took = 0 // the node was complete before this process began
 	}
 	r.set(i, "done", drainOf(drain), took, nil)
 	r.say(node, "done; %s", r.left())
@@ -184,8 +184,8 @@ func drainOf(d *api.Drain) model.DrainID {
 }
 
 // rollDrain drains the node, or follows the drain that this roll has already started for it. If that drain failed or
-// was canceled, or if the node was put back into use before it was rebooted, it starts another drain. If the
-// maintenance of the node is complete, it returns nil.
+// was canceled, or if the node was put back into use before it was rebooted, rollDrain starts another drain. If the
+// maintenance of the node is complete, it returns no drain.
 func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error) {
 	name := r.plan.Nodes[i]
 	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
@@ -333,8 +333,8 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	return nil
 }
 
-// awaitNode reads a node until the callback returns true for it. A limit of 0 means no time limit. The error after the
-// limit is node_not_returned, and quotes the text otherwise, which says what is missing.
+// awaitNode reads a node until the callback returns true for it. A limit of 0 means no time limit. When the limit has
+// passed, awaitNode returns an error (node_not_returned) that contains the text otherwise.
 func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string,
 	is func(api.Node) bool) error {
 	err := a.within(ctx, limit, func(ctx context.Context) error {
@@ -377,8 +377,8 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 	return err
 }
 
-// movedGroups returns the groups that got new instances because of draining nodes since the drain was created. It does
-// not distinguish which node was drained.
+// movedGroups returns the groups in which an instance was created because of a draining node since the drain was
+// created. The node may be one of another drain.
 func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
 	all, err := a.client().Instances.List(ctx, client.InstanceListOptions{})
 	if err != nil {

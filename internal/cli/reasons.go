@@ -12,8 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listedAtMost is how many instances are listed one by one. Output with more of them is shortened, unless -o wide is
-// given.
+// listedAtMost is how many instances are listed one by one. Longer lists are shortened.
 const listedAtMost = 20
 
 // sumsOf combines blockers that have the same reason.
@@ -25,7 +24,8 @@ func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 	return model.SumBlockers(all)
 }
 
-// sumText formats a reason as one line: which instances it blocks, why, and what to do.
+// sumText formats a reason as one line: the instances or volumes that it concerns, why they are blocked, and what to
+// do.
 func sumText(sum model.BlockerSum) string {
 	text := ""
 	for _, part := range [...]struct{ names, told string }{{sum.Who(), string(sum.Instance)},
@@ -60,8 +60,8 @@ func reasonKey(sum model.BlockerSum) string {
 	return strings.Join(words, " ")
 }
 
-// newReasons returns the reasons of the blockers in after that are not in before. It skips blockers for which passing
-// returns true. It also skips reasons that differ only in numbers from a reason in before.
+// newReasons returns the reasons of the blockers that are in the list after but not in the list before. It skips
+// blockers for which passing returns true. It also skips a reason that differs from an earlier one only in numbers.
 func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {

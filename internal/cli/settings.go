@@ -296,7 +296,7 @@ func settingsVerb(a *app, verb, short, done string, do settingsWrite, targets ..
 	return cmd
 }
 
-// resumed returns the text that the command prints: done, or a text of its own for hold and restore.
+// resumed returns the text that the command prints: the parameter done, or a text of its own for hold and restore.
 func resumed(what, done string) string {
 	switch what {
 	case "hold":

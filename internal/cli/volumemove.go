@@ -340,8 +340,8 @@ func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64
 		node).WithHint("list what was found: outspan volume find")
 }
 
-// showFound is for a restored state. It lists found data that is not older than the data in use, and the nodes whose
-// agents did not answer.
+// showFound lists data of volumes that was found after a restore and is not older than the data in use. It also lists
+// the nodes whose agents did not answer.
 func (a *app) showFound(p *term.Page, found api.FoundVolumes) {
 	for _, f := range found.Items {
 		if f.Age != api.FoundOlder {

@@ -21,7 +21,7 @@ type waitFlags struct {
 	timeout time.Duration
 }
 
-// register adds both flags. The value of --wait must be state, which is the default, or one of the values in also.
+// register adds both flags. --wait accepts the parameter state, which is its default, and each string in also.
 func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	help := "wait until it is " + state
 	also = slices.DeleteFunc(slices.Clone(also), func(one string) bool { return one == state })
@@ -42,7 +42,7 @@ func (f *waitFlags) registerTimeout(cmd *cobra.Command) {
 }
 
 // limit returns a context that expires after --timeout, or never if the timeout is 0. When it expires, context.Cause
-// returns an error that names the object by the text what, such as "job web".
+// returns an error about the object that the parameter what names, such as "job web".
 func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, context.CancelFunc) {
 	if f.timeout <= 0 {
 		return context.WithCancel(ctx)
@@ -52,7 +52,8 @@ func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, co
 			WithHint("%s", goesOn(what)))
 }
 
-// goesOn returns the hint for the error of a wait that timed out. The text what names the object, such as "job web".
+// goesOn returns the hint for the error of a wait that timed out. The parameter what names the object, such as "job
+// web".
 func goesOn(what string) string {
 	hint := "the work goes on; wait longer with --timeout"
 	switch kind, id, _ := strings.Cut(what, " "); kind {
@@ -98,8 +99,8 @@ type waiting[T any] struct {
 	done  func(T) bool
 	// over returns an error if the object can no longer reach the wanted state. It may be nil.
 	over func(T) error
-	// is reports whether a read returned the wanted object. It is needed where the servers also accept a prefix of a
-	// name, so that a read may return another object. It may be nil.
+	// is, which may be nil, reports whether a read returned the wanted object. The servers also accept a prefix of a name,
+	// so a read may return another object.
 	is func(T) bool
 	// If absent is true, the object need not exist yet: the wait includes the time until it exists.
 	absent bool

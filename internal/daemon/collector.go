@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// gcPercent is how much a server's heap may grow between two collections, in percent of the heap in use. Measurements
-// with 5,000 nodes, 100,000 instances and a stream of reports: with Go's default of 100 the server took 368 MB. With 75
-// it took 336 MB and 8 % more processor time, and with 50 it took 305 MB and 26 % more.
+// gcPercent is how much a server's heap may grow between two collections, in percent of the heap in use. It was chosen
+// by measurements with 5,000 nodes, 100,000 instances and a stream of reports. With Go's default of 100 the server took
+// 368 MB. With 75 it took 336 MB and 8 % more processor time, and with 50 it took 305 MB and 26 % more.
 const gcPercent = 75
 
 // A small heap is collected often: with 200 nodes and few instances, collections took 14 to 18 % of the servers'
@@ -21,9 +21,9 @@ const (
 	busyEvery = 2 * time.Second
 )
 
-// setCollector makes the garbage collector run more often than Go's default, so that a server's heap stays smaller.
-// While a small heap fills quickly, the collector runs less often than that. setCollector does nothing if GOGC is set.
-// GOMEMLIMIT still applies.
+// setCollector makes the garbage collector run more often than Go's default, so that a server's heap stays smaller. A
+// small heap that fills quickly is collected less often instead. setCollector does nothing if GOGC is set. GOMEMLIMIT
+// still applies.
 func setCollector() {
 	if os.Getenv("GOGC") != "" {
 		return

@@ -83,7 +83,7 @@ func splitSource(arg string) (path string, index uint64, _ error) {
 type stateView struct {
 	Source      string            `json:"source"`
 	Index       uint64            `json:"index"`        // of the last command entry in the state
-	At          uint64            `json:"at,omitempty"` // of the last entry of any kind; only if the state was rebuilt
+	At          uint64            `json:"at,omitempty"` // of the last entry of any kind, if the state was rebuilt
 	Term        uint64            `json:"term"`
 	Format      uint16            `json:"format"`
 	ClusterID   string            `json:"cluster_id"`

@@ -180,8 +180,8 @@ func showLog(t *term.Console, v logView) error {
 	return t.Show(s)
 }
 
-// what returns a summary of an entry: its commands with their objects, the servers of a configuration, or why the entry
-// can't be read.
+// what returns the text for the column of that name: the commands with their objects, the servers of a configuration,
+// or why the entry can't be read.
 func (r recordView) what(wide bool) string {
 	const most = 3
 	switch {

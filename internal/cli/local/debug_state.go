@@ -200,8 +200,8 @@ func cutText(text string, wide bool) string {
 	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }
 
-// storedView is the JSON of one snapshot in debug snapshot. Values that can't be read from a damaged snapshot are
-// empty.
+// storedView is the JSON of one snapshot in the output of debug snapshot. Values that can't be read from a damaged
+// snapshot are empty.
 type storedView struct {
 	fsm.SnapshotInfo
 	File string `json:"file"`

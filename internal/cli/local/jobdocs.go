@@ -18,7 +18,7 @@ type variableGroup struct {
 	list  []variable
 }
 
-// variables lists all OUTSPAN_ variables: those that an instance's programs get, and those that outspan itself reads.
+// variables lists all OUTSPAN_ variables: those that outspan sets for programs and commands, and those that it reads.
 func variables() []variableGroup {
 	return []variableGroup{
 		{"In a program, its checks, its role check and its hooks", []variable{

@@ -20,8 +20,8 @@ type SnapshotView struct {
 	fsm.SnapshotInfo
 }
 
-// InspectSnapshot checks a snapshot file and returns its summary. The summary and errors name the file by path. Codes:
-// those of fsm.InspectSnapshot.
+// InspectSnapshot checks a snapshot file and returns its summary. The parameter path is the name of the file in the
+// summary and in errors. Codes: those of fsm.InspectSnapshot.
 func InspectSnapshot(f *os.File, path string) (SnapshotView, error) {
 	found, err := fsm.InspectSnapshot(bufio.NewReader(f))
 	if err != nil {

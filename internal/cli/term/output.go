@@ -68,7 +68,7 @@ func (o *OutputFlags) Effective() Format {
 	return o.format
 }
 
-// Machine reports whether the output is for a program, so that only the result may go to stdout.
+// Machine reports whether the output is for a program. If it is, only the result may be written to stdout.
 func (o *OutputFlags) Machine() bool {
 	return o.Template != "" || o.Effective() != AsTable && o.Effective() != AsWide
 }
@@ -152,7 +152,7 @@ func plainStyle(n *yaml.Node) {
 }
 
 // PrintTemplate executes a template for each item of a list in JSON, or once for a single object. It refuses a text
-// without {{, because that would print the same line for every item.
+// without {{, because such a text would print the same line for every item.
 func PrintTemplate(w io.Writer, text string, raw []byte) error {
 	if !strings.Contains(text, "{{") {
 		return Usage("--format %s is no template: it names no field", text).
