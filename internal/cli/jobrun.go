@@ -239,8 +239,8 @@ func (l jobLook) text() string {
 	return text
 }
 
-// troubleOf describes the instances that should run, are not ready, and have a reason: how many they are, and the
-// reason of one of them. It returns "" if there are none.
+// troubleOf describes the instances that should run, are not ready and have a reason: it gives their number and one of
+// the reasons. It returns "" if there are none.
 func troubleOf(instances []api.Instance) string {
 	n, reason := 0, ""
 	for _, i := range instances {

@@ -33,7 +33,7 @@ type roll struct {
 	console *term.Console
 	mu      sync.Mutex
 	p       *term.Progress
-	took    []time.Duration // durations of the nodes that this process finished
+	took    []time.Duration // how long the nodes took that this process finished
 	steps   []rollStep
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listedAtMost is how many instances are listed one by one. Longer lists are shortened.
+// listedAtMost is the largest number of instances that are listed one by one. A longer list is shortened.
 const listedAtMost = 20
 
 // sumsOf combines blockers that have the same reason.

@@ -111,7 +111,7 @@ func serversText(members []api.Member) string {
 	return fmt.Sprintf("%d (%d voting, %d alive)", len(members), voters, alive)
 }
 
-// countsText formats counts as "5 (3 ready, 2 failed)": the total, and each count that is not 0.
+// countsText formats counts as "5 (2 failed, 3 ready)": the total, and each count that is not 0.
 func countsText(counts map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
