@@ -147,8 +147,8 @@ func (a *app) instancePage(p *term.Page, i api.Instance) {
 	)
 }
 
-// diskLimitText describes an instance's disk limit, or returns "" if there is none. If the instance uses more than the
-// limit, it adds how much, and what happens next.
+// diskLimitText describes an instance's disk limit, or returns "" if the instance has no limit. If the instance uses
+// more than its limit, the text also says how much it uses and what happens next.
 func diskLimitText(d api.InstanceDisk) string {
 	switch {
 	case d.LimitBytes == 0:
@@ -178,13 +178,13 @@ func instanceWhy(a *app) *cobra.Command {
 	}
 }
 
-// instanceVerb is a command that writes to one instance.
+// instanceVerb is one of the commands that change a single instance: evict, stop and restart.
 type instanceVerb struct {
 	write writeFlags
 	until waitFlags
 	verb  string
 	done  string
-	body  api.EvictBody // only for evict and stop
+	body  api.EvictBody // the request of evict and stop; a restart has no body
 }
 
 func (v *instanceVerb) run(ctx context.Context, a *app, ref string) error {
@@ -238,7 +238,8 @@ func (v *instanceVerb) call(ctx context.Context, instances client.Instances,
 	return instances.Restart(ctx, ref, v.write.options())
 }
 
-// canceledText describes an instance after the command instance evict --cancel.
+// canceledText describes an instance after the command "instance evict --cancel". If avoidEnded is true, the group no
+// longer avoids the instance's node.
 func canceledText(i *api.Instance, avoidEnded bool) string {
 	text := "has been told to stop"
 	switch {
@@ -254,7 +255,7 @@ func canceledText(i *api.Instance, avoidEnded bool) string {
 	return text
 }
 
-// awaitsText describes what must happen before a requested eviction stops the instance.
+// awaitsText describes what a requested eviction waits for before it stops the instance.
 func awaitsText(i *api.Instance) string {
 	switch {
 	case i.Eviction.Preparing:

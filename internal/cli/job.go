@@ -18,7 +18,7 @@ import (
 
 func jobName(j api.Job) string { return string(j.Name) }
 
-// readJob reads a job file, and warns about values that are probably mistakes.
+// readJob reads a job file, and prints warnings about values that are probably mistakes.
 func (a *app) readJob(path string) (model.JobSpec, error) {
 	src, err := local.ReadFile(&a.Console, path, local.MaxJobFile)
 	if err != nil {
@@ -34,7 +34,6 @@ func (a *app) readJob(path string) (model.JobSpec, error) {
 	return spec, nil
 }
 
-// groupSum returns the sum of what the function of returns for each group.
 func groupSum(groups []api.JobGroup, of func(api.JobGroup) int) (n int) {
 	for _, g := range groups {
 		n += of(g)
@@ -135,8 +134,8 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 	}})
 }
 
-// avoidTable lists the nodes that groups of a job avoid. Such a node gets new instances of the group only if no other
-// node has room.
+// avoidTable lists the nodes that groups of a job avoid. A node in the list gets new instances of the group only if no
+// other node has room.
 func avoidTable(p *term.Page, list []api.JobAvoidsNode) {
 	if len(list) == 0 {
 		return

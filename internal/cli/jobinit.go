@@ -80,9 +80,9 @@ func jobValidate(a *app) *cobra.Command {
 	}
 }
 
-// exampleJob returns the job file that job init writes. It can be run unchanged. The program in the file is the web
-// server of this binary, or Python's web server if not every user can execute this binary: agents that run as root
-// start programs as other users.
+// exampleJob returns the job file that job init writes. A user can run the job unchanged: its program is the command
+// demo-app of this binary. If not every user can execute this binary, the program is Python's web server instead,
+// because an agent that runs as root starts programs as other users.
 func exampleJob() string {
 	command, args := "/usr/bin/python3", `["-m", "http.server", "${port.http}"]`
 	if own, err := os.Executable(); err == nil && executableByAll(own) {
@@ -91,8 +91,8 @@ func exampleJob() string {
 	return strings.NewReplacer("COMMAND", strconv.Quote(command), "ARGS", args).Replace(exampleText)
 }
 
-// executableByAll reports whether every user of this machine can execute the program at path. It checks that only if
-// this process runs as root. Otherwise it returns true.
+// executableByAll reports whether every user of this machine can execute the program at path. If this process does not
+// run as root, executableByAll returns true without a check.
 func executableByAll(path string) bool {
 	if os.Geteuid() != 0 {
 		return true

@@ -48,7 +48,7 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 	return cmd
 }
 
-// jobPlanned is what submitting a job file would change in the spec and in the cluster.
+// jobPlanned is the JSON of job plan: what submitting a job file would change in the cluster and in the spec.
 type jobPlanned struct {
 	api.JobPlan
 	Diff []difference `json:"diff"`
@@ -62,8 +62,8 @@ type difference struct {
 	After  any    `json:"after,omitempty"`
 }
 
-// unplacedError returns an error if some instances can't be placed, else nil. The argument there says whether the
-// servers have the job. Only then does the hint name a command that explains the placement.
+// unplacedError returns an error if some instances can't be placed, else nil. The parameter there is true if the
+// servers have the job. The error's hint then names a command that explains the placement.
 func (p *jobPlanned) unplacedError(there bool) error {
 	u, why := unplacedOf{job: string(p.Job), there: there}, []string{}
 	for _, g := range p.Groups {
@@ -100,7 +100,8 @@ func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error)
 	return p, err
 }
 
-// diffSpecs lists the differences between two specs, key by key. Parts with names, such as groups, are matched by name.
+// diffSpecs lists the differences between two specs, key by key. It matches parts with names, such as groups, by name.
+// If before is nil, every key of after is an addition.
 func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error) {
 	old := map[string]any{}
 	if before != nil {
@@ -131,7 +132,8 @@ func diffSpecs(before *model.JobSpec, after model.JobSpec) ([]difference, error)
 	return diff, nil
 }
 
-// flatten writes a spec into a map from path to simple value: groups.http.update.max_surge = 1.
+// flatten adds the simple values of a spec to a map. The key of a value is its path in the spec, such as
+// groups.http.update.max_surge.
 func flatten(into map[string]any, spec model.JobSpec) error {
 	raw, err := term.Marshal(spec)
 	if err != nil {
@@ -158,7 +160,7 @@ func flattenValue(into map[string]any, path string, v any) {
 		for i, inner := range v {
 			object, ok := inner.(map[string]any)
 			if !ok {
-				into[path] = listText(v) // a list of simple values counts as one value
+				into[path] = listText(v) // a list of simple values becomes one value
 				return
 			}
 			key := fmt.Sprint(i)
@@ -183,8 +185,8 @@ func listText(list []any) string {
 	return text
 }
 
-// groupCounts returns how many instances of a group are created, replaced and stopped. A created and a stopped instance
-// together count as one that is replaced.
+// groupCounts returns how many instances of a group would be created, replaced and stopped. It reports a created and a
+// stopped instance together as one that is replaced.
 func groupCounts(g api.PlannedGroup) (create, replace, stop int) {
 	replace = min(g.Created, g.Destroyed)
 	return g.Created - replace, replace, g.Destroyed - replace

@@ -42,7 +42,7 @@ revert already, VERSION must be named. Every group keeps the count that it has n
 	return cmd
 }
 
-// plannedRevert is the JSON of a dry run of a revert.
+// plannedRevert is the JSON of job revert --dry-run.
 type plannedRevert struct {
 	api.RevertReply
 	Plan *jobPlanned `json:"plan"`
@@ -64,7 +64,9 @@ func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, ch
 		}
 		return a.showRevertPlan(plannedRevert{tried.Value, planned}, change)
 	}
-	if err != nil && change.write.requestID == "" { // with a request id, an earlier call may have done the revert
+	// With --request-id, go on although the dry run failed: if an earlier call with that id did the revert, the call below
+	// returns its outcome.
+	if err != nil && change.write.requestID == "" {
 		return err
 	}
 	got, err := a.client().Jobs.Revert(ctx, job, body, change.write.options())
@@ -117,8 +119,8 @@ func (a *app) showRevertPlan(tried plannedRevert, change *changeFlags) error {
 	return tried.Plan.unplacedError(true)
 }
 
-// rolloutOf returns the deployment of a job's current version if it is queued, is rolling or has failed. It returns nil
-// if there is no such deployment, if it can't be read, or if the job is stopped or stopping.
+// rolloutOf returns the deployment of a job's current version if the deployment is queued, is rolling or has failed. It
+// returns nil for any other deployment, if the job is stopped or stopping, or if the deployment can't be read.
 func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	if job.DeploymentID == "" || job.Status == api.JobStopped || job.Status == api.JobStopping {
 		return nil
@@ -131,8 +133,8 @@ func (a *app) rolloutOf(ctx context.Context, job *api.Job) *api.Deployment {
 	return d
 }
 
-// rolloutText describes a deployment that has failed or is failing, and returns "" for any other. A deployment is
-// failing if trouble, the description of instances that don't become ready, is not "".
+// rolloutText describes a deployment that has failed or is failing. For any other deployment it returns "". The
+// deployment is failing if trouble, a result of troubleOf, is not "".
 func rolloutText(d *api.Deployment, trouble string) string {
 	switch {
 	case d.Status == model.DeploymentFailed:

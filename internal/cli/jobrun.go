@@ -106,14 +106,14 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	return a.followJob(ctx, got, "is submitted", change)
 }
 
-// unfinished returns the id of the deployment of a job's current version if the deployment has not succeeded, and
-// instances of an older version are left or new ones are not ready. Otherwise it returns "". So a user who interrupted
-// the command can submit the same file again and continue to wait.
+// unfinished returns the id of the deployment of a job's current version if there is something left to follow: the
+// deployment has not succeeded, and old instances still run or new ones are not ready. Otherwise it returns "". With
+// that id, a user who interrupted job run can submit the same file again and continue to wait.
 func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
 	d, err := a.client().Deployments.Get(ctx, string(id), client.ReadOptions{})
 	if err != nil {
-		return "" // there is no such deployment any more; any other error shows when the job is followed
+		return "" // the deployment no longer exists; following the job reports any other error
 	}
 	left := slices.ContainsFunc(d.Value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
 	if left && d.Value.Status != model.DeploymentSucceeded {
@@ -122,10 +122,10 @@ func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	return ""
 }
 
-// jobWrite is a write to one job.
 type jobWrite func(context.Context, client.WriteOptions) (client.Response[api.JobReply], error)
 
-// changeJob does one write to a job, and follows the change unless the flags exclude that.
+// changeJob changes a job by calling do, and follows the change unless the flags say otherwise. The parameter done
+// describes the change for people, such as "is scaled to 5".
 func (a *app) changeJob(ctx context.Context, done string, change *changeFlags, do jobWrite) error {
 	follows, err := change.follows()
 	if err != nil {
@@ -152,7 +152,7 @@ func (a *app) showJobReply(got client.Response[api.JobReply], done string, chang
 	}})
 }
 
-// jobReplyPage describes what a write did to a job, or would do after a dry run.
+// jobReplyPage describes what a write did to a job. For a dry run it describes what the write would do.
 func jobReplyPage(p *term.Page, r *api.JobReply, done string, write *writeFlags) {
 	if r.Job == nil {
 		return
@@ -167,14 +167,15 @@ func jobReplyPage(p *term.Page, r *api.JobReply, done string, write *writeFlags)
 	p.Line("job %s %s, version %d %s", r.Job.Name, done, r.Job.Version, write.done(r.Index))
 }
 
-// jobResult is the JSON of a change that was followed: the reply, and the job and its deployment at the end.
+// jobResult is the JSON of a change that was followed: the reply to the write, and the job and its deployment as they
+// were at the end.
 type jobResult struct {
 	api.JobReply
 	Deployment *api.Deployment `json:"deployment,omitempty"`
 }
 
-// followJob shows how a job changes to its new state. If the output is for a program, it prints the result once, at the
-// end.
+// followJob shows how a job changes to its new state, until watchJob returns. Output for a program is printed once, at
+// the end.
 func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], done string,
 	change *changeFlags) error {
 	r := got.Value
@@ -200,9 +201,9 @@ func (a *app) followJob(ctx context.Context, got client.Response[api.JobReply], 
 type jobLook struct {
 	job        *api.Job
 	deployment *api.Deployment
-	rollout    *api.Deployment // what rolloutOf returns, if the change began no deployment
-	trouble    string          // why instances don't become ready
-	stuckSince time.Time       // since when no missing instance can be placed; zero if some can, or if none is missing
+	rollout    *api.Deployment // result of rolloutOf, if the change began no deployment
+	trouble    string          // result of troubleOf
+	stuckSince time.Time       // when the job became stuck; zero if it is not stuck
 }
 
 func (l jobLook) reply(r api.JobReply) api.JobReply {
@@ -238,8 +239,8 @@ func (l jobLook) text() string {
 	return text
 }
 
-// troubleOf describes why wanted instances are not ready: their number, and the reason of one of them. It returns "" if
-// no such instance has a reason.
+// troubleOf describes the instances that should run, are not ready and have a reason: it gives their number and one of
+// the reasons. It returns "" if there are none.
 func troubleOf(instances []api.Instance) string {
 	n, reason := 0, ""
 	for _, i := range instances {
@@ -257,8 +258,8 @@ func troubleOf(instances []api.Instance) string {
 // example when an instance stops.
 const settle = 3 * time.Second
 
-// watchJob follows a job and its deployment until jobLook.ended reports that nothing is left to follow. It passes each
-// change as a line to say, and each state to bar. It returns the state that it read last.
+// watchJob follows a job and its deployment until jobLook.ended returns true. It calls say with a line for each change,
+// and bar with each state. It returns the state that it read last.
 func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *waitFlags, say func(string, ...any),
 	bar func(jobLook)) (jobLook, error) {
 	limited, cancel := until.limit(ctx, "job "+name)
@@ -303,7 +304,7 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		a.Note("\nstopped following; the job goes on")
 		a.Note("  see it:          outspan job status %s", name)
-		if look.job != nil && look.job.Version > 1 { // version 1 has no version to go back to
+		if look.job != nil && look.job.Version > 1 { // version 1 can't be reverted
 			a.Note("  take it back:    outspan job revert %s", name)
 		} else {
 			a.Note("  stop it:         outspan job stop %s", name)
@@ -313,7 +314,7 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 }
 
 // ended reports whether there is nothing left to follow: the change is complete, has failed, was superseded, is stuck,
-// or waits for a promotion. The error is the outcome of the command.
+// or waits for a promotion. The error is the result of the whole command. ended also sets stuckSince.
 func (l *jobLook) ended(now time.Time) (bool, error) {
 	if d := l.deployment; d != nil {
 		switch d.Status {
@@ -354,8 +355,8 @@ func deploymentFailed(d *api.Deployment) error {
 		WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
 }
 
-// settled reports whether a job is as wanted: it is stopped, or it is running with no instance missing and none left
-// over.
+// settled reports whether a job is in the wanted state: it is stopped, or it is running and no group has more instances
+// than its count.
 func settled(j *api.Job) bool {
 	if j.Status == api.JobStopped {
 		return true
@@ -364,7 +365,8 @@ func settled(j *api.Job) bool {
 	return j.Status == api.JobRunning && !surplus
 }
 
-// canariesReady reports whether all canaries of a deployment are ready, so that the deployment waits for a promotion.
+// canariesReady reports whether a deployment waits for a promotion: in every group there are canaries, all of them are
+// ready, and old instances still run.
 func canariesReady(d *api.Deployment) bool {
 	for _, g := range d.Groups {
 		if g.Current == 0 || g.Ready < g.Current || g.Old == 0 {
@@ -389,8 +391,8 @@ func stuck(j *api.Job) bool {
 	return missing
 }
 
-// unschedulable reports whether an instance with this reason can't be placed: no node takes it, or it has failed too
-// often.
+// unschedulable reports whether reason says that an instance can't be placed: no node takes the instance, or it has
+// failed too often.
 func unschedulable(reason string) bool {
 	code := model.Code(reason)
 	return code.Unplaceable() || code == model.CodeRetryLimit

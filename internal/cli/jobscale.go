@@ -60,13 +60,12 @@ func (s scaling) scale(ctx context.Context, a *app, job string,
 	return a.client().Jobs.Scale(ctx, job, api.ScaleBody{Group: s.Group, Count: &s.Count}, o)
 }
 
-// unplacedScale describes the new instances of a scale that fit on no node now. Of is the number of new instances, and
-// Count of them fit nowhere.
+// unplacedScale describes the new instances of a scale that fit on no node now.
 type unplacedScale struct {
 	Group    model.GroupID    `json:"-"`
-	Before   int              `json:"-"`
-	Count    int              `json:"count"`
-	Of       int              `json:"of"`
+	Before   int              `json:"-"`     // the group's count before the scale
+	Count    int              `json:"count"` // new instances that fit on no node
+	Of       int              `json:"of"`    // all new instances
 	Code     model.Code       `json:"code"`
 	Message  string           `json:"message"`
 	Excluded []model.Excluded `json:"excluded"`
@@ -107,8 +106,8 @@ func (u *unplacedScale) text() string {
 }
 
 // unplacedAfter plans a scale and returns the new instances that would fit on no node. It returns nil if all fit, or if
-// the group does not grow. It also returns nil if planning fails: the scale itself then reports the reason. It warns if
-// the new count is below the group's min_ready.
+// the group does not grow. It also returns nil if planning fails, because the scale itself then reports the reason. The
+// only possible error is that ctx has ended.
 func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unplacedScale, error) {
 	now, err := a.client().Jobs.Get(ctx, job, client.ReadOptions{})
 	if err != nil || string(now.Value.Name) != job || now.Value.Status == api.JobStopped {
@@ -142,8 +141,8 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 	return u, nil
 }
 
-// noteKeepsAll warns if the new count is not 0 and is below a min_ready that is a plain number. With such a count, the
-// group's budget would let no instance stop. It does not warn if the output is for a program.
+// noteKeepsAll warns if the new count is below min_ready, because the group's budget would then let no instance stop.
+// It does not warn if the count is 0, if min_ready is a percentage, or if the output is for a program.
 func (a *app) noteKeepsAll(spec model.JobSpec, g model.GroupSpec, count int) {
 	if g.Budget == nil || g.Budget.MinReady == nil || g.Budget.MinReady.Percent || g.Budget.MinReady.N <= count ||
 		count == 0 || a.Output.Machine() {
@@ -206,7 +205,7 @@ func scaleWords(args []string) (job, group, count string) {
 	return job, group, count
 }
 
-// wouldStop describes a group some of whose instances would stop.
+// wouldStop is a group in which at least one instance would stop.
 type wouldStop struct {
 	Group     model.GroupID      `json:"group"`
 	Stop      int                `json:"stop"` // how many of Instances would stop; which ones is decided later
@@ -214,8 +213,8 @@ type wouldStop struct {
 	nodes     []string
 }
 
-// text describes the stops. If all instances of the group would stop, it names up to listedAtMost of them and their
-// nodes. Otherwise it only gives the number.
+// text describes the stops. If all instances of the group would stop, the text names up to listedAtMost of them with
+// their nodes. Otherwise it only gives their number.
 func (w *wouldStop) text() string {
 	of := len(w.Instances)
 	if w.Stop < of {
@@ -231,9 +230,9 @@ func (w *wouldStop) text() string {
 	return fmt.Sprintf("%s: all of its %d instances would stop: %s", w.Group, of, strings.Join(names, ", "))
 }
 
-// stopsOf returns the groups of a job in which instances would stop if each group kept only keep instances. If group is
-// not "", it considers only that group. Instances that already stop don't count. If keep is above 0, instances with a
-// replacement don't count either, since they stop anyway.
+// stopsOf returns the groups of a job in which instances would stop if the count of each group were keep. If group is
+// not "", it considers only that group. It ignores instances that stop already. If keep is above 0, it also ignores
+// instances that have a replacement, because they stop anyway.
 func (a *app) stopsOf(ctx context.Context, job, group string, keep int) ([]wouldStop, error) {
 	running, err := a.client().Instances.List(ctx, client.InstanceListOptions{
 		ListOptions: client.ListOptions{Filter: []string{"desired=running"}}, Job: job, Group: group,
@@ -286,9 +285,9 @@ func (a *app) showStops(r api.JobReply, done string, stops []wouldStop, write *w
 	return a.Show(s)
 }
 
-// checkNodes refuses unknown nodes before a drain starts: if one name is mistyped, the other nodes must not be drained
-// either. The servers would drain them and only reject the unknown one. checkNodes does not check a single name,
-// because the servers refuse a drain without any known node. Code: not_found.
+// checkNodes refuses a list of nodes if one of them is unknown, so that a mistyped name prevents the whole drain: the
+// servers would reject only that name and drain the other nodes. It does not check a single name, because the servers
+// refuse a drain without a known node. Code: not_found.
 func (a *app) checkNodes(ctx context.Context, nodes []string) error {
 	if len(nodes) < 2 {
 		return nil

@@ -14,17 +14,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// logFlags select which instances and lines of their logs are shown.
+// logFlags select the instances and the lines of their logs.
 type logFlags struct {
 	follow         bool
 	tail           int
 	stdout, stderr bool
 	times          bool
 	since          string
-	running        bool // leave out instances that no longer run
+	running        bool // show only instances that still run
 }
 
-// logsKept describes how long logs are kept. The values are in agent/supervisors.go and driver.LogPolicy.
+// logsKept is help text about how long logs are kept. The values are set in agent/supervisors.go and driver.LogPolicy.
 const logsKept = "Of each stream the newest 20 to 30 MiB are kept. Once the servers have forgotten an ended " +
 	"instance, its\nlogs stay among the newest 32 such of the node, for up to 24 hours."
 
@@ -82,8 +82,8 @@ func instanceLogs(a *app) *cobra.Command {
 	return cmd
 }
 
-// instanceLogs shows the log of one instance. If o.Follow is true and the instance has not started yet, it waits for
-// the start.
+// instanceLogs shows the log of one instance. If o.Follow is true and the instance has no log yet because it has not
+// started, instanceLogs waits for the start.
 func (a *app) instanceLogs(ctx context.Context, id string, o client.LogOptions) error {
 	for {
 		err := a.copyLogs(ctx, func() (io.ReadCloser, error) {
@@ -140,7 +140,8 @@ func logsCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			var kind, id string
-			err := orStale(a, "", func(fresh client.Consistency) (err error) { // any server can show logs
+			// Showing logs needs no leader, so finding the object must not need one either.
+			err := orStale(a, "", func(fresh client.Consistency) (err error) {
 				kind, id, err = a.kindOf(ctx, args[0], fresh)
 				return err
 			})
@@ -171,7 +172,7 @@ func logsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// copyLogs writes a log to stdout as it arrives. For a terminal, it removes control characters.
+// copyLogs writes a log to stdout as it arrives. For a terminal, it replaces control characters.
 func (a *app) copyLogs(ctx context.Context, open func() (io.ReadCloser, error)) error {
 	body, err := open()
 	if err != nil {

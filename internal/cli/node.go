@@ -17,8 +17,8 @@ import (
 
 func nodeName(n api.Node) string { return n.Name }
 
-// nodeState returns a node's state for people. If instances are evicted because of the node drain policy, and not
-// because a person requested it, it adds ",auto-evicting" (L22).
+// nodeState returns a node's state for people. If the node drain policy, and not a person, has requested the eviction
+// of instances on the node, nodeState adds ",auto-evicting" (L22).
 func nodeState(n api.Node) string {
 	if n.AutoEvicting {
 		return string(n.State) + ",auto-evicting"
@@ -138,8 +138,8 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 	}})
 }
 
-// afterDrain returns the id of a node's drain. If the drain is over for the node, it adds the phase, and how to put the
-// node back into use.
+// afterDrain returns the id of a node's drain. If the drain has ended for this node, the text also names the phase and
+// the command that puts the node back into use.
 func afterDrain(n api.Node) string {
 	if n.DrainPhase == "" || n.DrainPhase == model.PhaseDraining {
 		return string(n.DrainID)
@@ -165,15 +165,15 @@ func (a *app) agoOf(n api.Node) string {
 	return text
 }
 
-// nodeVerb is a command that writes to one or more nodes, and needs only their names.
+// nodeVerb is a command that changes one or more nodes and needs only their names as arguments.
 type nodeVerb struct {
 	verb, short, long string
 	done              string // what is printed about each node after the write
-	waitFor           string // the default state of --wait; "" means no such flag
-	// intent does the write of a command that has -m. A command without intent is confirm-dead.
+	waitFor           string // the default state of --wait; "" means that the command has no --wait
+	// intent calls the API for a command with the flag -m. It is nil for confirm-dead, which calls ConfirmDead instead.
 	intent func(client.Nodes, context.Context, string, api.IntentBody,
 		client.WriteOptions) (client.Response[api.NodeReply], error)
-	force string // help text of --force; "" means no such flag
+	force string // help text of --force; "" means that the command has no --force
 }
 
 func (v nodeVerb) command(a *app) *cobra.Command {
@@ -206,11 +206,10 @@ func (v nodeVerb) command(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeWrite is a write to one node.
 type nodeWrite func(ctx context.Context, ref string, o client.WriteOptions) (client.Response[api.NodeReply], error)
 
-// eachNode writes to each node in order, prints the reply, and waits for the node as --wait says. It stops at the first
-// error. It refuses --request-id for several nodes.
+// eachNode changes each node in order by calling do, prints the reply, and waits for the state that --wait names. It
+// stops at the first error. It refuses --request-id for several nodes, because the id identifies one write.
 func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do nodeWrite, write *writeFlags,
 	until *waitFlags) error {
 	if write.requestID != "" && len(refs) > 1 {
@@ -240,15 +239,15 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, do
 	return nil
 }
 
-// drainThatEnds returns the running drain that the command uncordon would cancel for this node. It returns "" if there
-// is none, or if verb is another command.
+// drainThatEnds returns the id of the drain that the command uncordon would cancel for a node. It returns "" if there
+// is none, if the drain can't be read, or if verb is not "uncordon".
 func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID {
 	if verb != "uncordon" {
 		return ""
 	}
 	n, err := a.client().Nodes.Get(ctx, ref, client.ReadOptions{})
 	if err != nil || n.Value.DrainID == "" {
-		return "" // if there is an error, the write itself reports it
+		return "" // the write that follows reports the error, if there is one
 	}
 	d, err := a.client().Drains.Get(ctx, string(n.Value.DrainID), client.ReadOptions{})
 	if err != nil {
@@ -262,8 +261,8 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) model.DrainID
 	return ""
 }
 
-// eachNodeAsList is eachNode for programs: it prints one list with all replies. If a write or the waiting fails, it
-// prints the replies until then and returns the error.
+// eachNodeAsList is eachNode for programs: it prints one list with all replies. If a write or a wait fails, it prints
+// the replies that it has, and returns the error.
 func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, write *writeFlags,
 	until *waitFlags) error {
 	var failed error
@@ -293,7 +292,7 @@ func (a *app) eachNodeAsList(ctx context.Context, refs []string, do nodeWrite, w
 	return cmp.Or(showList(a, found, repliedNode, nil), failed)
 }
 
-// repliedNode returns the name of the node in a reply, or "" if the reply has no node because it no longer exists.
+// repliedNode returns the name of the node in a reply, or "" if the node no longer exists.
 func repliedNode(r api.NodeReply) string {
 	if r.Node == nil {
 		return ""

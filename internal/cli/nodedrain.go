@@ -92,7 +92,7 @@ func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) err
 	if f.deadline.Given {
 		f.body.Deadline = f.deadline.Value
 	}
-	if f.write.requestID == "" { // a repeated command with the same --id gets the same answer
+	if f.write.requestID == "" { // so that a repeated command with the same --id gets the same answer
 		f.write.requestID = string(f.body.ID)
 	}
 	got, err := a.client().Drains.Start(ctx, f.body, f.write.options())
@@ -113,8 +113,8 @@ func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) err
 	return cmp.Or(a.followDrain(ctx, string(got.Value.Drain), &f.until), rejected(got.Value))
 }
 
-// chooseNodes sets the nodes to drain in their order, or the labels that select them. It refuses unknown nodes, and
-// flags that don't go together.
+// chooseNodes sets in f.body which nodes are drained: their names in order, or the labels by which the servers select
+// them. It refuses unknown nodes, and flags that exclude each other.
 func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) error {
 	labels, err := parseLabels(f.selector)
 	switch {
@@ -145,8 +145,9 @@ func (a *app) chooseNodes(ctx context.Context, nodes []string, f *drainFlags) er
 	return nil
 }
 
-// orderNodes sorts the named nodes, or the nodes that have the labels and are not disabled. If order is neither fewest
-// nor most, it sorts them by name. An unknown name is put at the end; the server rejects it.
+// orderNodes sorts the nodes in named, or else the nodes that have all the labels and are not disabled. The orders
+// fewest and most sort by the number of instances. Any other order sorts by name. Unknown nodes are last; the servers
+// reject them.
 func orderNodes(known []api.Node, named []string, labels map[string]string, order string) []string {
 	byRef := map[string]api.Node{}
 	for _, n := range known {
@@ -209,8 +210,8 @@ func drainReplyPage(p *term.Page, r api.DrainReply, f *drainFlags) {
 	p.Line("%s", forecastSums(r.Forecast))
 }
 
-// forecastTable lists what happens to each instance. If there are more than listedAtMost instances and no -o wide, it
-// shows how many instances have the same outcome.
+// forecastTable lists what happens to each instance. If there are more than listedAtMost instances, it lists outcomes
+// instead, each with its number of instances, unless -o wide was given.
 func forecastTable(p *term.Page, forecast []api.DrainForecast) {
 	if len(forecast) <= listedAtMost || p.Wide {
 		columns := forecastColumns(func(f api.DrainForecast) api.DrainForecast { return f })
@@ -239,8 +240,8 @@ func forecastColumns[T any](of func(T) api.DrainForecast) []term.Column[T] {
 	}
 }
 
-// stuckForecast returns an error with exit code 21 if the drain can't complete on its own, because an instance never
-// leaves or fits on no node.
+// stuckForecast returns an error with exit code 21 if the drain can't complete without help, because some instance
+// never leaves or fits on no node.
 func stuckForecast(r api.DrainReply) error {
 	for _, one := range r.Forecast {
 		if one.Never || strings.HasPrefix(string(one.Blocker), string(model.Unschedulable(""))) {
@@ -260,14 +261,14 @@ func rejected(r api.DrainReply) error {
 		WithHint("the other nodes are in drain %s", r.Drain)
 }
 
-// drainResult is the JSON of a drain that was followed: the reply to its start, and the drain as last read.
+// drainResult is the JSON of a drain that was followed: the reply to the start, and the drain as it was last read.
 type drainResult struct {
 	api.DrainReply
 	Result *api.Drain `json:"result"`
 }
 
-// followQuietly follows a drain for a program. It prints the result once, at the end, and reports progress with
-// Console.Note. If the drain can't be read at all, it prints no result, except after --timeout.
+// followQuietly follows a drain for a program. It prints the result once, at the end, and reports progress on stderr.
+// If no read of the drain succeeded, it prints no result, unless --timeout expired.
 func (a *app) followQuietly(ctx context.Context, got client.Response[api.DrainReply], f *drainFlags) error {
 	end, failed := a.watchDrain(ctx, string(got.Value.Drain), &f.until, a.Note)
 	if failed != nil && end == nil {
@@ -283,7 +284,7 @@ func (a *app) followQuietly(ctx context.Context, got client.Response[api.DrainRe
 	return cmp.Or(a.Show(s), failed)
 }
 
-// nodesThat returns the names of the nodes of a drain that are in the given phase.
+// nodesThat returns the names of a drain's nodes in the given phase, separated by spaces.
 func nodesThat(d api.Drain, phase model.DrainPhase) string {
 	var names []string
 	for _, n := range d.Nodes {
@@ -294,8 +295,8 @@ func nodesThat(d api.Drain, phase model.DrainPhase) string {
 	return strings.Join(names, " ")
 }
 
-// drainEnded returns an error for a drain that has failed or was canceled. The error's code selects the exit code. For
-// a drain in another phase it returns nil.
+// drainEnded returns an error if the drain has failed or was canceled, else nil. The error's code selects the exit
+// code.
 func drainEnded(d api.Drain) error {
 	switch d.Phase {
 	case model.PhaseFailed:
@@ -316,8 +317,8 @@ func drainEnded(d api.Drain) error {
 	return nil
 }
 
-// classText returns the class of an instance's data. For an instance without volumes that keeps its identity, it
-// returns "member", because such an instance may have data outside volumes.
+// classText returns the data class of an instance for people. It is "member" for an instance that has no volumes and
+// keeps its identity, because the instance may have data outside volumes.
 func classText(f api.DrainForecast) string {
 	if f.Member != "" && f.Class == model.Stateless {
 		return "member"
@@ -352,8 +353,8 @@ func nodeAckBlockers(a *app) *cobra.Command {
 	return cmd
 }
 
-// slotsOn returns a description of the slot of each instance on a node. The result is empty if node is "", if the
-// output is for a program, or if the servers don't answer.
+// slotsOn describes the slot of each instance on a node, by the instance's id. The result is empty if node is "", if
+// the output is for a program, or if the servers don't answer.
 func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]string {
 	slots := map[model.InstanceID]string{}
 	if node == "" || a.Output.Machine() {
@@ -361,7 +362,7 @@ func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]str
 	}
 	found, err := a.client().Instances.List(ctx, client.InstanceListOptions{Node: node})
 	if err != nil {
-		return slots // the write succeeded: show its outcome without slots
+		return slots // the write succeeded, so show its outcome even without slots
 	}
 	for _, i := range found.Items {
 		slots[i.ID] = fmt.Sprintf("%s slot %d", model.NewGroupID(i.Job, i.Group), i.Slot)
@@ -369,7 +370,8 @@ func (a *app) slotsOn(ctx context.Context, node string) map[model.InstanceID]str
 	return slots
 }
 
-// ackedPage lists the instances that stay running on a node because this or an earlier command acknowledged them.
+// ackedPage lists the instances that stay running on a draining node because this command or an earlier one
+// acknowledged them.
 func ackedPage(p *term.Page, r api.NodeReply, ref string, slots map[model.InstanceID]string, write *writeFlags) {
 	if r.Node == nil || len(r.Node.Acked) == 0 {
 		p.Line("nothing blocks on node %s: nothing is acknowledged %s", term.First(repliedNode(r), ref), write.done(r.Index))

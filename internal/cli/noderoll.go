@@ -97,8 +97,8 @@ func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error
 			NoReboot: f.noReboot}, flags: f})
 }
 
-// rolledNodes returns the names of the nodes to roll: those of refs in the same order, or those with the labels of
-// --selector, by name. A ref is a whole name or id.
+// rolledNodes returns the names of the nodes to roll: the nodes in refs in the same order, or the nodes with the labels
+// of --selector, sorted by name. Each ref must be a whole name or id.
 func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]string, error) {
 	labels, err := parseLabels(f.selector)
 	switch {
@@ -117,7 +117,7 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 		}
 		n := &got.Value
 		if ref != n.Name && ref != string(n.ID) {
-			return nil, model.NoSuch("node", ref, []string{n.Name}) // a read would also accept a prefix
+			return nil, model.NoSuch("node", ref, []string{n.Name}) // Get also accepts a prefix of a name
 		}
 		if !slices.Contains(names, n.Name) {
 			names = append(names, n.Name)
@@ -137,8 +137,9 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	return names, nil
 }
 
-// resumeRoll continues an earlier roll with its nodes and its limit of nodes at once. --exec, --wait-reboot and
-// --no-reboot replace how the earlier roll rebooted nodes. With --dry-run it only forecasts.
+// resumeRoll continues an earlier roll with the same nodes and the same limit of nodes at once. If --exec,
+// --wait-reboot or --no-reboot is given, it replaces how the roll reboots nodes. With --dry-run, resumeRoll only
+// forecasts.
 func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	drains, err := a.drainsOfRoll(ctx, f.resume)
 	if err != nil {
@@ -182,7 +183,7 @@ func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) 
 	return found, nil
 }
 
-// rollForecast is what the drain of one node of a roll would do while all other nodes are in use.
+// rollForecast is what the drain of one node of a roll would do if it began now.
 type rollForecast struct {
 	Node       string               `json:"node"`
 	Forecast   []api.DrainForecast  `json:"forecast"`
@@ -191,8 +192,8 @@ type rollForecast struct {
 	Stuck      bool                 `json:"stuck"`             // the drain would be refused, or can't complete on its own
 }
 
-// forecastRoll shows for each node what the node's drain would do, and how much memory the other nodes would have left.
-// It returns an error with exit code 21 if one of the drains is stuck.
+// forecastRoll shows for each node what its drain would do, and how much memory the other nodes would have left. It
+// returns an error with exit code 21 if one of the drains is stuck.
 func (a *app) forecastRoll(ctx context.Context, names []string) error {
 	known, err := a.client().Nodes.List(ctx, client.ListOptions{})
 	if err != nil {
@@ -223,8 +224,8 @@ func (a *app) forecastRoll(ctx context.Context, names []string) error {
 	return term.Quiet{Code: term.ExitNotAllPlaced}
 }
 
-// freeWithout returns how much memory the other eligible nodes would have left if they took everything from one node.
-// It is negative if that does not fit.
+// freeWithout returns how much memory the other eligible nodes would have left if they took all instances of one node.
+// The result is negative if they have too little.
 func freeWithout(nodes []api.Node, name string) int64 {
 	free := int64(0)
 	for _, n := range nodes {

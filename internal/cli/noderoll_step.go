@@ -33,20 +33,19 @@ type roll struct {
 	console *term.Console
 	mu      sync.Mutex
 	p       *term.Progress
-	took    []time.Duration // how long each node took, for nodes that this process has finished
+	took    []time.Duration // how long the nodes took that this process finished
 	steps   []rollStep
 }
 
 // rollStep is the progress of one node.
 type rollStep struct {
 	Node    string        `json:"node"`
-	State   string        `json:"state"` // pending, done, failed
+	State   string        `json:"state"` // pending (also while in progress), done or failed
 	Drain   model.DrainID `json:"drain"`
 	Seconds float64       `json:"seconds"`
 	Error   string        `json:"error,omitempty"`
 }
 
-// say prints a line about a node.
 func (r *roll) say(node, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +57,7 @@ func (r *roll) say(node, format string, args ...any) {
 	r.p.Line("%s", text)
 }
 
-// set records the state of a node.
+// set records the progress of the node at index i. If took is 0, left does not use it for its estimate.
 func (r *roll) set(i int, state string, drain model.DrainID, took time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +71,8 @@ func (r *roll) set(i int, state string, drain model.DrainID, took time.Duration,
 	}
 }
 
-// left describes how many nodes are finished, and estimates the time for the others.
+// left describes how many nodes are done and how many have failed, and estimates the time for the nodes that have not
+// begun or are in progress.
 func (r *roll) left() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,8 @@ func (r *roll) left() string {
 	return text
 }
 
-// runRoll does the maintenance of the nodes in order, up to plan.Parallel at once, until one fails. It prints the
-// result.
+// runRoll does the maintenance of the nodes in order, up to plan.Parallel at once, until one fails, and prints the
+// result. After a failure, people see how to resume the roll instead of the result.
 func (a *app) runRoll(ctx context.Context, r *roll) error {
 	r.console, r.p = &a.Console, term.NewProgress(&a.Console)
 	r.steps = make([]rollStep, len(r.plan.Nodes))
@@ -117,8 +117,8 @@ func (a *app) runRoll(ctx context.Context, r *roll) error {
 	return cmp.Or(err, failed)
 }
 
-// rollAll does the maintenance of all nodes. After a failure it starts no further node, waits for the nodes in
-// progress, and returns the first error.
+// rollAll does the maintenance of all nodes. After a failure, or when ctx ends, it starts no further node and waits for
+// the nodes in progress. It returns the first error, or why ctx ended.
 func (a *app) rollAll(ctx context.Context, r *roll) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -169,7 +169,7 @@ func (a *app) rollOne(ctx context.Context, r *roll, i int) error {
 	}
 	took := a.Now().Sub(began)
 	if drain == nil {
-		took = 0 // the maintenance of the node was complete before
+		took = 0 // the node was complete before this process began
 	}
 	r.set(i, "done", drainOf(drain), took, nil)
 	r.say(node, "done; %s", r.left())
@@ -183,8 +183,9 @@ func drainOf(d *api.Drain) model.DrainID {
 	return d.ID
 }
 
-// rollDrain drains the node, or follows the drain that this roll has already started for it. A node that was put back
-// into use before it was rebooted is drained again. If the maintenance of the node is complete, rollDrain returns nil.
+// rollDrain drains the node, or follows the drain that this roll has already started for it. If that drain failed or
+// was canceled, or if the node was put back into use before it was rebooted, rollDrain starts another drain. If the
+// maintenance of the node is complete, it returns no drain.
 func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error) {
 	name := r.plan.Nodes[i]
 	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
@@ -216,7 +217,8 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 	return a.followRoll(ctx, r, name, body.ID)
 }
 
-// lastDrain returns the latest drain of a node in this roll, or nil, and how many drains the node had in this roll.
+// lastDrain returns the latest drain of a node in this roll, or nil if there is none. It also returns how many drains
+// the node had in this roll.
 func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*api.Drain, int, error) {
 	all, err := a.drainsOfRoll(ctx, r.plan.ID)
 	if isCode(err, model.CodeNotFound) {
@@ -250,15 +252,16 @@ func bootBefore(drain *api.Drain, name string) string {
 	return ""
 }
 
-// rollReturn reboots a drained node unless it has been rebooted, waits until it is back, and uncordons it. Then it
-// waits until the groups that the drain moved are complete again.
+// rollReturn does the work on a drained node: the command of --exec, or a reboot by a person. It skips the work if the
+// node has been rebooted since its drain began, unless the roll has NoReboot. Then it waits until the node is back,
+// uncordons it, and waits until the groups that the drain moved are complete again.
 func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
 	before := bootBefore(drain, name)
 	got, err := a.client().Nodes.Get(ctx, name, client.ReadOptions{})
 	if err != nil {
 		return err
 	}
-	if r.plan.NoReboot || got.Value.BootID == before { // if the boot id is another one, the node has been rebooted
+	if r.plan.NoReboot || got.Value.BootID == before { // a different boot id means that the node has been rebooted
 		if err := a.reboot(ctx, r, got.Value); err != nil {
 			return err
 		}
@@ -278,8 +281,8 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 	return a.awaitWhole(ctx, r, name, drain)
 }
 
-// awaitBack waits until a node is online. Unless the roll has NoReboot, the node's boot id must also differ from
-// bootBefore. If a person reboots the node, there is no time limit.
+// awaitBack waits until a node is online and, unless the roll has NoReboot, has a boot id other than bootBefore. If a
+// person reboots the node, there is no time limit.
 func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
 	if r.plan.NoReboot {
 		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool {
@@ -304,7 +307,8 @@ func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) e
 	return err
 }
 
-// reboot runs the command of --exec for the node. If there is none, it asks a person to reboot the node.
+// reboot runs the command of --exec for the node. Without a command it asks a person to reboot the node, and returns at
+// once.
 func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	if r.plan.Exec == "" {
 		r.say(n.Name, "is drained: reboot it now; waiting for it to come back")
@@ -329,8 +333,8 @@ func (a *app) reboot(ctx context.Context, r *roll, n api.Node) error {
 	return nil
 }
 
-// awaitNode waits until the function is returns true for a node. If limit is 0, there is no time limit. The message of
-// a timeout contains otherwise.
+// awaitNode reads a node until the callback returns true for it. A limit of 0 means no time limit. When the limit has
+// passed, awaitNode returns an error (node_not_returned) that contains the text otherwise.
 func (a *app) awaitNode(ctx context.Context, name string, limit time.Duration, otherwise string,
 	is func(api.Node) bool) error {
 	err := a.within(ctx, limit, func(ctx context.Context) error {
@@ -373,7 +377,8 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 	return err
 }
 
-// movedGroups returns the groups of the instances that were created for draining nodes since the drain was created.
+// movedGroups returns the groups in which an instance was created because of a draining node since the drain was
+// created. The node may be one of another drain.
 func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
 	all, err := a.client().Instances.List(ctx, client.InstanceListOptions{})
 	if err != nil {
@@ -388,8 +393,8 @@ func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.Grou
 	return moved, nil
 }
 
-// lackingGroup returns the id of a group that is in the set of and has fewer ready instances than its count. It returns
-// "" if there is none.
+// lackingGroup returns the id of a group that has fewer ready instances than its count, or "" if there is none. It only
+// considers groups for which the map is true.
 func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	for _, j := range jobs {
 		for _, g := range j.Groups {
@@ -401,7 +406,7 @@ func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
 	return ""
 }
 
-// within runs f with the time limit. If limit is 0, there is no limit.
+// within runs f with a context that expires after limit. A limit of 0 means that it does not expire.
 func (a *app) within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	if limit <= 0 {
 		return f(ctx)

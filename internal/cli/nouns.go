@@ -12,7 +12,7 @@ import (
 type noun struct {
 	name, short string
 	verbs       []verb
-	// bare runs if the word after the noun is no verb, as in outspan drain NODE.
+	// bare is the command that runs if the word after the noun is not a verb, as in outspan drain NODE. It may be nil.
 	bare verb
 }
 
@@ -64,12 +64,12 @@ func alone() []verb {
 	}
 }
 
-// here converts a command that needs no cluster to a verb.
+// here converts a command of package local, which needs no cluster, to a verb.
 func here(command func(*term.Console) *cobra.Command) verb {
 	return func(a *app) *cobra.Command { return command(&a.Console) }
 }
 
-// ofProgram converts a command about this program to a verb.
+// ofProgram converts a command of package local that needs the daemon.Program to a verb.
 func ofProgram(command func(*term.Console, daemon.Program) *cobra.Command) verb {
 	return func(a *app) *cobra.Command { return command(&a.Console, a.program) }
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listedAtMost is the largest number of instances that are listed one by one. More are summed up, except with -o wide.
+// listedAtMost is the largest number of instances that are listed one by one. A longer list is shortened.
 const listedAtMost = 20
 
-// sumsOf combines the blockers of a drain that have the same reason.
+// sumsOf combines blockers that have the same reason.
 func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 	all := make([]model.Blocker, len(blockers))
 	for i, b := range blockers {
@@ -24,7 +24,8 @@ func sumsOf(blockers []api.DrainBlocker) []model.BlockerSum {
 	return model.SumBlockers(all)
 }
 
-// sumText formats a reason as one line: which instances it blocks, why, and what to do.
+// sumText formats a reason as one line: the instances or volumes that it concerns, why they are blocked, and what to
+// do.
 func sumText(sum model.BlockerSum) string {
 	text := ""
 	for _, part := range [...]struct{ names, told string }{{sum.Who(), string(sum.Instance)},
@@ -47,8 +48,8 @@ func blockerText(code model.Code, message, unblock string) string {
 	return text
 }
 
-// reasonKey identifies a reason while a drain is followed. It leaves out times and numbers, because a change of them is
-// not worth a new line.
+// reasonKey returns a text that is equal for reasons that differ only in times or numbers. A change of those is not
+// worth a new line while a drain is followed.
 func reasonKey(sum model.BlockerSum) string {
 	words := strings.Fields(string(sum.Code) + " " + sum.Message)
 	for i, word := range words {
@@ -59,8 +60,8 @@ func reasonKey(sum model.BlockerSum) string {
 	return strings.Join(words, " ")
 }
 
-// newReasons lists the reasons of blockers that are in after and not in before. It leaves out blockers that passing
-// accepts, and reasons that differ from earlier ones only in numbers.
+// newReasons returns the reasons of the blockers that are in the list after but not in the list before. It skips
+// blockers for which passing returns true. It also skips a reason that differs from an earlier one only in numbers.
 func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	known, named := map[string]bool{}, map[model.Blocker]bool{}
 	for _, sum := range sumsOf(before) {
@@ -76,7 +77,7 @@ func newReasons(before, after []api.DrainBlocker) []model.BlockerSum {
 	return slices.DeleteFunc(sumsOf(fresh), func(sum model.BlockerSum) bool { return known[reasonKey(sum)] })
 }
 
-// passing reports whether a blocker appears in every normal drain and disappears on its own.
+// passing reports whether a blocker with this code appears in every normal drain and disappears by itself.
 func passing(code model.Code) bool {
 	return code == model.CodeReplacementPending || code == model.CodeStopping
 }
@@ -93,8 +94,8 @@ func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
 	return all
 }
 
-// forecastReasons prints why instances of a forecast can't leave now, and notes about the other instances. It prints
-// each text once.
+// forecastReasons prints why instances of a forecast can't leave now, and the notes about the other instances. It
+// prints equal texts once.
 func forecastReasons(p *term.Page, indent string, forecast []api.DrainForecast) {
 	for _, sum := range sumsOf(blockersOf(forecast)) {
 		p.Line("%s%s", indent, sumText(sum))
@@ -109,8 +110,8 @@ func forecastReasons(p *term.Page, indent string, forecast []api.DrainForecast) 
 	}
 }
 
-// forecastSums returns a summary of a forecast on one line: how many instances have each outcome, and about how long
-// the drain takes.
+// forecastSums returns a summary of a forecast on one line: how many instances have each outcome, and about how long it
+// takes until the last one is gone.
 func forecastSums(forecast []api.DrainForecast) string {
 	var parts []string
 	longest := model.Duration(0)
@@ -138,7 +139,7 @@ func forecastSums(forecast []api.DrainForecast) string {
 	return strings.Join(parts, ", ")
 }
 
-// forecastCount is a line for several instances of a forecast that have the same outcome.
+// forecastCount is an outcome in a forecast, with the number of instances that have it.
 type forecastCount struct {
 	api.DrainForecast
 	count int
@@ -152,7 +153,7 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 		alike := api.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action,
 			Target: f.Target, Blocker: f.Blocker}
 		if f.Member != "" {
-			alike.Member = "each its own" // the identities of instances don't matter
+			alike.Member = "each its own" // only whether an instance keeps an identity matters, not which one
 		}
 		i, known := at[alike]
 		if !known {
@@ -164,14 +165,14 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 	return all
 }
 
-// ownReasons returns the reasons that servers give to instances on their own.
+// ownReasons returns the reasons of one word that are not in driver.Reason. reasonText must not take them for ids.
 func ownReasons() []string {
 	return []string{model.ReasonEnded, "gone_from_node", "unknown", string(model.CauseNodeOffline),
 		string(model.CauseCrashLoop)}
 }
 
-// reasonText describes why an instance is in its state. If the reason is only the id of the drain or of the preempting
-// instance for which the instance was stopped, reasonText adds what the id means.
+// reasonText describes why an instance is in its state. If the reason is only an id, that of the drain or of the
+// preempting instance, reasonText adds what the id means.
 func reasonText(i api.Instance) string {
 	by, more, several := strings.Cut(i.Reason, "; ")
 	by, bypassed := strings.CutPrefix(by, "budget bypassed: ")
@@ -197,8 +198,8 @@ func reasonText(i api.Instance) string {
 	return by
 }
 
-// whyChanged describes what an event changed, and the reason of a new state: "ready -> failed (fenced)". For a new
-// leader it adds the term. For an event about settings it lists the data of the event.
+// whyChanged describes what an event changed and, if known, the reason: "ready -> failed (fenced)". For a new leader it
+// adds the term instead. For a change of settings it lists the data of the event.
 func whyChanged(e api.Event) string {
 	switch e.Type {
 	case model.EventSettings:
@@ -218,7 +219,7 @@ func whyChanged(e api.Event) string {
 type unplacedOf struct {
 	job   string
 	there bool // the servers know the job
-	count int  // number of instances
+	count int
 	why   string
 	codes []model.Code
 }

@@ -19,8 +19,8 @@ func memberName(m api.Member) string { return m.Name }
 
 func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
-// memberColumns returns the columns of the table of servers. Without -o wide, the table shows clocks only if one is
-// wrong, and disks only if one has little room.
+// memberColumns returns the columns of the table of servers. Without -o wide, the column of clocks is shown only if a
+// clock is wrong, and that of disks only if a disk has little room.
 func memberColumns(members []api.Member) []term.Column[api.Member] {
 	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool {
 		return clockText(model.Duration(m.ClockAhead)) != clockOK
@@ -44,7 +44,6 @@ func memberColumns(members []api.Member) []term.Column[api.Member] {
 	}
 }
 
-// diskText describes how much room a server's disk has.
 func diskText(m api.Member) string {
 	if m.TotalBytes == 0 {
 		return string(m.Disk)
@@ -114,7 +113,7 @@ func serverMembers(a *app) *cobra.Command {
 	return cmd
 }
 
-// showMembership shows the servers after one was added, promoted or removed. It returns err if that is not nil.
+// showMembership shows the servers after one was added, promoted or removed. If err is not nil, it only returns err.
 func (a *app) showMembership(got client.Response[api.MemberReply], err error) error {
 	if err != nil {
 		return err
@@ -193,8 +192,8 @@ func serverTransferLeader(a *app) *cobra.Command {
 	}
 }
 
-// membersWithLeader lists the servers as soon as there is a leader, because right after a transfer there may be no
-// leader. It waits for up to 10 s.
+// membersWithLeader lists the servers as soon as one of them leads. It waits for up to 10 s, because right after a
+// transfer there may be no leader.
 func (a *app) membersWithLeader(ctx context.Context) (client.List[api.Member], error) {
 	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second,
 		model.Refuse(model.CodeNoLeader, "leadership was given away, but nobody has taken it yet").

@@ -202,8 +202,9 @@ one thing. A restore must be named: agents then stop what the servers don't know
 	return cmd
 }
 
-// showUnknown shows what the confirmation of a restore would do: which instances it would stop, which go on, what
-// happens to nodes that are not active, and which volume data was found. It names nodes whose agents don't answer.
+// showUnknown shows what the confirmation of a restore would do: which instances would stop and which would continue.
+// It also lists nodes that are not active in the restored state, volume data that was found, and nodes whose agents
+// don't answer.
 func (a *app) showUnknown(ctx context.Context) error {
 	got, err := a.client().Cluster.UnknownInstances(ctx)
 	if err != nil {
@@ -263,7 +264,7 @@ func (a *app) showUnknown(ctx context.Context) error {
 	}})
 }
 
-// settingsWrite pauses or resumes what the body names.
+// settingsWrite is the API call that pauses or resumes what its body names.
 type settingsWrite func(client.Settings, context.Context, api.PauseBody,
 	client.WriteOptions) (client.Response[api.SettingsReply], error)
 
@@ -295,7 +296,7 @@ func settingsVerb(a *app, verb, short, done string, do settingsWrite, targets ..
 	return cmd
 }
 
-// resumed returns a sentence about what was paused or resumed: done, unless what is hold or restore.
+// resumed returns the text that the command prints: the parameter done, or a text of its own for hold and restore.
 func resumed(what, done string) string {
 	switch what {
 	case "hold":

@@ -83,7 +83,7 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force, stale bool) 
 	return local.ShowSnapshot(&a.Console, view, "saved")
 }
 
-// notWritten returns the error for a file that could not be written.
+// notWritten returns the error for a file that could not be written. Code: disk_full if the disk is full.
 func notWritten(path string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return model.Refuse(model.CodeDiskFull, "%s could not be written: the disk is full", path).

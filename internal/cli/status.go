@@ -111,7 +111,7 @@ func serversText(members []api.Member) string {
 	return fmt.Sprintf("%d (%d voting, %d alive)", len(members), voters, alive)
 }
 
-// countsText formats the total, and all counts except zeros.
+// countsText formats counts as "5 (2 failed, 3 ready)": the total, and each count that is not 0.
 func countsText(counts map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
@@ -132,7 +132,7 @@ func holdText(h api.Hold) string {
 	return "since " + term.Stamp(h.Since) + ", for what was seen then: " + h.Reason
 }
 
-// showAny finds the object that an id names, and shows it. For a group it shows the job.
+// showAny shows the object that an id or a name means. For a group it shows the group's job.
 func (a *app) showAny(ctx context.Context, ref string) error {
 	kind, id, err := a.kindOf(ctx, ref, "")
 	switch {
@@ -140,7 +140,7 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 		return a.showOther(ctx, ref, err)
 	case err != nil:
 		return err
-	case kind == "job" && strings.HasPrefix(ref, id+"-"): // the id of a deployment: the servers return its job
+	case kind == "job" && strings.HasPrefix(ref, id+"-"): // ref is a deployment's id, for which kindOf returns the job
 		kind, id = "deployment", ref
 	}
 	switch kind {
@@ -158,8 +158,8 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 	return a.showJob(ctx, id)
 }
 
-// showOther shows the server or the service that ref names. kindOf knows neither kind. If ref names no such object,
-// showOther returns the error unknown.
+// showOther shows the server or the service that ref names, because kindOf finds neither. If ref names no server or
+// service, showOther returns the parameter unknown.
 func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 	members, err := a.client().Members.List(ctx, client.ListOptions{Filter: []string{"name=" + ref}})
 	if err == nil && len(members.Items) > 0 {

@@ -223,7 +223,7 @@ func volumeCancel(a *app) *cobra.Command {
 	return cmd
 }
 
-// transferNames returns the ids of all transfers that the servers still have on record.
+// transferNames returns the ids of all transfers that the servers still have, for shell completion.
 func transferNames(ctx context.Context, a *app) []string {
 	return namesIn(ctx, a.client().Transfers.List, func(t api.Transfer) string { return string(t.ID) })
 }

@@ -154,9 +154,9 @@ with outspan volume attach. Where the old home is gone, that is how its data com
 // transferWrite is an API call that starts a transfer.
 type transferWrite func(context.Context, client.WriteOptions) (client.Response[api.TransferReply], error)
 
-// transfer calls do to start a transfer, shows the transfer, and follows it until it has succeeded or failed. With
-// --dry-run or --detach, or if the transfer is no longer on record, it does not follow. In output for programs, it
-// shows only the finished transfer.
+// transfer starts a transfer by calling do, shows it, and follows it until it succeeds or fails. It does not follow
+// with --dry-run or --detach, or if the transfer of a repeated request no longer exists. Output for a program shows
+// only the last state.
 func (a *app) transfer(ctx context.Context, do transferWrite, f *moveFlags) error {
 	got, err := do(ctx, f.write.options())
 	if err != nil {
@@ -205,7 +205,7 @@ func (a *app) showStarted(got client.Response[api.TransferReply], f *moveFlags) 
 	}})
 }
 
-// wayOf describes which volumes a transfer works on, and on which node or between which nodes.
+// wayOf describes which volumes a transfer works on, and on which node, or from which node to which.
 func wayOf(t api.Transfer) string {
 	text := term.Joined(asTexts(t.Volumes))
 	switch {
@@ -217,9 +217,9 @@ func wayOf(t api.Transfer) string {
 	return fmt.Sprintf("%s from %s to %s", text, t.From, t.To)
 }
 
-// watchTransfer reads a transfer until the transfer has succeeded or failed. It calls say for each new phase and for
-// each new reason to wait, and bar whenever it has read an unfinished transfer. It returns the transfer as last read,
-// or nil if no read succeeded. If the transfer failed, the error says why.
+// watchTransfer follows a transfer until it succeeds or fails. It calls say for each new phase and each new reason to
+// wait, and bar after each read of an unfinished transfer. It returns the transfer as it was last read, or nil if no
+// read succeeded. If the transfer failed, the error says why.
 func (a *app) watchTransfer(ctx context.Context, id model.TransferID, until *waitFlags, say func(string, ...any),
 	bar func(api.Transfer)) (*api.Transfer, error) {
 	limited, cancel := until.limit(ctx, "transfer "+string(id))
@@ -323,8 +323,8 @@ func sayNotAsked(p *term.Page, silent []string) {
 	}
 }
 
-// foundCopies searches the list of `outspan volume find` for the line that has this node, epoch and volume. It returns
-// the epochs of all volumes on that line, by the volume's name. Code: not_found.
+// foundCopies searches the list of `outspan volume find` for the line with this node and epoch that includes the
+// volume. It returns the epochs of all volumes on that line, by the name of the volume. Code: not_found.
 func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64) (map[string]uint64, error) {
 	got, err := a.client().Volumes.Found(ctx)
 	if err != nil {
@@ -340,8 +340,8 @@ func (a *app) foundCopies(ctx context.Context, volume, node string, epoch uint64
 		node).WithHint("list what was found: outspan volume find")
 }
 
-// showFound lists, after a restore, found data that is not older than the data in use. It also lists the nodes whose
-// agents did not answer.
+// showFound lists data of volumes that was found after a restore and is not older than the data in use. It also lists
+// the nodes whose agents did not answer.
 func (a *app) showFound(p *term.Page, found api.FoundVolumes) {
 	for _, f := range found.Items {
 		if f.Age != api.FoundOlder {

@@ -21,7 +21,7 @@ type waitFlags struct {
 	timeout time.Duration
 }
 
-// register adds both flags. --wait accepts state and the values in also. Without a value, it means state.
+// register adds both flags. --wait accepts the parameter state, which is its default, and each string in also.
 func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	help := "wait until it is " + state
 	also = slices.DeleteFunc(slices.Clone(also), func(one string) bool { return one == state })
@@ -41,8 +41,8 @@ func (f *waitFlags) registerTimeout(cmd *cobra.Command) {
 			"with waiting: how long (exit code 23 when it is over; the work goes on); 0: no limit")
 }
 
-// limit returns a context that expires after --timeout, or never if the timeout is 0. When it expires, its cause is an
-// error that names the object by what.
+// limit returns a context that expires after --timeout, or never if the timeout is 0. When it expires, context.Cause
+// returns an error about the object that the parameter what names, such as "job web".
 func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, context.CancelFunc) {
 	if f.timeout <= 0 {
 		return context.WithCancel(ctx)
@@ -52,7 +52,8 @@ func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, co
 			WithHint("%s", goesOn(what)))
 }
 
-// goesOn returns the hint of the error after the wait for an object has timed out.
+// goesOn returns the hint for the error of a wait that timed out. The parameter what names the object, such as "job
+// web".
 func goesOn(what string) string {
 	hint := "the work goes on; wait longer with --timeout"
 	switch kind, id, _ := strings.Cut(what, " "); kind {
@@ -90,23 +91,24 @@ func (v *stateValue) Type() string { return "STATE" }
 
 // waiting describes an object, and how to wait until it has a state.
 type waiting[T any] struct {
-	what string
+	what string // the object in messages, such as "job web"
 	read reader[T]
-	// state returns the object's state. The wait succeeds if the state is the value of --wait, or if done returns true. A
-	// done function is for values of --wait that cover several states, and may be nil.
+	// state returns the object's state. The wait succeeds if the state is the value of --wait, or if done returns true.
+	// done is for values of --wait that are not the name of one state. It may be nil.
 	state func(T) string
 	done  func(T) bool
 	// over returns an error if the object can no longer reach the wanted state. It may be nil.
 	over func(T) error
-	// is reports whether a read returned the right object, because a read also accepts a prefix of a name. It may be nil.
+	// is, which may be nil, reports whether a read returned the wanted object. The servers also accept a prefix of a name,
+	// so a read may return another object.
 	is func(T) bool
-	// If absent is true, the object need not exist yet: the wait goes on until the object exists.
+	// If absent is true, the object need not exist yet: the wait includes the time until it exists.
 	absent bool
 }
 
 // waitUntil waits until an object has the state that --wait names. Without --wait it returns at once. It returns an
-// error if --timeout expires or the object can no longer reach that state, and also if the object does not exist,
-// unless w.absent is true.
+// error if --timeout expires, or if the object can no longer reach the state. Unless w.absent is true, an object that
+// does not exist is an error too.
 func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T]) error {
 	if until.state == "" {
 		return nil
@@ -170,7 +172,7 @@ func (v statusVerb) command(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeStates returns the states that --wait accepts for a node: those that a node is shown with, and "eligible".
+// nodeStates returns the values of --wait for a node: the states of a node, and "eligible".
 func nodeStates() []string {
 	return []string{"active", "eligible", "cordoned", "draining", "disabled", "degraded", "unreachable", "offline"}
 }
@@ -196,13 +198,13 @@ func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) 
 		},
 	})
 	if until.state == string(model.ObservedStopped) && isCode(err, model.CodeNotFound) {
-		return nil // the instance stopped and its row is gone
+		return nil // the row of a stopped instance is removed after a while
 	}
 	return err
 }
 
-// waitForRestart waits until an instance has the state that --wait names. A ready instance counts only if it has more
-// restarts than before, which is the instance as it was read earlier.
+// waitForRestart waits until an instance has the state that --wait names. The parameter before is an earlier read of
+// the instance. The state ready is accepted only if the instance was restarted after that read.
 func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *waitFlags) error {
 	return waitUntil(ctx, a, until, waiting[api.Instance]{
 		what: "instance " + instanceID(*before), read: of(a.client().Instances.Get, instanceID(*before)),

@@ -9,21 +9,21 @@ import (
 )
 
 // gcPercent is how much a server's heap may grow between two collections, in percent of the heap in use. It was chosen
-// by measurements with 5,000 nodes and 100,000 instances under a stream of reports. With Go's default of 100 the server
-// took 368 MB. With 75 it took 336 MB and 8 % more processor time, and with 50 it took 305 MB and 26 % more.
+// by measurements with 5,000 nodes, 100,000 instances and a stream of reports. With Go's default of 100 the server took
+// 368 MB. With 75 it took 336 MB and 8 % more processor time, and with 50 it took 305 MB and 26 % more.
 const gcPercent = 75
 
 // A small heap is collected often: with 200 nodes and few instances, collections took 14 to 18 % of the servers'
 // processor time while clients wrote. So if two collections are less than busyEvery apart, the heap may grow to
 // busyHeap before the next one. Servers with 10,000 instances have a larger heap anyway.
 const (
-	busyHeap  = 28 << 20 // bytes; with 48 MiB, a server with 5,000 instances took 110 MiB, not 80, and was no faster
+	busyHeap  = 28 << 20 // bytes; with 48 MiB, a server with 5,000 instances took 110 MiB instead of 80, and was no faster
 	busyEvery = 2 * time.Second
 )
 
-// setCollector makes the garbage collector run more often than by Go's default, so that a server's heap stays smaller.
-// While a small heap fills quickly, the collector runs less often instead. setCollector does nothing if GOGC is set.
-// GOMEMLIMIT still applies.
+// setCollector makes the garbage collector run more often than Go's default, so that a server's heap stays smaller. A
+// small heap that fills quickly is collected less often instead. setCollector does nothing if GOGC is set. GOMEMLIMIT
+// still applies.
 func setCollector() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -32,15 +32,15 @@ func setCollector() {
 	(&collector{percent: gcPercent}).arm()
 }
 
-// collector adjusts the garbage collector's percentage after each collection. The new percentage depends on the size of
-// the heap and on the time since the previous collection.
+// collector adjusts the garbage collector's percentage (GOGC) after each collection, by the size of the heap and the
+// time since the previous collection.
 type collector struct {
 	percent int       // the current setting
 	last    time.Time // time of the previous collection
 }
 
 // arm makes the runtime call collected after the next collection. That collection frees the sentinel, to which nothing
-// refers, and runs the sentinel's cleanup.
+// refers, and then runs its cleanup.
 func (c *collector) arm() {
 	sentinel := new([16]byte)
 	runtime.AddCleanup(sentinel, (*collector).collected, c)
@@ -60,8 +60,8 @@ func (c *collector) collected() {
 	c.arm()
 }
 
-// growth returns by how many percent the heap may grow until the next collection. The parameter live is the size of the
-// heap in use, in bytes, and since is the time between the last two collections.
+// growth returns by how many percent the heap may grow until the next collection. The parameter live is the number of
+// bytes in use, and since is the time between the last two collections.
 func growth(live uint64, since time.Duration) int {
 	if live == 0 || since >= busyEvery {
 		return gcPercent

@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// configPaths lets a command accept its files with --config too, as server run and agent run do. The command refuses to
-// run without a file.
+// configPaths adds --config to a command, so that the command accepts its files as server run and agent run do. The
+// command then refuses to run without a file.
 func configPaths(cmd *cobra.Command) *cobra.Command {
 	named := cmd.Flags().StringArray("config", nil, "file, or directory of *.hcl files, as for server run and agent run")
 	run := cmd.RunE
@@ -64,7 +64,7 @@ func ConfigShow(t *term.Console) *cobra.Command {
 	})
 }
 
-// soonExpired is how long before a certificate expires the warnings begin.
+// A certificate that expires in less than soonExpired causes a warning.
 const soonExpired = 14 * 24 * time.Hour
 
 // ConfigValidate returns the command config validate.
@@ -104,7 +104,8 @@ have not expired, and that the gossip key can be read. Warns of private keys tha
 	return configPaths(cmd)
 }
 
-// namedFiles checks the files that a configuration names, and returns warnings about them.
+// namedFiles checks the files that a configuration names, and returns warnings about them. The error says why a process
+// with these files would not start.
 func namedFiles(c *config.Config, now time.Time) ([]string, error) {
 	found, err := daemon.CheckFiles(c)
 	if err != nil {

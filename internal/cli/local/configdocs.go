@@ -50,7 +50,6 @@ func WriteConfigDocs(path string) error {
 	return nil
 }
 
-// presetTable returns a table of the presets of the rescheduler.
 func presetTable() string {
 	var b strings.Builder
 	b.WriteString("## Presets of the rescheduler\n\nWith `off` it moves nothing by itself; what a person asks for is " +
@@ -69,8 +68,7 @@ func presetTable() string {
 	return b.String()
 }
 
-// settingDefault returns a setting's default as the command settings set accepts it: without quotes, and sizes in
-// bytes.
+// settingDefault returns a setting's default as the command settings get shows it: without quotes, and sizes in bytes.
 func settingDefault(s config.SettingText) string {
 	text := strings.Trim(s.Default, `"`)
 	if s.Type == "size" {

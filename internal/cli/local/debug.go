@@ -25,9 +25,9 @@ type debugState struct {
 	replay *cluster.Replay // how the state was rebuilt; nil if the state was read from a snapshot
 }
 
-// loadState reads the state from arg: a snapshot file, the directory of one snapshot, DATA_DIR or DATA_DIR@INDEX. If
-// arg has no index, loadState uses the parameter index, where 0 means the newest state. It refuses an index for a
-// snapshot.
+// loadState reads the state that arg names: a snapshot file, the directory of one snapshot, or the data directory of a
+// stopped server as DATA_DIR or DATA_DIR@INDEX. For DATA_DIR the parameter index applies, where 0 means the newest
+// state. loadState refuses an index for a snapshot.
 func loadState(ctx context.Context, arg string, index uint64) (debugState, error) {
 	path, at, err := splitSource(arg)
 	if err != nil {
@@ -79,11 +79,11 @@ func splitSource(arg string) (path string, index uint64, _ error) {
 	return arg[:i], index, nil
 }
 
-// stateView is the summary of a state.
+// stateView is the JSON of debug state: a summary of a state.
 type stateView struct {
 	Source      string            `json:"source"`
-	Index       uint64            `json:"index"` // of the last command entry in the state
-	At          uint64            `json:"at,omitempty"`
+	Index       uint64            `json:"index"`        // of the last command entry in the state
+	At          uint64            `json:"at,omitempty"` // of the last entry of any kind, if the state was rebuilt
 	Term        uint64            `json:"term"`
 	Format      uint16            `json:"format"`
 	ClusterID   string            `json:"cluster_id"`
@@ -182,7 +182,8 @@ func digestTable(p *term.Page, tables []fsm.TableDigest) {
 	})
 }
 
-// valueText returns a value on one line, as JSON unless it is a simple string.
+// valueText formats a value of a row. A string stays as it is, but is quoted if it is empty or has white space at an
+// end. Other values are JSON, and nil is "-".
 func valueText(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -200,7 +201,7 @@ func valueText(v any) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// rowText returns a row or command as YAML, with its fields in their own order.
+// rowText returns a row or command as YAML, with the fields in the order of their definition.
 func rowText(v any) (string, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {

@@ -18,7 +18,7 @@ type diffView struct {
 	Items []fsm.RowChange `json:"items"`
 }
 
-// diffSide is one of the two states.
+// diffSide identifies one of the two states.
 type diffSide struct {
 	Source string `json:"source"`
 	Index  uint64 `json:"index"`
@@ -110,7 +110,7 @@ func rowName(c fsm.RowChange) string {
 	return c.Table + " " + c.Key
 }
 
-// changeTable prints the rows that differ, with the kind of difference and the fields.
+// changeTable prints each row that was added (+), removed (-) or changed (~), with its fields.
 func changeTable(p *term.Page, list []fsm.RowChange) {
 	if len(list) == 0 {
 		p.Line("nothing differs")

@@ -35,8 +35,8 @@ type groupView struct {
 	Commands []fullCommand `json:"commands"`
 	Accepted *bool         `json:"accepted,omitempty"` // nil unless the entry was replayed
 	Refusal  *model.Error  `json:"refusal,omitempty"`
-	// Replay is true if an earlier entry had the same request id. The group then changed nothing, and its outcome is that
-	// of the earlier entry.
+	// Replay is true if an earlier entry had the same request id. The group then changed nothing, and Accepted and
+	// Refusal are the outcome of the earlier entry.
 	Replay bool `json:"replay,omitempty"`
 }
 
@@ -91,7 +91,8 @@ func showEntry(ctx context.Context, t *term.Console, path string, index uint64) 
 	if err := errors.Join(t.Show(s), failure); err != nil {
 		return err
 	}
-	if record.Err != nil { // needed, because an error with a nil pointer in it is not nil
+	// Don't return record.Err directly: as an error, a nil *model.Error is not nil.
+	if record.Err != nil {
 		return record.Err
 	}
 	return nil
@@ -111,7 +112,7 @@ func viewEntry(r cluster.LogRecord) *entryView {
 }
 
 // replay applies the entry to the state before it, and records in v what the entry did. If the state can't be rebuilt
-// or the entry can't be applied, replay records the *model.Error and returns nil. It returns any other error.
+// or the entry can't be applied, replay stores the *model.Error in v.Why and returns nil. It returns any other error.
 func (v *entryView) replay(ctx context.Context, dir *cluster.StoppedDir, r cluster.LogRecord) error {
 	before := cluster.Replay{State: fsm.NewState()}
 	if r.Index > 1 {

@@ -29,8 +29,7 @@ type recordView struct {
 	Error     *model.Error           `json:"error,omitempty"`
 }
 
-// commandView is one command of a listed entry. Group is the number of its group, from 1. Either all commands of a
-// group are carried out, or none.
+// commandView is one command of a listed entry. Group is the number of the command's group in the entry, from 1.
 type commandView struct {
 	Kind    string   `json:"kind"`
 	Group   int      `json:"group"`
@@ -78,7 +77,7 @@ func (f *recordFilter) takes(v recordView) bool {
 	return kind && object
 }
 
-// logView is a log, or a part of it.
+// logView is the listed part of a log. First and Last are the bounds of the whole log.
 type logView struct {
 	Server cluster.StoppedServer `json:"server"`
 	First  uint64                `json:"first"`
@@ -181,8 +180,8 @@ func showLog(t *term.Console, v logView) error {
 	return t.Show(s)
 }
 
-// what returns a summary of an entry: its commands with their objects, the servers of a configuration, or why the entry
-// can't be read.
+// what returns the text for the column of that name: the commands with their objects, the servers of a configuration,
+// or why the entry can't be read.
 func (r recordView) what(wide bool) string {
 	const most = 3
 	switch {

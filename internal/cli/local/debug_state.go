@@ -200,11 +200,13 @@ func cutText(text string, wide bool) string {
 	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }
 
-// storedView is one snapshot in full. Values that a damaged snapshot lacks are empty.
+// storedView is the JSON of one snapshot in the output of debug snapshot. Values that can't be read from a damaged
+// snapshot are empty.
 type storedView struct {
 	fsm.SnapshotInfo
-	File         string                 `json:"file"`
-	LogIndex     uint64                 `json:"log_index,omitempty"` // of the last entry in it, which may be raft's own
+	File string `json:"file"`
+	// LogIndex is the index of the last entry of any kind. SnapshotInfo.Index is that of the last command entry.
+	LogIndex     uint64                 `json:"log_index,omitempty"`
 	LogTerm      uint64                 `json:"log_term,omitempty"`
 	Servers      []cluster.StoredMember `json:"servers,omitempty"`
 	TableDigests []fsm.TableDigest      `json:"table_digests,omitempty"`
@@ -288,14 +290,14 @@ func storedAt(path string) ([]cluster.StoredSnapshot, error) {
 func viewStored(s cluster.StoredSnapshot) storedView {
 	v := storedView{File: s.File, LogIndex: s.Index, LogTerm: s.Term, Servers: s.Servers, Error: s.Err}
 	if f, err := os.Open(s.File); err == nil {
-		v.SnapshotInfo, _ = fsm.InspectSnapshot(f) // damage is reported by the full reading below
+		v.SnapshotInfo, _ = fsm.InspectSnapshot(f) // s.Err or the full reading below reports damage
 		f.Close()
 	}
 	if s.Err != nil {
 		return v
 	}
 	read := s.State
-	if s.Index == 0 { // there is no metadata beside the file, because it is outside a data directory
+	if s.Index == 0 { // a file outside a data directory has no metadata beside it
 		read = func() (fsm.State, error) { return cluster.ReadStateFile(s.File) }
 	}
 	state, err := read()

@@ -19,7 +19,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// devOptions are the options of runDev.
 type devOptions struct {
 	Dir     string
 	Address string
@@ -35,8 +34,8 @@ func devFlags(cmd *cobra.Command, options *devOptions) {
 	cmd.Flags().StringVar(&options.Address, "listen", "127.0.0.1", "loopback address to listen on, at any free port")
 }
 
-// runDev runs one server and one agent in this process until ctx ends. If o.Dir is "", it uses a temporary directory,
-// and at the end it stops all instances and removes the directory.
+// runDev runs one server and one agent in this process until ctx ends. If o.Dir is "", runDev uses a temporary
+// directory. In that case it stops all instances and removes the directory before it returns.
 func runDev(ctx context.Context, o devOptions) (err error) {
 	dir, temporary := o.Dir, o.Dir == ""
 	if temporary {

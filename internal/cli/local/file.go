@@ -10,12 +10,12 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 )
 
-// MaxJobFile is how many bytes of a job file are read: one more than the parser accepts, so that the parser refuses a
-// larger file.
+// MaxJobFile is the number of bytes that commands read of a job file. It is one more than the parser accepts, so that
+// the parser refuses a larger file.
 const MaxJobFile = 256<<10 + 1
 
-// ReadFile reads a file, or standard input if path is "-". It stops without an error after as many bytes as most says.
-// Code: invalid.
+// ReadFile reads a file, or standard input if path is "-". It returns at most as many bytes as the parameter most says,
+// and no error if the file is longer. Code: invalid.
 func ReadFile(t *term.Console, path string, most int64) ([]byte, error) {
 	in := t.In
 	if path != "-" {

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/jobfile"
 )
 
-// variable is one OUTSPAN_ variable in the reference. NAME in a variable's name stands for a name from the job file, in
-// upper case. Each character that is neither a letter nor a digit is replaced by _.
+// variable is one OUTSPAN_ variable in the reference. NAME in its name stands for a name from the job file in upper
+// case, with _ for each character that is neither a letter nor a digit.
 type variable struct{ name, means string }
 
 // variableGroup is a list of variables that the same programs read.
@@ -18,7 +18,7 @@ type variableGroup struct {
 	list  []variable
 }
 
-// variables lists all OUTSPAN_ variables: those that an instance's programs get, and those that outspan itself reads.
+// variables lists all OUTSPAN_ variables: those that outspan sets for programs and commands, and those that it reads.
 func variables() []variableGroup {
 	return []variableGroup{
 		{"In a program, its checks, its role check and its hooks", []variable{

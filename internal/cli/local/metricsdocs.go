@@ -37,8 +37,8 @@ func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
 	return nil
 }
 
-// metricLine makes a row of the table from the string of a metric's description, because Prometheus gives no other
-// access to its parts. It returns "" for a string of another form.
+// metricLine returns the row of a metric in the table. It parses the string of the metric's description, because
+// Prometheus gives no other access to the parts of a description. It returns "" for a string of another form.
 func metricLine(desc string) string {
 	m :=
 		regexp.MustCompile(

@@ -20,8 +20,8 @@ type SnapshotView struct {
 	fsm.SnapshotInfo
 }
 
-// InspectSnapshot checks a snapshot file and returns its summary. path is the name of the file in the summary and in
-// errors. Codes: those of fsm.InspectSnapshot.
+// InspectSnapshot checks a snapshot file and returns its summary. The parameter path is the name of the file in the
+// summary and in errors. Codes: those of fsm.InspectSnapshot.
 func InspectSnapshot(f *os.File, path string) (SnapshotView, error) {
 	found, err := fsm.InspectSnapshot(bufio.NewReader(f))
 	if err != nil {
@@ -34,8 +34,7 @@ func InspectSnapshot(f *os.File, path string) (SnapshotView, error) {
 	return SnapshotView{File: path, SnapshotInfo: found}, nil
 }
 
-// ShowSnapshot prints the summary of a snapshot. If done is not "", it describes what was done with the file, and is
-// printed first.
+// ShowSnapshot prints the summary of a snapshot. If done is not "", the text begins with done and the file's name.
 func ShowSnapshot(t *term.Console, v SnapshotView, done string) error {
 	s, err := term.ResultOf(v, []string{v.File}, func(p *term.Page) {
 		if done != "" {

@@ -26,15 +26,15 @@ func NewConsole() Console {
 // Printf writes to stdout.
 func (c *Console) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
 
-// Note writes a line for people to stderr, because stdout has only the result. If JSON was requested, it writes
-// nothing, so that stderr has at most one error, as JSON.
+// Note writes a line for people to stderr, because stdout is only for the result. If the user asked for JSON, Note
+// writes nothing, so that a failed command writes only its error to stderr, as JSON.
 func (c *Console) Note(format string, args ...any) {
 	if !c.Output.Asked {
 		fmt.Fprintf(c.Err, format+"\n", args...)
 	}
 }
 
-// Show prints s with the template of --format, or else in the requested format.
+// Show prints s with the template of --format. Without a template it prints s in the format of -o or --json.
 func (c *Console) Show(s Result) error {
 	if c.Output.Template != "" {
 		return PrintTemplate(c.Printable(), c.Output.Template, s.JSON)
@@ -56,7 +56,7 @@ func (c *Console) Show(s Result) error {
 	return err
 }
 
-// Age returns how long ago t was, in its largest two units. It returns "" if t is nil or zero.
+// Age returns how long ago t was, as Span formats it. It returns "" if t is nil or zero.
 func (c *Console) Age(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -65,7 +65,7 @@ func (c *Console) Age(t *time.Time) string {
 }
 
 // Printable returns a writer to stdout for text from outside, such as a program's output. For a terminal, the writer
-// removes control characters.
+// replaces control characters by '?'.
 func (c *Console) Printable() io.Writer {
 	if !c.Terminal {
 		return c.Out

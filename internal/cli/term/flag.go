@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DurationFlag is a flag whose value is a duration such as 30s or 1h, or none. Given is true if the flag was set.
+// DurationFlag is a flag whose value is a duration such as 30s or 1h, or the word none. Value must not be nil when the
+// flag is parsed. Given is true if the flag was set.
 type DurationFlag struct {
 	Value *model.Duration
 	Given bool

@@ -57,7 +57,7 @@ func (o *OutputFlags) Register(fs *pflag.FlagSet) {
 		"Go template for each item, over the names of the JSON fields, such as '{{.name}} {{.state}}'")
 }
 
-// Is reports whether f is the format that Effective returns.
+// Is reports whether Effective returns f.
 func (o *OutputFlags) Is(f Format) bool { return o.Effective() == f }
 
 // Effective returns the format that -o and --json select. A template takes precedence over this format.
@@ -68,13 +68,13 @@ func (o *OutputFlags) Effective() Format {
 	return o.format
 }
 
-// Machine reports whether the output is for a program, so that only the result may go to stdout.
+// Machine reports whether the output is for a program. If it is, only the result may be written to stdout.
 func (o *OutputFlags) Machine() bool {
 	return o.Template != "" || o.Effective() != AsTable && o.Effective() != AsWide
 }
 
-// AskedForJSON reports whether args select JSON. It also works for invalid arguments, so that errors about them are
-// JSON too.
+// AskedForJSON reports whether args request JSON. It also works if args can't be parsed, so that the error about them
+// is printed as JSON.
 func AskedForJSON(args []string) bool {
 	for i, arg := range args {
 		switch arg {
@@ -95,11 +95,11 @@ func AskedForJSON(args []string) bool {
 type Result struct {
 	JSON  []byte      // as the server sent it, or from ResultOf
 	Names []string    // for -o name: one id per line
-	Text  func(*Page) // for tables
+	Text  func(*Page) // for the formats table and wide
 }
 
-// ResultOf makes a result whose JSON does not come from a server. It encodes v as the JSON. text must print the same
-// for people.
+// ResultOf returns a result whose JSON is made from v instead of a server's answer. The function text must print the
+// same data for people.
 func ResultOf(v any, names []string, text func(*Page)) (Result, error) {
 	raw, err := Marshal(v)
 	return Result{JSON: raw, Names: names, Text: text}, err
@@ -126,7 +126,8 @@ func printJSON(w io.Writer, raw []byte) error {
 	return err
 }
 
-// PrintYAML writes JSON as YAML, in the same order. JSON is already valid YAML, so only the style changes.
+// PrintYAML converts JSON to YAML and keeps the order of the keys. JSON is already valid YAML, so only the style
+// changes.
 func PrintYAML(w io.Writer, raw []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(raw, &doc); err != nil {
@@ -150,8 +151,8 @@ func plainStyle(n *yaml.Node) {
 	}
 }
 
-// PrintTemplate executes a template for each item of a list in JSON, or for a single object. It refuses a template that
-// names no field.
+// PrintTemplate executes a template for each item of a list in JSON, or once for a single object. It refuses a text
+// without {{, because such a text would print the same line for every item.
 func PrintTemplate(w io.Writer, text string, raw []byte) error {
 	if !strings.Contains(text, "{{") {
 		return Usage("--format %s is no template: it names no field", text).

@@ -29,8 +29,8 @@ type Column[T any] struct {
 	Wide bool // shown only with -o wide
 }
 
-// FieldsOf returns the JSON fields that the columns need, separated by commas. A long list is requested with only these
-// fields. If wide is false, FieldsOf leaves out the columns that are shown only with -o wide.
+// FieldsOf returns the JSON fields that the shown columns need, separated by commas, so that a long list can be
+// requested with only these fields. If wide is false, columns that need -o wide are not shown.
 func FieldsOf[T any](columns []Column[T], wide bool) string {
 	var all []string
 	for _, c := range columns {
@@ -62,7 +62,7 @@ func Rows[T any](p *Page, items []T, columns []Column[T]) {
 // Field is a name and its value.
 type Field [2]string
 
-// Fields prints names and values in two columns. It leaves out fields with an empty value.
+// Fields prints names and values in two columns. It skips fields with an empty value.
 func (p *Page) Fields(list ...Field) {
 	var lines [][]string
 	for _, f := range list {
@@ -105,7 +105,7 @@ func (p *Page) aligned(lines [][]string, gap, indent string) {
 	}
 }
 
-// paints maps words to ANSI colour codes. A cell is coloured only if it contains nothing but such a word.
+// paints maps words to ANSI colour codes. A cell is coloured if its whole text is one of the words.
 var paints = map[string]string{
 	"active": "32", "ready": "32", "running": "32", "drained": "32", "succeeded": "32", "healthy": "32", "leader": "32",
 	"draining": "33", "cordoned": "33", "degraded": "33", "unreachable": "33", "pending": "33", "booting": "33",

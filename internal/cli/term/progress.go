@@ -4,8 +4,8 @@ import (
 	"fmt"
 )
 
-// Progress prints what happens while a command follows a change. Its lines stay on the screen. On a terminal it also
-// prints a status line below them, which it overwrites.
+// Progress prints what happens while a command follows a change. The lines stay on the screen. On a terminal, Progress
+// also prints a status line below them and overwrites it.
 type Progress struct {
 	c      *Console
 	status string
@@ -14,7 +14,7 @@ type Progress struct {
 // NewProgress returns a Progress that prints to c.
 func NewProgress(c *Console) *Progress { return &Progress{c: c} }
 
-// Line prints the time and a message, above the status line.
+// Line prints the time and a message as a line above the status line.
 func (p *Progress) Line(format string, args ...any) {
 	p.clear()
 	p.c.Printf("%s %s\n", p.c.Now().Local().Format("15:04:05"), Printable(fmt.Sprintf(format, args...)))
@@ -23,7 +23,7 @@ func (p *Progress) Line(format string, args ...any) {
 	}
 }
 
-// Now replaces the status line. If the output is no terminal, it does nothing.
+// Now replaces the status line. It does nothing if the output is not a terminal.
 func (p *Progress) Now(format string, args ...any) {
 	if !p.c.Terminal {
 		return

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalWriter passes text on to a terminal. Like Printable, it replaces control characters other than line ends and
-// tabs by '?', so the output of a program loses its colours. It drops carriage returns. A control character of two
-// bytes is also found if its bytes are in two writes.
+// terminalWriter writes text to a terminal. Like Printable, it replaces control characters other than line ends and
+// tabs by '?', so the output of a program loses its colours. It drops carriage returns. It also finds a two-byte
+// control character that is split between two writes.
 type terminalWriter struct {
 	w    io.Writer
 	lead bool // the last byte was 0xC2, which may begin a two-byte control character

@@ -51,7 +51,8 @@ func UseLine(cmd *cobra.Command) string {
 	return strings.TrimSpace(cmd.Parent().CommandPath() + " " + cmd.Use)
 }
 
-// Nearest returns the name that a mistyped or shortened word probably stands for. It returns "" if no name is similar.
+// Nearest returns the element of names that a mistyped or shortened word probably stands for. It returns "" if no name
+// is similar.
 func Nearest(word string, names []string) string {
 	best, least := "", 3
 	if len(word) <= 5 {

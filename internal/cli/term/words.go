@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Span formats a duration roughly: seconds, minutes and seconds, hours and minutes, or from 48 hours on only days. A
-// negative duration counts as 0.
+// Span formats a duration roughly: as seconds, as minutes and seconds, as hours and minutes, or, from 48 hours, as
+// days. A negative duration is shown as 0s.
 func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {
