@@ -28,7 +28,8 @@ func equalHoldings(h model.Holding, o model.Holding) bool {
 // maxHoldings bounds the unknown instances that a node's row lists.
 const maxHoldings = 1024
 
-// maxHoldingName bounds the id, group and spec of a holding, in bytes. A valid group, "job/group", has at most 127.
+// maxHoldingName bounds each string of a holding, in bytes. The longest valid string, the group "job/group", has at
+// most 127.
 const maxHoldingName = 128
 
 // maxHoldingParts bounds the ports and volumes of a holding together.
