@@ -17,7 +17,7 @@ type Entry struct {
 	Format  uint16          // the format that the proposer used
 	At      model.Time      // cluster time at the proposer
 	Wall    int64           // wall clock of the proposer in Unix ms, shown to people
-	Term    uint64          // the entry is refused in any other term; 0, for requests of users, allows every term
+	Term    uint64          // the entry is refused in any other term; 0, as in users' requests, allows every term
 	Actor   model.Actor     // the origin of the write
 	Request model.RequestID // the caller's request id; if it is empty, a repeated request is applied again
 	Body    string          // hash of the request's body; set if Request is set
@@ -31,7 +31,6 @@ type Result struct {
 	Replay  bool         // this is the stored outcome of an earlier request with the same id
 }
 
-// kindInfo describes one command of the list kinds.
 type kindInfo struct {
 	kind   Kind
 	name   string

@@ -10,8 +10,8 @@ type Deployment struct {
 	Status   model.DeploymentStatus `cbor:"4,keyasint"`
 	Reason   string                 `cbor:"5,keyasint,omitempty"`
 	Promoted bool                   `cbor:"6,keyasint,omitempty"` // the canaries were accepted, or none are needed
-	// The time from which the deadline is measured: when the deployment was queued, began to roll, last made progress, was
-	// promoted, or began or stopped waiting.
+	// The deadline is measured from this time: the last one at which the deployment was queued, began to roll, made
+	// progress, was promoted, or began or stopped waiting.
 	Progress model.Time `cbor:"7,keyasint"`
 	Wall     int64      `cbor:"8,keyasint"`
 	Index    uint64     `cbor:"9,keyasint"`
@@ -20,9 +20,10 @@ type Deployment struct {
 	Waiting bool `cbor:"10,keyasint,omitempty"`
 }
 
-// DeploymentStep changes the status of a deployment. If a job's latest deployment succeeds, its version becomes the
-// stable one. If the job has a later version with the same instances, the later version becomes stable instead. Codes:
-// not_found, conflict (the present status can't change to this one), invalid (a failure without a reason).
+// DeploymentStep changes the status of a deployment. When a job's latest deployment succeeds, the deployment's version
+// becomes the job's stable version. If the job's latest version has the same instances, the latest version becomes
+// stable instead. Codes: not_found, conflict (the present status can't change to this one), invalid (a failure without
+// a reason).
 type DeploymentStep struct {
 	ID     model.DeploymentID     `cbor:"1,keyasint"`
 	Status model.DeploymentStatus `cbor:"2,keyasint"`

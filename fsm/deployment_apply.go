@@ -69,7 +69,7 @@ func (s *State) stepDeployment(d *Deployment, status model.DeploymentStatus, rea
 	next.Waiting = d.Waiting && !status.Ended()
 	if status == model.DeploymentRolling {
 		next.Progress = s.Now
-		next.Reason = cmp.Or(reason, d.Reason) // a deployment that begins to roll keeps its earlier reason
+		next.Reason = cmp.Or(reason, d.Reason) // without a new reason, the earlier one is kept
 	}
 	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))

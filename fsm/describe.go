@@ -50,8 +50,8 @@ func (f Fields) MarshalJSON() ([]byte, error) {
 }
 
 // Describe turns a row or a command into plain values: nil, bool, int64, uint64, string, []any and Fields. A field is
-// named by its json tag, or if it has none, by its Go name in snake case. Zero fields that the codec omits (cbor tag
-// omitempty) are omitted here too. Secrets are replaced by Hidden.
+// named by its json tag, or if it has none, by its Go name in snake case. Zero fields whose cbor tag has omitempty are
+// omitted. Secrets are replaced by Hidden.
 func Describe(v any) any { return describe(reflect.ValueOf(v)) }
 
 func describe(v reflect.Value) any {

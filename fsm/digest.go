@@ -55,7 +55,7 @@ type TableDifference struct {
 	B    TableDigest `json:"b"`
 }
 
-// DifferentTables lists the tables in which two states differ, by their TableDigests.
+// DifferentTables lists the tables whose digests differ between two states.
 func DifferentTables(a, b []TableDigest) []TableDifference {
 	var out []TableDifference
 	for _, t := range a {

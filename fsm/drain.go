@@ -95,9 +95,9 @@ type DrainTurn struct {
 	Node model.NodeID  `cbor:"2,keyasint"`
 }
 
-// DrainEnd ends a node's part in Phase, which is drained, or failed with the blockers in LastError. Codes: not_found,
-// invalid (another phase), conflict. A conflict means that the part has ended, that the node is not drained yet (see
-// DrainLeft, P11), or that the failure comes before the deadline or without LastError.
+// DrainEnd ends a node's part. Phase is drained, or failed with the blockers in LastError. Codes: not_found, invalid
+// (another phase), conflict. A conflict means that the part has ended, that the node is not drained yet (see DrainLeft,
+// P11), or that the failure comes before the deadline or without LastError.
 type DrainEnd struct {
 	ID        model.DrainID    `cbor:"1,keyasint"`
 	Node      model.NodeID     `cbor:"2,keyasint"`

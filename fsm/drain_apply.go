@@ -18,7 +18,7 @@ const (
 func (c *DrainStart) apply(s *State) error {
 	if old, ok := s.Drains.Get(c.ID); ok {
 		if s.sameDrain(c, old) {
-			return nil // a repetition gets its answer from the drain's row
+			return nil // the answer to a repetition is built from the drain's row
 		}
 		return model.Refuse(model.CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).
 			WithHint("choose another id, or look at it: outspan drain status %s", c.ID)

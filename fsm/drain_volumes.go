@@ -6,7 +6,8 @@ import (
 )
 
 // volumesAtWork returns a refusal while a transfer keeps a node from being drained. If the node is offline, only a
-// transfer that moves a volume away from it does. A forced drain does not wait for backups, because it gives them up.
+// transfer that moves a volume away from it does so. A forced drain does not wait for backups, because it gives them
+// up.
 func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	if plant.Is(plant.DrainForgetsMoves) {
 		return nil

@@ -15,9 +15,9 @@ type fleet struct {
 
 	nodeNames     Table[string, model.NodeID]
 	outOfService  Table[model.NodeID, present] // nodes that are cordoned, draining or disabled
-	restoring     Table[model.NodeID, present] // nodes that owe an inventory or have unknown instances since a restore
-	unheard       Table[model.NodeID, present] // nodes that owe an inventory since a restore and are not offline
-	leftOutEvents Table[string, present]       // by leftOutKey; nodes with events that SelfEvents left out
+	restoring     Table[model.NodeID, present] // nodes for which NodeRestore.pending is true
+	unheard       Table[model.NodeID, present] // nodes for which Node.unheard is true
+	leftOutEvents Table[string, present]       // by leftOutKey; nodes with left-out events (see SelfEvents)
 }
 
 func (s *fleet) fork(undo *undoLog) {

@@ -16,7 +16,7 @@ import (
 type instances struct {
 	Instances Table[model.InstanceID, *Instance]
 
-	// by inGroupKey; it has the rows and not only their ids, because whole groups are read at once
+	// by inGroupKey; the values are rows and not ids, because whole groups are read at once
 	inGroup   Table[string, *Instance]
 	onNode    Table[model.NodeID, *nodeInstances]
 	departing Table[model.InstanceID, present] // stopping, or asked to stop
@@ -78,7 +78,7 @@ func setSum[K ~string, V comparable](sums Table[K, V], key K, sum V) {
 }
 
 // index builds the indexes after the rows were read from a snapshot. It collects all instances of a node before it
-// writes the node's row of onNode. It refuses a snapshot in which two instances have the same port.
+// writes the node's row in onNode. It refuses a snapshot in which two instances have the same port.
 func (s *instances) index() error {
 	onNode := map[model.NodeID]*nodeInstances{}
 	for _, i := range s.Instances.All() {
@@ -90,7 +90,7 @@ func (s *instances) index() error {
 			return err
 		}
 	}
-	for _, i := range s.Instances.All() { // after their victims, because they own only ports that no victim has
+	for _, i := range s.Instances.All() { // waiting preemptors last: a victim's port is not theirs yet
 		if i.WaitsForRoom() {
 			if err := onNode[i.Node].load(i, true); err != nil {
 				return err
@@ -150,7 +150,7 @@ func (s *instances) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
 	}
 }
 
-// PortOwner returns the instance that has a port of a node, or false if the port is free.
+// PortOwner returns the instance that owns a port on a node, or false if the port is free.
 func (s *instances) PortOwner(node model.NodeID, port int) (model.InstanceID, bool) {
 	n, ok := s.onNode.Get(node)
 	if !ok {

@@ -21,8 +21,8 @@ func (s *fleet) WaitsForTurn(n *Node) bool {
 }
 
 // Takes returns nil if a new instance of the group may be placed on the node, or the reason why not. An eligible node
-// takes every group. A node that waits for its turn in a drain takes groups for which CanDetour is true. Otherwise a
-// drain of all nodes would have no node for the instances of the first ones. Code: node_not_eligible.
+// takes every group. A node that waits for its turn in a drain takes groups for which CanDetour is true. Without these
+// nodes, a drain of all nodes would have no place for the instances of the first ones. Code: node_not_eligible.
 func (s *State) Takes(n *Node, spec *model.GroupSpec) *model.Error {
 	if n.Intent == model.IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
 		return s.fit(n)
@@ -30,8 +30,8 @@ func (s *State) Takes(n *Node, spec *model.GroupSpec) *model.Error {
 	return s.Eligible(n)
 }
 
-// CanDetour reports whether instances of a group may be placed on a node that waits for its turn in a drain. Its turn
-// evicts them again, so the group must have no volumes, must not be a system group, and must allow evictions.
+// CanDetour reports whether instances of a group may be placed on a node that waits for its turn in a drain. The node's
+// turn evicts them again, so the group must have no volumes, must not be a system group, and must allow evictions.
 func CanDetour(spec *model.GroupSpec) bool {
 	return len(spec.Volumes) == 0 && spec.Role != model.RoleSystem && spec.Eviction.Mode != model.ModeNever
 }

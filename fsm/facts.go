@@ -52,9 +52,9 @@ func (s *fleet) responds(inst *Instance) bool {
 	return false
 }
 
-// OwnFacts returns the facts that an instance reports, or nil if none is known: the instance doesn't run, its node
-// isn't online, the agent has not sent its inventory yet, or the role check was not answered. The map belongs to a row
-// and must not be changed.
+// OwnFacts returns the facts that an instance reports of itself, or nil if none is known: the instance doesn't run, its
+// node isn't online, the agent has not sent its inventory yet, or the role check was not answered. The map belongs to a
+// row and must not be changed.
 func (s *fleet) OwnFacts(inst *Instance) map[string]string {
 	if !s.responds(inst) {
 		return nil

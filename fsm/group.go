@@ -16,7 +16,7 @@ type Group struct {
 	Running  int          `cbor:"6,keyasint"` // instances that should run
 	Alive    int          `cbor:"7,keyasint"` // instances not confirmed stopped
 	Budget   model.Budget `cbor:"8,keyasint"`
-	Stops    []model.Time `cbor:"9,keyasint,omitempty"`  // when voluntary stops within the budget's rate window began
+	Stops    []model.Time `cbor:"9,keyasint,omitempty"`  // when the voluntary stops in the budget's rate window began
 	Placed   uint64       `cbor:"10,keyasint"`           // instances placed so far; part of the next instance's id
 	Failures []Failure    `cbor:"11,keyasint,omitempty"` // recent ones, for the reschedule limit and for avoiding nodes
 	Removed  bool         `cbor:"12,keyasint,omitempty"` // no longer in the job's spec

@@ -37,8 +37,8 @@ const maxHoldingParts = 64
 
 // Ends reports whether an instance that the agent has and the state does not know must stop. For an instance in
 // r.Unknown, this was decided earlier. Any other instance must stop unless the agent owes its inventory or is Behind.
-// An agent that is neither has followed this state, so the state itself removed the instance's row, and no restore lost
-// it.
+// If neither applies, the agent has followed this state: the state itself removed the instance's row, and no restore
+// lost it.
 func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	if i := slices.IndexFunc(r.Unknown, func(h model.Holding) bool { return h.ID == id }); i >= 0 {
 		return r.Unknown[i].Ends
@@ -110,8 +110,9 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 }
 
 // blocker returns an unknown instance of a node that may hold a slot, or false if there is none. It ignores the
-// instance whose id is in but. An unknown instance whose group is not known may hold any slot. A late instance only
-// blocks slots of groups that have an instance or a volume on the node, so that an agent can't block other groups.
+// instance whose id is in but. An unknown instance whose group is not known may hold any slot. A late instance (see
+// Holding.Late) only blocks slots of groups that have an instance or a volume on the node, so that an agent can't block
+// other groups.
 func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.InstanceID) (model.Holding, bool) {
 	late := -1
 	for i, h := range n.Restore.Unknown {
@@ -129,8 +130,8 @@ func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.Instan
 	return n.Restore.Unknown[late], true
 }
 
-// mayBlock reports whether an unknown instance on a node may hold any slot of a group: the node owes its inventory, or
-// blocker would return such an instance for a slot of the group.
+// mayBlock reports whether an unknown instance on a node may hold a slot of a group: the node owes its inventory, or
+// blocker would return such an instance for at least one slot of the group.
 func (s *State) mayBlock(n *Node, group model.GroupID) bool {
 	late := false
 	for _, h := range n.Restore.Unknown {
@@ -344,7 +345,7 @@ func (c *NodeReport) stopped(id model.InstanceID) bool {
 func (s *State) setRestore(n *Node, r NodeRestore) {
 	was := n.Restore
 	if len(r.Unknown) == 0 {
-		r.Unknown = nil // an empty list is decoded as nil
+		r.Unknown = nil // as the codec decodes an empty list
 	}
 	if was.InventoryOwed == r.InventoryOwed && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told &&
 		slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings) {

@@ -8,8 +8,8 @@ import (
 )
 
 // callConcerned makes agents read their assignments again after the unknown instances of a node changed from was to
-// now. These are the node's own agent, and the agents that have an instance in a slot that a changed unknown instance
-// may hold. Such an instance may have to start or stop.
+// now. It does so for the agent of the node, and for the agents with an instance in a slot that a changed unknown
+// instance may hold, because the instance in the slot may have to start or stop.
 func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
 	// an unknown instance that isn't late and whose group is not known may hold any slot

@@ -10,7 +10,8 @@ import (
 // repeat after a restore, but a minted number must never be used twice.
 const mintBits = 44
 
-// mint returns a number that is higher than all numbers that earlier entries minted, even those that a restore lost.
+// mint returns a new number, such as the epoch of a registration. It is higher than all numbers that earlier entries
+// minted, even those that a restore lost.
 func (s *State) mint() uint64 { return momentNumber(s.Moment()) }
 
 // Outlived reports whether a number was minted in an earlier incarnation. If so, the state already contains what the
@@ -19,8 +20,8 @@ func (s *State) Outlived(number uint64) bool {
 	return number < momentNumber(model.Seen{Incarnation: s.Incarnation})
 }
 
-// riseLimit bounds how far agents may raise the incarnation after one restore, so that a lying agent can't use up the
-// numbers. It is far above the number of restores that happen between saving a snapshot and restoring it.
+// riseLimit bounds how far agents may raise the incarnation after one restore, so that a lying agent can't exhaust the
+// numbers. The limit is far above the number of restores that happen between saving a snapshot and restoring it.
 const riseLimit = 1024
 
 func momentNumber(s model.Seen) uint64 { return s.Incarnation<<mintBits + s.Index }
@@ -70,7 +71,7 @@ func (c *RestoreMark) apply(s *State) error {
 	return nil
 }
 
-// callAgents makes every agent read its assignments again, even an agent whose request is already waiting.
+// callAgents makes every agent read its assignments again, even an agent whose long poll is already waiting.
 func (s *State) callAgents() {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {

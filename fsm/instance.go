@@ -29,8 +29,8 @@ type Links struct {
 	// this instance, or an earlier one of the slot and the same deployment, has been ready
 	WasReady bool   `cbor:"8,keyasint,omitempty"`
 	Attempt  uint64 `cbor:"7,keyasint,omitempty"` // number of instances of the group that were placed before
-	// Awaits lists the victims of a preemptor that have not stopped yet. The agent learns of the preemptor when the list
-	// is empty.
+	// If the instance is a preemptor, Awaits lists its victims that have not stopped yet. The agent learns of the instance
+	// when the list is empty.
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`
 }
 
@@ -50,7 +50,8 @@ type Eviction struct {
 	Since model.Time  `cbor:"4,keyasint,omitempty"`
 
 	Seq uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation
-	// while Preparing is set, the time at which the preparation is aborted; later, the time from which the next may begin
+	// while Preparing is set, the deadline of the preparation; after an aborted one, the time from which the next may
+	// begin
 	RetryAt model.Time `cbor:"7,keyasint,omitempty"`
 	Failure string     `cbor:"9,keyasint,omitempty"` // why the last preparation was aborted
 }
@@ -72,7 +73,7 @@ type Marks struct {
 	// its room; 0 while ready
 	UnreadySince  model.Time      `cbor:"5,keyasint,omitempty"`
 	StopBegan     model.Time      `cbor:"6,keyasint,omitempty"`
-	StopGrace     model.Duration  `cbor:"7,keyasint,omitempty"` // drain_delay + grace, as this stop uses them
+	StopGrace     model.Duration  `cbor:"7,keyasint,omitempty"` // drain_delay + grace of this stop
 	StopCause     model.Cause     `cbor:"8,keyasint,omitempty"`
 	StopReason    string          `cbor:"9,keyasint,omitempty"`
 	CreatedIndex  uint64          `cbor:"10,keyasint"`
@@ -126,10 +127,10 @@ type InstancePlace struct {
 
 // InstanceStop begins a stop. A pending, failed or lost instance becomes stopped at once, any other becomes draining.
 // If a person stops an instance that must be prepared first, the command begins the preparation instead. It also stops
-// an instance that runs on a node but has no row since a restore. Budgets are checked here (B14). Codes: not_found,
-// invalid, stopping (it stops already, or is not prepared), stale (the reason no longer applies), conflict, role_never,
-// volume_local, the code of a gate, last_copy, replica_evicting, replacement_pending, budget_min_ready, budget_rate,
-// actor_rate, restore_unconfirmed, inventory_missing.
+// an instance that runs on a node but has no row. Budgets are checked here (B14). Codes: not_found, invalid, stopping
+// (it stops already, or is not prepared), stale (the reason no longer applies), conflict, role_never, volume_local, the
+// code of a gate, last_copy, replica_evicting, replacement_pending, budget_min_ready, budget_rate, actor_rate,
+// restore_unconfirmed, inventory_missing.
 type InstanceStop struct {
 	ID     model.InstanceID `cbor:"1,keyasint"`
 	Cause  model.Cause      `cbor:"2,keyasint"`
@@ -137,8 +138,8 @@ type InstanceStop struct {
 	Grace  *model.Duration  `cbor:"4,keyasint,omitempty"` // replaces the group's grace
 	Bypass bool             `cbor:"5,keyasint,omitempty"` // skips budgets; authorised by the API, recorded in the event
 	Avoid  bool             `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
-	// Facts lists the facts' generations on the nodes on which the decision depends. The stop is refused with stale if one
-	// has changed.
+	// Facts lists the nodes on whose facts the decision depends, each with the generation of its facts. The stop is
+	// refused with stale if a generation has changed.
 	Facts []FactsRef `cbor:"7,keyasint,omitempty"`
 	// Asked means that the leader stops the instance for an eviction that a person requested. By and Grace are then taken
 	// from the eviction as it is when the stop is applied. The stop is refused with stale if the eviction was withdrawn.
@@ -167,7 +168,7 @@ type InstanceMark struct {
 	Cause     model.Cause      `cbor:"3,keyasint,omitempty"`
 	By        string           `cbor:"4,keyasint,omitempty"`
 	// Automatic means that the node drain policy requests the eviction. The command is refused with stale if the policy
-	// does not.
+	// does not request it.
 	Automatic bool `cbor:"5,keyasint,omitempty"`
 	// Surge means that a person wants the instance stopped once its replacement is ready. The command is refused with
 	// invalid if ReplacesFirst is false for the instance, with conflict if another eviction of the instance is requested,

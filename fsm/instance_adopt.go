@@ -138,7 +138,7 @@ func (c *InstanceAdopt) apply(s *State) error {
 	if refusal := s.Room(node, claims); refusal != nil {
 		return refusal
 	}
-	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // it can't continue: the instance uses the volumes
+	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // t can't continue, because the instance uses the volumes
 		s.failTransfer(t, model.CodeVolumeInUse,
 			"instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
 	}

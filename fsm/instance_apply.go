@@ -241,7 +241,8 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	}
 }
 
-// setDesired changes the desired state of an instance and emits an event. The first stop's cause and reason are kept.
+// setDesired changes the desired state of an instance and emits an event. If a stop has begun already, its cause and
+// reason are kept.
 func (s *State) setDesired(inst *Instance, desired model.Desired, cause model.Cause, reason string) *Instance {
 	return s.moveDesired(inst, desired, cause, reason, "")
 }
