@@ -94,7 +94,7 @@ func (c *DeploymentStep) apply(s *State) error {
 		next := *job
 		next.Stable = d.Version
 		// If a version with the same instances was submitted meanwhile, that later version becomes the stable one, because a
-		// revert must restore its counts and budgets.
+		// revert must restore the later version's counts and budgets.
 		if s.SameInstances(job.Name, d.Version, job.Version) {
 			next.Stable = job.Version
 		}
@@ -178,7 +178,7 @@ func (s *instances) slotWasReady(inst *Instance) bool {
 const keptFailures = 32
 
 // noteFailure records in a group's row where and when an instance of it failed, for the reschedule limit. If the
-// failure counts against the node (see servesBadly), avoidFailed makes the instance's version avoid it.
+// failure counts against the node (see servesBadly), avoidFailed makes the instance's version avoid the node.
 func (s *State) noteFailure(inst *Instance, reason string) {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok {

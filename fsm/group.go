@@ -7,7 +7,7 @@ import "github.com/outspan/outspan/model"
 type Group struct {
 	ID model.GroupID `cbor:"1,keyasint"`
 	// the job version whose template (GroupSpec.Template) the instances should have; a later job version with the same
-	// template does not change it
+	// template does not change Version
 	Version uint64     `cbor:"2,keyasint"`
 	Count   int        `cbor:"3,keyasint"` // the spec's count; 0 if the job is stopped or no longer has the group
 	Role    model.Role `cbor:"4,keyasint"`

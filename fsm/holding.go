@@ -46,8 +46,7 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	return !r.InventoryOwed && !r.Behind
 }
 
-// unheard reports whether the node is not offline in a restored state, although its agent has not reported since the
-// restore what runs there. n may be nil.
+// unheard reports whether the node owes its inventory since a restore and is not offline. n may be nil.
 func (n *Node) unheard() bool {
 	return n != nil && n.Restore.InventoryOwed && n.Health != model.HealthOffline
 }

@@ -34,8 +34,8 @@ type Links struct {
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`
 }
 
-// Eviction is the request to stop one instance for a cause that is not its own job's. An event is emitted when
-// Requested changes, and for no other change (L15). What the request waits for is not stored.
+// Eviction is the request to stop one instance for a cause outside its job. An event is emitted when Requested changes,
+// and for no other change (L15). What the request waits for is not stored.
 type Eviction struct {
 	// The small fields are next to each other, so that an Instance fits the allocator's size class of 512 bytes.
 	Requested bool `cbor:"1,keyasint,omitempty"`

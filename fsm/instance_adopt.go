@@ -81,9 +81,9 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	return c, nil
 }
 
-// usesTransfer reports whether an unknown instance runs on a volume of transfer t, which is attached. Such an instance
-// was started in entries that the restore lost, on the data that t attached or on newer data. newest refuses an
-// instance with older data.
+// usesTransfer reports whether an unknown instance runs on a volume of t, a transfer whose copy is in use already. Such
+// an instance was started in entries that the restore lost, on the data that t attached or on newer data. newest
+// refuses an instance with older data.
 func usesTransfer(h model.Holding, t *Transfer) bool {
 	return slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
 }
