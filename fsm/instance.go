@@ -132,12 +132,14 @@ type InstancePlace struct {
 // code of a gate, last_copy, replica_evicting, replacement_pending, budget_min_ready, budget_rate, actor_rate,
 // restore_unconfirmed, inventory_missing.
 type InstanceStop struct {
-	ID     model.InstanceID `cbor:"1,keyasint"`
-	Cause  model.Cause      `cbor:"2,keyasint"`
-	By     string           `cbor:"3,keyasint,omitempty"` // a drain id, or the reason in words
-	Grace  *model.Duration  `cbor:"4,keyasint,omitempty"` // replaces the group's grace
-	Bypass bool             `cbor:"5,keyasint,omitempty"` // skips budgets; authorised by the API, recorded in the event
-	Avoid  bool             `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
+	ID    model.InstanceID `cbor:"1,keyasint"`
+	Cause model.Cause      `cbor:"2,keyasint"`
+	By    string           `cbor:"3,keyasint,omitempty"` // a drain id, or the reason in words
+	Grace *model.Duration  `cbor:"4,keyasint,omitempty"` // replaces the group's grace
+	// Bypass skips budgets, but not their rates if Cause is CauseNodeDraining. A person's bypass, which the API
+	// authorises, also skips the role, the gates and the preparation. The event of the stop records it.
+	Bypass bool `cbor:"5,keyasint,omitempty"`
+	Avoid  bool `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
 	// Facts lists the nodes on whose facts the decision depends, each with the generation of its facts. The stop is
 	// refused with stale if a generation has changed.
 	Facts []FactsRef `cbor:"7,keyasint,omitempty"`
