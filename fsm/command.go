@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Command is one change of the state. apply edits only the fork that it gets. It checks everything before it edits
-// anything, so a refused command changes nothing.
+// Command is one change of the state. apply edits the State that it gets, which is always a fork. apply must finish its
+// checks before its first edit, so that a refused command changes nothing.
 type Command interface {
 	Kind() Kind
 	apply(*State) error
@@ -16,11 +16,11 @@ type Kind uint16
 type Entry struct {
 	Format  uint16          // the format that the proposer used
 	At      model.Time      // cluster time at the proposer
-	Wall    int64           // Unix ms at the proposer, for people
-	Term    uint64          // the term in which the leader decided; 0 means any (requests of users)
+	Wall    int64           // wall clock of the proposer in Unix ms, shown to people
+	Term    uint64          // the entry is refused in any other term; 0, as in users' requests, allows every term
 	Actor   model.Actor     // the origin of the write
-	Request model.RequestID // if empty, a repetition is not recognised
-	Body    string          // hash of the request's body; set with Request
+	Request model.RequestID // the caller's request id; if it is empty, a repeated request is applied again
+	Body    string          // hash of the request's body; set if Request is set
 	Groups  [][]Command     // each group is applied or refused as a whole
 }
 
@@ -31,7 +31,6 @@ type Result struct {
 	Replay  bool         // this is the stored outcome of an earlier request with the same id
 }
 
-// kindInfo is a row of the table of commands.
 type kindInfo struct {
 	kind   Kind
 	name   string

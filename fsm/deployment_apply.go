@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// deploy begins the deployment of a job's new version. With update, the deployment waits for canaries if a group asks
-// for them and has instances of another version to compare them with. A first version has none.
+// deploy begins the deployment of a job's new version. If update is true and a group that asks for canaries has
+// instances of another version to compare them with, the deployment waits until its canaries are promoted.
 func (s *State) deploy(job *Job, spec *model.JobSpec, update bool) {
 	s.supersede(job)
 	d := &Deployment{ID: model.NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version,
@@ -40,15 +40,15 @@ func (s *State) hasOutdated(id model.GroupID) bool {
 	return false
 }
 
-// triedBefore reports whether the last deployment of a job ended without success. Then even a new version that changes
-// no instance needs a deployment of its own. Without one it could never become the stable version.
+// triedBefore reports whether the last deployment of a job ended without success. After such a deployment, even a new
+// version that changes no instance needs a deployment, because it could not become the stable version without one.
 func (s *jobs) triedBefore(job *Job) bool {
 	d, ok := s.Deployments.Get(job.Deployment)
 	return ok && d.Status.Ended() && d.Status != model.DeploymentSucceeded
 }
 
-// keepStable makes a job's new version the stable one without a deployment. The new version changes no instance, and
-// the version before it was stable.
+// keepStable makes a job's new version the stable one without a deployment. It is for a new version that changes no
+// instance and follows a stable version.
 func (s *jobs) keepStable(job *Job) {
 	next := *job
 	next.Stable = job.Version
@@ -56,7 +56,7 @@ func (s *jobs) keepStable(job *Job) {
 	s.complete(job.Name, job.Version)
 }
 
-// supersede ends the running deployment of a job, because a newer version or a stop replaces it.
+// supersede ends a job's deployment that has not ended yet, because a newer version or a stop replaces it.
 func (s *State) supersede(job *Job) {
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() {
 		s.stepDeployment(d, model.DeploymentSuperseded, "a newer version or a stop came first")
@@ -69,7 +69,7 @@ func (s *State) stepDeployment(d *Deployment, status model.DeploymentStatus, rea
 	next.Waiting = d.Waiting && !status.Ended()
 	if status == model.DeploymentRolling {
 		next.Progress = s.Now
-		next.Reason = cmp.Or(reason, d.Reason) // keep the reason given before
+		next.Reason = cmp.Or(reason, d.Reason) // without a new reason, the earlier one is kept
 	}
 	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
@@ -93,8 +93,8 @@ func (c *DeploymentStep) apply(s *State) error {
 	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == model.DeploymentSucceeded && job.Deployment == d.ID {
 		next := *job
 		next.Stable = d.Version
-		// If a version with the same instances was submitted meanwhile, that version becomes the stable one: a revert must
-		// keep its counts and budgets.
+		// If a version with the same instances was submitted meanwhile, that later version becomes the stable one, because a
+		// revert must restore the later version's counts and budgets.
 		if s.SameInstances(job.Name, d.Version, job.Version) {
 			next.Stable = job.Version
 		}
@@ -152,8 +152,8 @@ func (c *DeploymentPromote) apply(s *State) error {
 	return nil
 }
 
-// noteProgress restarts the deadline of the deployment that an instance belongs to, when its slot gets the first ready
-// instance of that deployment. An instance that becomes ready again after a crash is no progress.
+// noteProgress restarts the deadline of an instance's deployment. It is called only when a slot gets the first ready
+// instance of that deployment: an instance that becomes ready again after a crash is no progress.
 func (s *State) noteProgress(inst *Instance) {
 	d, ok := s.Deployments.Get(inst.Links.Deployment)
 	if !ok || d.Status.Ended() {
@@ -177,8 +177,8 @@ func (s *instances) slotWasReady(inst *Instance) bool {
 
 const keptFailures = 32
 
-// noteFailure remembers where and when an instance failed, for the reschedule limit and so that its version avoids the
-// node.
+// noteFailure records in a group's row where and when an instance of it failed, for the reschedule limit. If the
+// failure counts against the node (see servesBadly), avoidFailed makes the instance's version avoid the node.
 func (s *State) noteFailure(inst *Instance, reason string) {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok {
@@ -204,7 +204,7 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 func (s *jobs) forgetDeployments(job model.JobName) {
 	var ended []*Deployment
 	prefix := string(job) + "-"
-	for id, d := range s.Deployments.From(model.DeploymentID(prefix)) { // also matches longer names of jobs
+	for id, d := range s.Deployments.From(model.DeploymentID(prefix)) { // also matches jobs with longer names
 		if !strings.HasPrefix(string(id), prefix) {
 			break
 		}
@@ -218,8 +218,9 @@ func (s *jobs) forgetDeployments(job model.JobName) {
 	}
 }
 
-// SameInstances reports whether two versions of a job ask for the same instances of the same groups, whatever their
-// counts and limits. It returns false if one of them is gone.
+// SameInstances reports whether two versions of a job have the same groups, with instances that are run in the same
+// way. Counts, budgets and the other fields that GroupSpec.Template clears may differ. It returns false if a version is
+// not kept.
 func (s *jobs) SameInstances(job model.JobName, a, b uint64) bool {
 	old, ok := s.JobVersion(job, a)
 	now, known := s.JobVersion(job, b)

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Hidden replaces a secret in a description: a key, a token, the value of an environment variable.
+// Hidden replaces a secret in a description, such as a key, a token or the value of an environment variable.
 const Hidden = "(secret)"
 
 // Field is one named part of a described value.
@@ -27,7 +27,7 @@ type Field struct {
 // Fields are the named parts of a struct in the order of its fields, or of a map in the order of its keys.
 type Fields []Field
 
-// MarshalJSON returns an object with its keys in the order of f.
+// MarshalJSON returns a JSON object with its keys in the order of f.
 func (f Fields) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -49,9 +49,9 @@ func (f Fields) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Describe turns a row or a command into plain values: nil, bool, int64, uint64, string, []any and Fields. A field has
-// the name that it has in the API's JSON, or else its Go name in snake case. Empty fields that are left out on disk are
-// left out here too. Secrets are replaced by Hidden.
+// Describe turns a row or a command into plain values: nil, bool, int64, uint64, string, []any and Fields. A field is
+// named by its json tag, or if it has none, by its Go name in snake case. Zero fields whose cbor tag has omitempty are
+// omitted. Secrets are replaced by Hidden.
 func Describe(v any) any { return describe(reflect.ValueOf(v)) }
 
 func describe(v reflect.Value) any {
@@ -125,10 +125,11 @@ func leafText(v reflect.Value) (string, bool) {
 	return "", false
 }
 
-// isSecret reports whether a field is marked as a secret, which is never shown.
+// isSecret reports whether a field is marked as a secret, whose value must never be shown.
 func isSecret(f reflect.StructField) bool { return f.Tag.Get("debug") == "secret" }
 
-// hide returns Hidden for a secret, or "" if there is none. For a map it returns the keys, each with Hidden as value.
+// hide returns what to show of a secret: Hidden, or "" if the secret is empty. The keys of a map are shown, each with
+// Hidden as its value.
 func hide(v reflect.Value) any {
 	if v.Kind() == reflect.Map {
 		fields := Fields{}
@@ -152,7 +153,7 @@ func mapKeys(v reflect.Value) []reflect.Value {
 	return keys
 }
 
-// nameOf returns the name that a field has in the API's JSON, or else its Go name in snake case.
+// nameOf returns the name in a field's json tag, or if there is none, the Go name in snake case.
 func nameOf(f reflect.StructField) string {
 	if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
 		return name
@@ -175,15 +176,15 @@ func snake(name string) string {
 	return b.String()
 }
 
-// Objects lists the objects that a command is about, such as "node/n1" or "instance/3k9f". They are written like the
-// subjects of events. The main object comes first.
+// Objects lists the objects that a command is about, the main object first. Each is written like the subject of an
+// event, such as "node/n1" or "instance/3k9f".
 func Objects(c Command) []string {
 	v := reflect.ValueOf(c)
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
 	var found []string
-	if start, ok := c.(*DrainStart); ok { // Nodes has names or ids, as the caller gave them
+	if start, ok := c.(*DrainStart); ok { // nounOf does not know its Nodes, which are strings: names or ids
 		found = append(found, "drain/"+string(start.ID))
 		for _, name := range start.Nodes {
 			found = append(found, "node/"+name)
@@ -210,13 +211,13 @@ func appendObjects(found []string, v reflect.Value, deeper bool) []string {
 		}
 	case reflect.Struct:
 		if deeper && v.NumField() > 0 {
-			found = appendObjects(found, v.Field(0), false) // the id of a spec or a status is its first field
+			found = appendObjects(found, v.Field(0), false) // the first field of a spec or a status is its id
 		}
 	}
 	return found
 }
 
-// nounOf returns the kind of object that an id names. It returns false if v is no id.
+// nounOf returns the kind of object that the id v names, or false if v is no id.
 func nounOf(v reflect.Value) (string, bool) {
 	switch v.Interface().(type) {
 	case model.NodeID:

@@ -9,20 +9,21 @@ import (
 	"strconv"
 )
 
-// ScalarsTable names the parts of a State that are in no table. They are shown as a table of one row without a key.
+// ScalarsTable is the name under which the values of a State that are in no table are shown: as a table of one row with
+// an empty key.
 const ScalarsTable = "scalars"
 
-// Change says what happened to a row.
+// Change is how a row differs between two states.
 type Change string
 
-// The changes.
+// The values of Change.
 const (
 	RowAdded   Change = "added"
 	RowRemoved Change = "removed"
 	RowChanged Change = "changed"
 )
 
-// Valid reports whether c is one of the changes above.
+// Valid reports whether c is one of the constants above.
 func (c Change) Valid() bool { return oneOf(c, RowAdded, RowRemoved, RowChanged) }
 
 // String implements fmt.Stringer.
@@ -36,18 +37,18 @@ type RowChange struct {
 	Fields []FieldChange `json:"fields"`
 }
 
-// FieldChange is one part of a row that differs, as Describe shows it. Before is nil if the row was added. After is nil
-// if the row was removed.
+// FieldChange is one part of a row that differs, with the values that Describe returns. Before is nil if the part was
+// added. After is nil if the part was removed.
 type FieldChange struct {
 	Path   string `json:"path"` // such as "status.observed" or "labels.rack"
 	Before any    `json:"before,omitempty"`
 	After  any    `json:"after,omitempty"`
 }
 
-// Diff lists what differs from a to b, row by row: first the scalars, then the tables in the order of snapshots, each
-// in the order of its keys. Index tables are left out, because they are derived. A secret that differs is shown as
-// Hidden before and as "(another secret)" after. Tables that both states share cost nothing, and states of one history
-// share most. Otherwise Diff takes about as long as a Digest of both.
+// Diff lists the rows that differ between a and b: first the scalars, then the tables in the order of snapshots, each
+// in the order of its keys. Indexes are not compared. A secret that differs is shown as Hidden before and as "(another
+// secret)" after. Rows that a and b share, as states of one history do, are only compared by pointer. If a and b share
+// no rows, Diff takes about as long as a Digest of each.
 func Diff(a, b State) []RowChange {
 	var changes []RowChange
 	if fields := diffRows(a.meta(), b.meta()); len(fields) > 0 {
@@ -59,7 +60,7 @@ func Diff(a, b State) []RowChange {
 	return changes
 }
 
-// diffTable compares one table of two states. show returns the value of a row that is to be described.
+// diffTable compares one table of two states. show returns the value to pass to Describe for a row.
 func diffTable[K cmp.Ordered, V comparable](name string, a, b Table[K, V], show func(V) any) []RowChange {
 	if a.Same(b) {
 		return nil
@@ -97,7 +98,7 @@ func diffTable[K cmp.Ordered, V comparable](name string, a, b Table[K, V], show 
 	return changes
 }
 
-// wholeRow lists every part of a row that was added or, if went is true, removed.
+// wholeRow lists every part of a row that was added, or that was removed if went is true.
 func wholeRow(row any, went bool) []FieldChange {
 	parts := Describe(row).(Fields)
 	list := make([]FieldChange, len(parts))
@@ -126,7 +127,7 @@ func (d *differ) note(path string, before, after any) {
 	d.found = append(d.found, FieldChange{path, before, after})
 }
 
-// walk notes each part in which a and b, which have the same type, differ.
+// walk notes each part in which a and b differ. Both have the same type.
 func (d *differ) walk(path string, a, b reflect.Value) {
 	if same(a, b) {
 		return
@@ -202,7 +203,8 @@ func (d *differ) maps(path string, a, b reflect.Value, secret bool) {
 	}
 }
 
-// hideEntry returns Hidden for the value of a key in a map, or nil if the map lacks the key.
+// hideEntry returns what to show of a map's secret value v: Hidden, or nil if v is invalid because the map lacks the
+// key.
 func hideEntry(v reflect.Value) any {
 	if !v.IsValid() {
 		return nil
@@ -218,7 +220,7 @@ func another(shown any) any {
 	return shown
 }
 
-// same reports whether two values mean the same on disk: an empty list equals a missing one.
+// same reports whether two values mean the same on disk, where a nil slice or map equals an empty one.
 func same(a, b reflect.Value) bool {
 	if a.Kind() == reflect.Slice || a.Kind() == reflect.Map {
 		if a.Len() == 0 && b.Len() == 0 {
@@ -236,7 +238,7 @@ func isComposite(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map
 }
 
-// join appends a name to a path. A name that would look like several parts of the path is quoted.
+// join appends a name to a path. It quotes a name that could be taken for several parts of a path.
 func join(path, name string) string {
 	for _, r := range name {
 		if r == '.' || r == '[' || r == '"' || r <= ' ' {
@@ -249,8 +251,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// Rows iterates over the rows of a table in order, with their keys as strings. ScalarsTable has one row with the key
-// "". Rows returns false if there is no such table; TableNames lists the tables.
+// Rows iterates over the rows of a table in the order of their keys, which are given as strings. ScalarsTable has one
+// row with the key "". Rows returns false for a table that TableNames does not list.
 func (s *State) Rows(table string) (rows iter.Seq2[string, any], ok bool) {
 	if table == ScalarsTable {
 		return func(yield func(string, any) bool) { yield("", s.meta()) }, true
@@ -263,7 +265,7 @@ func (s *State) Rows(table string) (rows iter.Seq2[string, any], ok bool) {
 	return nil, false
 }
 
-// TableNames lists the tables that Rows knows, in the order of snapshots.
+// TableNames lists the tables that Rows knows: ScalarsTable first, and then the tables in the order of snapshots.
 func TableNames() []string {
 	names := []string{ScalarsTable}
 	for i := range rowTables {

@@ -1,9 +1,9 @@
 // Package fsm has the replicated state (nodes, jobs, instances, drains, budgets and more) and the commands that change
 // it.
 //
-// It has no clock, network, disk, logger or randomness, so every server that applies the same entries has the same
-// state. State is a value: Apply returns a new State and never changes the old one. So a snapshot is an assignment, and
-// commands can be tried on a Draft.
+// The package has no clock, network, disk, logger or randomness, so every server that applies the same entries has the
+// same state. State is a value: Apply returns a new State and never changes the old one. So an assignment makes a
+// snapshot, and commands can be tried on a Draft.
 //
 // State embeds six drawers: fleet, jobs, instances, moves, rules and history. A drawer owns tables, writes their rows
 // and keeps their indexes (drawer_*.go). DESIGN.md lists the drawers. A command checks everything first, and then
@@ -12,7 +12,9 @@
 // Rules of determinism: nothing depends on the order of a map, on time other than State.Now, or on anything outside the
 // entry and the state.
 //
-// To add a command, write a struct with integer CBOR keys and an apply method, which checks everything before it edits
-// anything; a Kind method and a line in the table of kinds, with the format that introduces the command; and a golden
-// sample (go test ./fsm -rewrite).
+// To add a command:
+//   - write a struct with integer CBOR keys, a Kind method, and an apply method that checks everything before it edits
+//     anything;
+//   - add a line to kinds, with the format that introduces the command;
+//   - add a golden sample (go test ./fsm -rewrite).
 package fsm

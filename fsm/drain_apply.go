@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	keptDrains = 2000 // ended drains that are remembered
-	maxRoll    = 1000 // nodes of one rolling maintenance; all of its drains must be remembered
+	keptDrains = 2000 // if there are more drains, the oldest ended one is removed
+	maxRoll    = 1000 // nodes of one rolling maintenance; below keptDrains, because all of its drains must be kept
 
 	maxRollExec = 4096 // bytes of the command of a rolling maintenance
 )
@@ -18,7 +18,7 @@ const (
 func (c *DrainStart) apply(s *State) error {
 	if old, ok := s.Drains.Get(c.ID); ok {
 		if s.sameDrain(c, old) {
-			return nil // a repetition changes nothing; its answer is built from the row
+			return nil // the answer to a repetition is built from the drain's row
 		}
 		return model.Refuse(model.CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).
 			WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
@@ -81,7 +81,7 @@ func (c *DrainStart) check() *model.Error {
 	return nil
 }
 
-// sameDrain reports whether a command repeats the start of an existing drain, with the same nodes and options.
+// sameDrain reports whether a command asks for the nodes and options that an existing drain was started with.
 func (s *State) sameDrain(c *DrainStart, old *Drain) bool {
 	asked := map[string]bool{}
 	for _, name := range c.Nodes {
@@ -116,7 +116,7 @@ func (s *State) drainable(name string) (*Node, *model.Error) {
 	return n, nil
 }
 
-// RunningDrain returns the drain in which the node is draining, or false if there is none.
+// RunningDrain returns the drain in which the node's part has not ended, or false if there is none.
 func (s *fleet) RunningDrain(n *Node) (*Drain, bool) {
 	d, ok := s.Drains.Get(n.Drain)
 	if !ok || n.Intent != model.IntentDraining {
@@ -134,12 +134,12 @@ func (s *State) takeTurn(p *DrainNode, deadline model.Duration) {
 	}
 }
 
-// cordonForDrain makes a node draining and stops what is still pending there, in the entry that starts the drain. Until
-// its turn comes, the node takes only what no other node can take, as Takes allows.
+// cordonForDrain makes a node draining and stops its pending instances. Takes says which new instances the node may get
+// until its turn begins.
 func (s *State) cordonForDrain(id model.NodeID, drain model.DrainID) {
 	n, _ := s.Nodes.Get(id)
 	next := *n
-	if n.Intent != model.IntentDraining { // acknowledgements of a failed drain are kept for the next one
+	if n.Intent != model.IntentDraining { // a node that an ended drain left draining keeps its acknowledgements
 		next.Acked = nil
 	}
 	next.Intent, next.Drain = model.IntentDraining, drain
@@ -147,7 +147,6 @@ func (s *State) cordonForDrain(id model.NodeID, drain model.DrainID) {
 	s.stopPending(id, drain)
 }
 
-// stopPending stops the pending instances of a node that is to be emptied.
 func (s *State) stopPending(id model.NodeID, drain model.DrainID) {
 	var pending []*Instance
 	for inst := range s.InstancesOn(id) {
@@ -174,7 +173,7 @@ func joinNodes(parts []DrainNode) string {
 	return text
 }
 
-// editDrain edits one node's part of a drain. If no part is draining any more, it also records the end of the drain.
+// editDrain edits one node's part of a drain. If all parts have ended, it sets EndedIndex.
 func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 	next := *d
 	next.Nodes = slices.Clone(d.Nodes)
@@ -190,7 +189,8 @@ func (s *State) editDrain(d *Drain, node model.NodeID, edit func(*DrainNode)) {
 	s.touch("drains", Topic("drain/"+d.ID), Topic("node/"+node))
 }
 
-// countMoved counts a stop for a drain, unless the node's part has ended: a part stays as it was reported.
+// countMoved counts an instance that a drain begins to stop. A part that has ended keeps its counts, because they were
+// reported already.
 func (s *State) countMoved(id model.DrainID, inst *Instance) {
 	_, replaced := s.Successor(inst)
 	s.editRunning(id, inst.Node, func(p *DrainNode) {
@@ -199,8 +199,8 @@ func (s *State) countMoved(id model.DrainID, inst *Instance) {
 	})
 }
 
-// countReplaced lowers Unreplaced of the drain that last stopped an instance in this slot, because the slot has a
-// replacement now.
+// countReplaced records that a slot has got a replacement. It finds the last instance of the slot that a drain stopped
+// without a replacement, and lowers Unreplaced in the running drain of that instance's node.
 func (s *State) countReplaced(group model.GroupID, slot int) {
 	var last *Instance
 	for inst := range s.InstancesInSlot(group, slot) {
@@ -217,7 +217,7 @@ func (s *State) countReplaced(group model.GroupID, slot int) {
 	}
 }
 
-// editRunning edits a node's part of a drain if that part is still draining.
+// editRunning edits a node's part of a drain, unless the part has ended.
 func (s *State) editRunning(id model.DrainID, node model.NodeID, edit func(*DrainNode)) {
 	d, ok := s.Drains.Get(id)
 	if !ok {
@@ -229,7 +229,7 @@ func (s *State) editRunning(id model.DrainID, node model.NodeID, edit func(*Drai
 	s.editDrain(d, node, edit)
 }
 
-// findPart returns a drain and the part of one node, which must still be draining. Codes: not_found, conflict (the part
+// findPart returns a drain and the part of one node, if this part has not ended. Codes: not_found, conflict (the part
 // has ended).
 func (s *State) findPart(id model.DrainID, node model.NodeID) (*Drain, DrainNode, *model.Error) {
 	d, ok := s.Drains.Get(id)
@@ -294,10 +294,8 @@ func (c *DrainEnd) apply(s *State) error {
 	return nil
 }
 
-// DrainLeft returns nil if the node is drained (P11), or the first reason why it is not. The reason may be a restore
-// that is not confirmed, an inventory that is missing since a restore, an instance that is not confirmed stopped, a
-// copy that the drain policy protects, or a volume that is moved, put to use or backed up there. While the node is not
-// offline, these instances may still run: acknowledged ones that are never evicted and, with IgnoreSystem, those of
+// DrainLeft returns nil if the node is drained (P11), or the first reason why it is not. Some instances may stay on a
+// drained node that is not offline: acknowledged ones that can't be moved and, with the option IgnoreSystem, those of
 // system groups.
 func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	if s.Unconfirmed {
@@ -334,7 +332,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 			return model.Refuse(model.CodeReplacementPending, "instance %s still runs", inst.ID)
 		}
 	}
-	if n.Health != model.HealthOffline { // on an offline node nothing is left to protect, as far as anybody knows
+	if n.Health != model.HealthOffline { // copies on an offline node can't be used, so they are not protected
 		for m := range s.MembersOn(n.ID) {
 			if refusal := s.MemberBlocks(m, s.PolicyFor(d)); refusal != nil {
 				return refusal
@@ -344,8 +342,8 @@ func (s *State) DrainLeft(d *Drain, n *Node) *model.Error {
 	return s.volumesAtWork(d, n)
 }
 
-// endDrainOf ends the node's part of its running drain, if there is one. It also withdraws the eviction requests of
-// that drain for instances whose stop has not begun.
+// endDrainOf ends the node's part of its running drain, or does nothing if no drain runs there. It also withdraws the
+// drain's eviction requests for instances whose stop has not begun.
 func (s *State) endDrainOf(n *Node, phase model.DrainPhase, why string) {
 	d, ok := s.RunningDrain(n)
 	if !ok {

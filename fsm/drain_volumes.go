@@ -5,10 +5,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// volumesAtWork returns a refusal while a transfer keeps a node from being drained. Such a transfer moves a volume away
-// from the node, puts one to use there or backs one up there. Or it has moved one there and failed, and no instance has
-// been ready on that volume since. On an offline node, only moves away count. A forced drain does not wait for backups,
-// because it gives them up.
+// volumesAtWork returns a refusal while a transfer keeps a node from being drained. If the node is offline, only a
+// transfer that moves a volume away from it does so. A forced drain does not wait for backups, because it gives them
+// up.
 func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	if plant.Is(plant.DrainForgetsMoves) {
 		return nil
@@ -35,8 +34,8 @@ func (s *State) volumesAtWork(d *Drain, n *Node) *model.Error {
 	return nil
 }
 
-// waitsOn reports whether a failed transfer has left its volume in use on a node, and the slot still waits for the
-// first ready instance on that volume.
+// waitsOn reports whether a failed transfer has put its volume to use on a node, and no instance of the slot has been
+// ready on the volume since.
 func (s *State) waitsOn(t *Transfer, node model.NodeID) bool {
 	v, ok := s.Volumes.Get(t.Volume())
 	return ok && v.Home == node && t.Phase == model.TransferFailed && t.Left.Old != "" &&
@@ -48,7 +47,6 @@ func backsUp(t *Transfer, node model.NodeID) bool {
 	return t.From == node && t.Kind == model.TransferBackup && !t.Phase.Ended() && t.Phase != model.TransferQueued
 }
 
-// endBackups gives up the backups on a node that was drained by force.
 func (s *State) endBackups(node model.NodeID) {
 	var running []*Transfer
 	for _, t := range s.Transfers.All() {

@@ -7,17 +7,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fleet is the drawer of machines: the nodes with their indexes, and the drains. It only stores rows. putNode, delNode,
-// putDrain and delDrain are its only writers.
+// fleet is the drawer of machines: the nodes with their indexes, and the drains. It only stores rows. Only putNode,
+// delNode, putDrain and delDrain write its tables.
 type fleet struct {
 	Nodes  Table[model.NodeID, *Node]
 	Drains Table[model.DrainID, *Drain]
 
 	nodeNames     Table[string, model.NodeID]
-	outOfService  Table[model.NodeID, present] // cordoned, draining or disabled
-	restoring     Table[model.NodeID, present] // owe an inventory or have unknown instances since a restore
-	unheard       Table[model.NodeID, present] // owe an inventory since a restore and are not offline
-	leftOutEvents Table[string, present]       // nodes with events left out by the limit of SelfEvents; key: leftOutKey
+	outOfService  Table[model.NodeID, present] // nodes that are cordoned, draining or disabled
+	restoring     Table[model.NodeID, present] // nodes for which NodeRestore.pending is true
+	unheard       Table[model.NodeID, present] // nodes for which Node.unheard is true
+	leftOutEvents Table[string, present]       // by leftOutKey; nodes with left-out events (see SelfEvents)
 }
 
 func (s *fleet) fork(undo *undoLog) {
@@ -40,7 +40,7 @@ func (s *fleet) delNode(id model.NodeID) (before *Node) {
 	return before
 }
 
-// indexNode updates the indexes of nodes after a row was replaced. One of the rows, or both, may be nil.
+// indexNode updates the indexes of nodes after a row was replaced. before and after may be nil.
 func (s *fleet) indexNode(before, after *Node) {
 	row := cmp.Or(after, before)
 	if row == nil {
@@ -69,7 +69,7 @@ func (s *fleet) putDrain(d *Drain) { s.Drains.put(d.ID, d) }
 
 func (s *fleet) delDrain(id model.DrainID) { s.Drains.del(id) }
 
-// index derives the indexes of rows that were read from a snapshot. It refuses two nodes with the same name.
+// index builds the indexes after the rows were read from a snapshot. It refuses two nodes with the same name.
 func (s *fleet) index() error {
 	for id, n := range s.Nodes.All() {
 		if owner, taken := s.nodeNames.Get(n.Name); taken {
@@ -86,8 +86,7 @@ func (n *Node) hasLeftOutEvents() bool { return n != nil && n.Self.Events.Last !
 
 func (n *Node) restoring() bool { return n != nil && n.Restore.pending() }
 
-// OutOfService iterates over the nodes that an operator took out of full service: cordoned, draining or disabled, in
-// order of id.
+// OutOfService iterates over the nodes that are cordoned, draining or disabled, in order of id.
 func (s *fleet) OutOfService() iter.Seq[*Node] {
 	return func(yield func(*Node) bool) {
 		for id := range s.outOfService.All() {
@@ -98,7 +97,7 @@ func (s *fleet) OutOfService() iter.Seq[*Node] {
 	}
 }
 
-// InService reports whether nobody has cordoned, drained or disabled the node.
+// InService reports whether the node is neither cordoned, draining nor disabled.
 func (s *fleet) InService(id model.NodeID) bool {
 	return !s.outOfService.Has(id)
 }

@@ -2,14 +2,14 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// history is the drawer of the past: events, and the requests that were answered, with their indexes. It only stores
-// rows. Each table is written only by its put and del methods.
+// history is the drawer of the past: events, and the answered requests with their indexes. It only stores rows. Each
+// table is written only by its put and del methods.
 type history struct {
 	Events   EventTable
 	Requests Table[model.RequestID, *Request]
 
-	requestLog Table[uint64, model.RequestID] // by the index of the entry
-	requestsOf Table[model.Actor, int]
+	requestLog Table[uint64, model.RequestID] // ids of requests by the index of their entry
+	requestsOf Table[model.Actor, int]        // number of requests
 }
 
 func (s *history) fork(undo *undoLog) {
@@ -21,7 +21,6 @@ func (s *history) putEvent(e *Event) { s.Events.put(e.Key, e) }
 
 func (s *history) delEvent(key EventKey) { s.Events.del(key) }
 
-// putRequest writes the row of a new request and updates the indexes of requests.
 func (s *history) putRequest(r *Request) {
 	s.Requests.put(r.ID, r)
 	s.indexRequest(r)

@@ -11,17 +11,17 @@ import (
 )
 
 // instances is the drawer of what runs, with its indexes and sums. It only stores rows. setInstance writes a row and
-// updates every index. The sums classUse and unheardReady also depend on rows of jobs and nodes, so each has its own
-// writer.
+// updates every index. The sums classUse and unheardReady also depend on rows of other drawers, so State updates them,
+// through addClassUse and countUnheard.
 type instances struct {
 	Instances Table[model.InstanceID, *Instance]
 
-	// by group/slot/instance; it holds the rows themselves, because whole groups are read at once
+	// by inGroupKey; the values are rows and not ids, because whole groups are read at once
 	inGroup   Table[string, *Instance]
 	onNode    Table[model.NodeID, *nodeInstances]
 	departing Table[model.InstanceID, present] // stopping, or asked to stop
 
-	classUse     Table[model.ClassName, Usage] // of the instances that count toward quotas
+	classUse     Table[model.ClassName, Usage] // sums over the instances that count toward quotas
 	unheardReady Table[model.GroupID, int]     // Ledger.Unheard of each group, if it is not 0
 }
 
@@ -30,7 +30,8 @@ func (s *instances) fork(undo *undoLog) {
 	s.departing, s.classUse, s.unheardReady = s.departing.fork(undo), s.classUse.fork(undo), s.unheardReady.fork(undo)
 }
 
-// setInstance replaces the row before by after, and updates every index of instances. One of the rows may be nil.
+// setInstance replaces one row by another and updates the indexes. before is nil for a new instance, after is nil for a
+// removed one.
 func (s *instances) setInstance(before, after *Instance) {
 	if after != nil {
 		s.Instances.put(after.ID, after)
@@ -50,12 +51,13 @@ func (s *instances) indexInstance(before, after *Instance) {
 	mark(s.departing, cmp.Or(after, before).ID, before.departs(), after.departs())
 }
 
-// addClassUse adds n instances, each of which takes r, to the usage of a class.
+// addClassUse adds n instances, each of which takes r, to the usage of a class. n may be negative.
 func (s *instances) addClassUse(name model.ClassName, r model.Resources, n int) {
 	setSum(s.classUse, name, s.ClassUsage(name).plus(r, n))
 }
 
-// countUnheard adds n to the number of a group's instances that count as ready only because a restored state says so.
+// countUnheard adds n to the number of a group's instances that count as ready only because a restored state says so. n
+// may be negative.
 func (s *instances) countUnheard(group model.GroupID, n int) {
 	if n == 0 {
 		return
@@ -64,7 +66,8 @@ func (s *instances) countUnheard(group model.GroupID, n int) {
 	setSum(s.unheardReady, group, was+n)
 }
 
-// setSum stores a sum. A sum of zero has no row, so that a restored state has the same rows.
+// setSum stores a sum, or removes the row if the sum is zero. The sums of a state that is read from a snapshot have no
+// zero rows either.
 func setSum[K ~string, V comparable](sums Table[K, V], key K, sum V) {
 	var zero V
 	if sum == zero {
@@ -74,8 +77,8 @@ func setSum[K ~string, V comparable](sums Table[K, V], key K, sum V) {
 	}
 }
 
-// index builds the indexes after the rows were read from a snapshot. It collects everything on a node before it writes
-// the node's row. It refuses a snapshot in which two instances hold the same port.
+// index builds the indexes after the rows were read from a snapshot. It collects all instances of a node before it
+// writes the node's row in onNode. It refuses a snapshot in which two instances have the same port.
 func (s *instances) index() error {
 	onNode := map[model.NodeID]*nodeInstances{}
 	for _, i := range s.Instances.All() {
@@ -87,7 +90,7 @@ func (s *instances) index() error {
 			return err
 		}
 	}
-	for _, i := range s.Instances.All() { // an instance that waits for room owns those of its ports that no victim holds
+	for _, i := range s.Instances.All() { // waiting preemptors last: a victim's port is not theirs yet
 		if i.WaitsForRoom() {
 			if err := onNode[i.Node].load(i, true); err != nil {
 				return err
@@ -100,12 +103,12 @@ func (s *instances) index() error {
 	return nil
 }
 
-// InstancesOf iterates over all instances of a group that have a row, even terminal ones, in order of slot and id.
+// InstancesOf iterates over the instances of a group, terminal ones included, in order of slot and id.
 func (s *instances) InstancesOf(group model.GroupID) iter.Seq[*Instance] {
 	return s.groupRows(string(group) + "/")
 }
 
-// InstancesInSlot iterates over the instances of one slot.
+// InstancesInSlot iterates over the instances of one slot, terminal ones included, in order of id.
 func (s *instances) InstancesInSlot(group model.GroupID, slot int) iter.Seq[*Instance] {
 	return s.groupRows(slotPrefix(group, slot))
 }
@@ -120,8 +123,8 @@ func (s *instances) groupRows(prefix string) iter.Seq[*Instance] {
 	}
 }
 
-// InstancesFrom iterates like InstancesOf, but does not stop at the end of the group: the instances of later groups
-// follow. So it need not compare the key of each row, which saves time if the caller notices the end itself.
+// InstancesFrom iterates like InstancesOf, but continues with the instances of later groups. It saves the time to
+// compare the key of each row, for a caller that stops at the end of the group itself.
 func (s *instances) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for _, inst := range s.inGroup.From(string(group) + "/") {
@@ -132,7 +135,7 @@ func (s *instances) InstancesFrom(group model.GroupID) iter.Seq[*Instance] {
 	}
 }
 
-// InstancesOn iterates over all instances of a node that have a row, even terminal ones, in order of id.
+// InstancesOn iterates over the instances of a node, terminal ones included, in order of id.
 func (s *instances) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		n, ok := s.onNode.Get(node)
@@ -147,7 +150,7 @@ func (s *instances) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
 	}
 }
 
-// PortOwner returns the instance that holds a port of a node, or false if no instance does.
+// PortOwner returns the instance that owns a port on a node, or false if the port is free.
 func (s *instances) PortOwner(node model.NodeID, port int) (model.InstanceID, bool) {
 	n, ok := s.onNode.Get(node)
 	if !ok {
@@ -156,8 +159,7 @@ func (s *instances) PortOwner(node model.NodeID, port int) (model.InstanceID, bo
 	return n.ownerOf(port)
 }
 
-// Departing iterates over the instances that are stopping or asked to stop, and are not confirmed stopped, in order of
-// id.
+// Departing iterates in order of id over the instances that are stopping or asked to stop, but are not terminal.
 func (s *instances) Departing() iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		for id := range s.departing.All() {

@@ -18,8 +18,8 @@ type jobs struct {
 	Services    Table[model.ServiceName, *Service]
 	Budgets     Table[model.BudgetName, *SharedBudget]
 
-	jobSums         Table[model.JobName, jobSum]  // of each job; the sum of all is under everyJob
-	unsettled       Table[model.GroupID, present] // whose sums differ from what they want
+	jobSums         Table[model.JobName, jobSum]  // the sum over all jobs has the key everyJob
+	unsettled       Table[model.GroupID, present] // see Group.unsettled
 	openDeployments Table[model.DeploymentID, present]
 }
 
@@ -33,7 +33,6 @@ func (s *jobs) putJob(j *Job) { s.Jobs.put(j.Name, j) }
 
 func (s *jobs) delJob(name model.JobName) { s.Jobs.del(name) }
 
-// putVersion writes a version of a job and adds its bytes to the job's sum.
 func (s *jobs) putVersion(v *JobVersion) {
 	before, _ := s.Versions.put(versionKey(v.Job, v.Version), v)
 	s.addSum(v.Job, jobSum{bytes: before.keptBytes()}, jobSum{bytes: v.keptBytes()})
@@ -44,7 +43,6 @@ func (s *jobs) delVersion(v *JobVersion) {
 	s.addSum(v.Job, jobSum{bytes: v.keptBytes()}, jobSum{})
 }
 
-// putGroup writes a group's row, and updates the sum of its job and the index of unsettled groups.
 func (s *jobs) putGroup(g *Group) {
 	before, _ := s.Groups.put(g.ID, g)
 	s.indexGroup(before, g)
@@ -56,8 +54,8 @@ func (s *jobs) delGroup(id model.GroupID) {
 	}
 }
 
-// indexGroup updates the sum of a job and the index of unsettled groups after a group's row was replaced. One of the
-// rows may be nil.
+// indexGroup updates the sums of jobs and the index of unsettled groups after a group's row was replaced. before or
+// after may be nil.
 func (s *jobs) indexGroup(before, after *Group) {
 	id := cmp.Or(after, before).ID
 	s.addSum(jobOf(id), before.sum(), after.sum())
@@ -82,7 +80,7 @@ func (s *jobs) putBudget(b *SharedBudget) { s.Budgets.put(b.Name, b) }
 
 func (s *jobs) delBudget(name model.BudgetName) { s.Budgets.del(name) }
 
-// addSum adds the difference between two sums to the sum of a job and to the sum of all jobs.
+// addSum adds after-before to the sum of a job and to the sum over all jobs.
 func (s *jobs) addSum(job model.JobName, before, after jobSum) {
 	if before == after {
 		return
@@ -116,8 +114,8 @@ func (s *jobs) index() {
 
 func (d *Deployment) open() bool { return d != nil && !d.Status.Ended() }
 
-// Spec returns a group's spec in a version of its job, which is what instances of that version run. It returns false if
-// the version is not kept or has no such group.
+// Spec returns a group's spec in one version of its job. It returns false if this version is not kept or has no such
+// group.
 func (s *jobs) Spec(group model.GroupID, version uint64) (*model.GroupSpec, bool) {
 	job, name := group.Split()
 	v, ok := s.Versions.Get(versionKey(job, version))
@@ -137,15 +135,15 @@ func (s *jobs) JobVersion(job model.JobName, version uint64) (*JobVersion, bool)
 	return s.Versions.Get(versionKey(job, version))
 }
 
-// versionKey returns "job/version", with the version in ten digits. It avoids Sprintf, because every placement needs
-// two keys.
+// versionKey returns "job/version", with the version in ten digits. It avoids the slower Sprintf, because every
+// placement needs two keys.
 func versionKey(job model.JobName, version uint64) string {
 	digits := strconv.FormatUint(version, 10)
 	return string(job) + "/" + "0000000000"[min(len(digits), 10):] + digits
 }
 
-// Unsettled iterates over the groups whose sums differ from what they want, in order of id. It includes every system
-// group that wants instances.
+// Unsettled iterates in order of id over the groups in which an instance is missing, not ready, stopping or too many,
+// and over all system groups whose job is not stopped.
 func (s *jobs) Unsettled() iter.Seq2[model.GroupID, *Group] {
 	return func(yield func(model.GroupID, *Group) bool) {
 		for id := range s.unsettled.All() {

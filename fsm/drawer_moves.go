@@ -9,7 +9,7 @@ type moves struct {
 	Transfers Table[model.TransferID, *Transfer]
 	Backups   Table[model.BackupID, *Backup]
 
-	copiesOn Table[string, model.VolumeID] // by node/volume; only replicated volumes
+	copiesOn Table[string, model.VolumeID] // by copyKey; only replicated volumes
 }
 
 func (s *moves) fork(undo *undoLog) {
@@ -17,7 +17,6 @@ func (s *moves) fork(undo *undoLog) {
 	s.Backups, s.copiesOn = s.Backups.fork(undo), s.copiesOn.fork(undo)
 }
 
-// putVolume writes a volume's row and updates the index of copies by node.
 func (s *moves) putVolume(v *Volume) {
 	before, _ := s.Volumes.put(v.ID, v)
 	s.indexVolume(before, v)
@@ -28,7 +27,7 @@ func (s *moves) delVolume(id model.VolumeID) {
 	s.indexVolume(before, nil)
 }
 
-// indexVolume updates the index of copies after a row was replaced. One of the rows, or both, may be nil.
+// indexVolume updates the index of copies after a row was replaced. before and after may be nil.
 func (s *moves) indexVolume(before, after *Volume) {
 	was, is := before.replicated(), after.replicated()
 	if was && is && before.Home == after.Home {
@@ -61,8 +60,8 @@ func (v *Volume) replicated() bool { return v != nil && v.Kind == model.VolumeRe
 
 func copyKey(v *Volume) string { return string(v.Home) + "/" + string(v.ID) }
 
-// attaching returns the running transfer that puts a restored copy to use, or false if there is none. made is the
-// transfer that restored the copy.
+// attaching returns the running transfer that puts a restored copy to use, or false if there is none. made is the id of
+// the transfer that restored the copy.
 func (s *moves) attaching(made model.TransferID) (*Transfer, bool) {
 	for _, t := range s.Transfers.All() {
 		if t.Options.Copy == made && !t.Phase.Ended() {

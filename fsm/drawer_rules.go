@@ -3,8 +3,7 @@ package fsm
 import "github.com/outspan/outspan/model"
 
 // rules is the drawer of what limits decisions: settings, classes, and how much of each rate is spent. It only stores
-// values. The commands that set settings and classes replace them as a whole. putActor, delActor and putRail are the
-// only writers of the tables.
+// values. Commands replace Settings and Classes as a whole. Only putActor, delActor and putRail write the tables.
 type rules struct {
 	Settings      model.Settings
 	SettingsIndex uint64

@@ -2,8 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// Eligible returns nil if new instances may be placed on the node, or the reason why not. Eligibility is derived, never
-// set. Code: node_not_eligible.
+// Eligible returns nil if new instances may be placed on the node, or the reason why not. Code: node_not_eligible.
 func (s *State) Eligible(n *Node) *model.Error {
 	if n.Intent != model.IntentActive {
 		return model.Refuse(model.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
@@ -11,7 +10,7 @@ func (s *State) Eligible(n *Node) *model.Error {
 	return s.fit(n)
 }
 
-// WaitsForTurn reports whether the node is in a running drain and its turn has not come yet.
+// WaitsForTurn reports whether the node is in a running drain and its turn has not begun.
 func (s *fleet) WaitsForTurn(n *Node) bool {
 	d, ok := s.RunningDrain(n)
 	if !ok {
@@ -22,9 +21,8 @@ func (s *fleet) WaitsForTurn(n *Node) bool {
 }
 
 // Takes returns nil if a new instance of the group may be placed on the node, or the reason why not. An eligible node
-// takes every group. A node that waits for its turn in a drain takes a group for which CanDetour is true, because the
-// instance can leave again with the drain. Otherwise the instances of a drain that takes turns would have nowhere to go
-// while the other nodes wait. Code: node_not_eligible.
+// takes every group. A node that waits for its turn in a drain takes groups for which CanDetour is true. Without these
+// nodes, a drain of all nodes would have no place for the instances of the first ones. Code: node_not_eligible.
 func (s *State) Takes(n *Node, spec *model.GroupSpec) *model.Error {
 	if n.Intent == model.IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
 		return s.fit(n)
@@ -32,14 +30,13 @@ func (s *State) Takes(n *Node, spec *model.GroupSpec) *model.Error {
 	return s.Eligible(n)
 }
 
-// CanDetour reports whether instances of a group may be placed on a node that waits for its turn in a drain. They may
-// if the group has no volumes, is no system group and may be evicted.
+// CanDetour reports whether instances of a group may be placed on a node that waits for its turn in a drain. The node's
+// turn evicts them again, so the group must have no volumes, must not be a system group, and must allow evictions.
 func CanDetour(spec *model.GroupSpec) bool {
 	return len(spec.Volumes) == 0 && spec.Role != model.RoleSystem && spec.Eviction.Mode != model.ModeNever
 }
 
-// fit returns nil if the node can take new instances, or the reason why not. It ignores the node's intent. Code:
-// node_not_eligible.
+// fit is Eligible without the check of the node's intent.
 func (s *State) fit(n *Node) *model.Error {
 	why := ""
 	switch {

@@ -5,12 +5,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// packedEvent is an event as its row in snapshots and digests: one CBOR map in canonical form. The state keeps events
-// like this, because they are the most numerous rows and the least read. A packed event takes 190 bytes instead of 550.
-// Snapshots and digests copy it instead of encoding an Event again, which saves 0.2 s for 100,000 events.
+// packedEvent is an event encoded as in snapshots and digests: one CBOR map in canonical form. The state stores events
+// packed, because they are its most numerous and least read rows. A packed event takes 190 bytes instead of 550, and
+// snapshots and digests copy it without encoding.
 //
-// This file encodes and decodes packed events without the CBOR library. So emitting an event allocates one object, and
-// searching through events allocates nothing.
+// This file encodes and decodes packed events without the CBOR library, so that emitting an event allocates one object,
+// and searching through events allocates nothing.
 type packedEvent string
 
 // pack encodes an event. It keeps no reference to e.
@@ -37,20 +37,20 @@ func pack(e *Event) packedEvent {
 	return packedEvent(b)
 }
 
-// open decodes the event. The strings of e are parts of p, so open allocates only e and its map. ok is false if p is
-// not exactly what pack makes of an event; e then has the fields that precede the fault.
+// open decodes p. The strings of e are parts of p, so open allocates only e and its map. If pack can't have made p, ok
+// is false, and e has only the fields before the first fault.
 func (p packedEvent) open() (e *Event, ok bool) {
 	e = new(Event)
 	return e, p.read(e, true)
 }
 
-// event decodes p as open does, and ignores whether p is damaged.
+// event decodes p. If p is damaged, the event has only the fields before the first fault.
 func (p packedEvent) event() *Event {
 	e, _ := p.open()
 	return e
 }
 
-// head decodes only the first fields of an event: key, type, subject and wall time. It allocates nothing.
+// head decodes only the first fields of p: key, type, subject and wall time. It allocates nothing.
 func (p packedEvent) head() (e Event) {
 	in := canon.NewReader(string(p))
 	_, _ = in.Head()
@@ -58,7 +58,7 @@ func (p packedEvent) head() (e Event) {
 	return e
 }
 
-// valid reports whether p is exactly what pack makes of an event, and returns its key.
+// valid returns the key of the event, and reports whether p is exactly what pack makes of this event.
 func (p packedEvent) valid() (key EventKey, ok bool) {
 	var e Event
 	ok = p.read(&e, false)
@@ -66,7 +66,7 @@ func (p packedEvent) valid() (key EventKey, ok bool) {
 }
 
 // read decodes p into e, and reports whether p is exactly what pack makes of an event. If data is false, read checks
-// the map e.Data but does not fill it in.
+// the encoded map Data, but leaves e.Data nil.
 func (p packedEvent) read(e *Event, data bool) bool {
 	in := canon.NewReader(string(p))
 	major, left := in.Head()
@@ -93,7 +93,7 @@ func (p packedEvent) read(e *Event, data bool) bool {
 	return in.Done() && left == 0
 }
 
-// required reads the fields that are never left out.
+// required reads the fields that every event has.
 func required(in *canon.Reader, e *Event) {
 	in.Want(in.NextIs(1))
 	e.Key = EventKey(in.Uint())

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// ClassOf returns the data class of an instance: stateful if its group has volumes.
+// ClassOf returns Stateful if the instance has volumes, and otherwise Stateless.
 func (i *Instance) ClassOf() model.DataClass {
 	if i.Links.HasVolumes {
 		return model.Stateful

@@ -9,15 +9,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of the facts of one instance. A fact that exceeds them is left out.
+// Bounds of the facts of one instance. CleanFacts drops facts that exceed them.
 const (
 	maxFacts     = 16
 	maxFactValue = 64 // bytes
 )
 
-// CleanFacts returns those of the reported facts that are kept: the first 16 by name that have a valid name (see
-// model.ValidFact) and a value of 1 to 64 printable ASCII characters. It returns nil if no fact is kept. It does not
-// change its argument.
+// CleanFacts returns a new map of the reported facts that are valid, at most the first 16 by name, or nil if none is. A
+// valid fact has a name that model.ValidFact accepts and a value of 1 to 64 printable ASCII characters.
 func CleanFacts(facts map[string]string) map[string]string {
 	var kept map[string]string
 	for _, name := range slices.Sorted(maps.Keys(facts)) {
@@ -40,7 +39,7 @@ func validValue(value string) bool {
 
 // responds reports whether the facts of an instance can be current: the instance is booting, ready or unready, and its
 // node is online. The node's agent must also have sent its inventory since it last registered and since the last
-// restore, because facts from before may be outdated.
+// restore, because older facts may be outdated.
 func (s *fleet) responds(inst *Instance) bool {
 	n, ok := s.Nodes.Get(inst.Node)
 	if !ok || n.Health != model.HealthOnline || n.Return.Recovering || n.Restore.InventoryOwed {
@@ -53,9 +52,9 @@ func (s *fleet) responds(inst *Instance) bool {
 	return false
 }
 
-// OwnFacts returns the facts that an instance reports of itself. It returns nil if no fact is known: the instance
-// doesn't run, its node isn't online, the agent has not sent its inventory yet, or the role check was not answered. The
-// map belongs to a row and must not be changed.
+// OwnFacts returns the facts that an instance reports of itself, or nil if none is known: the instance doesn't run, its
+// node isn't online, the agent has not sent its inventory yet, or the role check was not answered. The map belongs to a
+// row and must not be changed.
 func (s *fleet) OwnFacts(inst *Instance) map[string]string {
 	if !s.responds(inst) {
 		return nil
@@ -63,9 +62,9 @@ func (s *fleet) OwnFacts(inst *Instance) map[string]string {
 	return inst.Status.Facts
 }
 
-// FactsOf returns what is known of an instance: its own facts, or if it has none, what instances in other slots of the
-// group report about its slot (such as "slot.2.leads_shards"). A fact on which they disagree is left out. The returned
-// map may belong to a row and must not be changed.
+// FactsOf returns the known facts of an instance: its own, or if it has none, those that instances in other slots of
+// the group report about its slot (such as "slot.2.leads_shards"), except for facts on which they disagree. The
+// returned map may belong to a row and must not be changed.
 func (s *State) FactsOf(inst *Instance) map[string]string {
 	if own := s.OwnFacts(inst); own != nil {
 		return own
@@ -73,7 +72,7 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 	prefix := fmt.Sprintf("slot.%d.", inst.Slot)
 	said, disputed := map[string]string{}, map[string]bool{}
 	for peer := range s.InstancesOf(inst.Group) {
-		if peer.ID == inst.ID || peer.Slot == inst.Slot { // what a successor says of the slot is about itself
+		if peer.ID == inst.ID || peer.Slot == inst.Slot { // another instance of the slot reports about itself
 			continue
 		}
 		facts := s.OwnFacts(peer)
@@ -93,8 +92,8 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 	return said
 }
 
-// FactsRefs lists the nodes on whose facts the gates of an instance may depend, each with the generation of its facts
-// in the state.
+// FactsRefs lists the nodes on whose facts the gates of an instance may depend, each with its facts' present
+// generation.
 func (s *State) FactsRefs(inst *Instance) []FactsRef {
 	var refs []FactsRef
 	for member := range s.InstancesOf(inst.Group) {
@@ -107,7 +106,7 @@ func (s *State) FactsRefs(inst *Instance) []FactsRef {
 	return refs
 }
 
-// freshFacts returns nil if the nodes in refs exist and their facts have not changed since refs was made. Code: stale.
+// freshFacts refuses if a node in refs is gone, or its facts have changed since refs was made. Code: stale.
 func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	for _, r := range refs {
 		n, ok := s.Nodes.Get(r.Node)
@@ -118,15 +117,15 @@ func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	return nil
 }
 
-// restoresFacts reports whether a status of the same generation as the known one only brings back the facts that a
-// registration dropped. An agent that registers again without a restart reports such a status.
+// restoresFacts reports whether a status that an agent repeats brings back the facts that dropFacts removed. An agent
+// that registers again without a restart repeats the status in the same generation.
 func restoresFacts(known, reported model.InstanceStatus) bool {
 	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed &&
 		oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
 }
 
-// dropFacts forgets the facts of a node's instances. It is called when the agent registers, because the agent then
-// reports them again.
+// dropFacts clears the facts of a node's instances. It is called when the agent registers, because the agent then
+// reports all facts again.
 func (s *State) dropFacts(id model.NodeID) {
 	var spoke []*Instance
 	for inst := range s.InstancesOn(id) {
@@ -144,15 +143,15 @@ func (s *State) dropFacts(id model.NodeID) {
 // GateChoice says which gates of a list are checked.
 type GateChoice int
 
-// The choices.
+// The values of GateChoice.
 const (
 	EveryGate GateChoice = iota
-	NotOfSelf            // not the gates on the instance's own facts, because a hook may change those facts
+	NotOfSelf            // all except the gates on the instance's own facts, which a hook may still change
 )
 
-// CheckGates returns nil if every chosen gate of the list holds for an instance. Otherwise it returns why the first
-// gate that certainly fails does not hold. If gates fail only because facts are unknown, it returns facts_unknown for
-// the last of them.
+// CheckGates returns nil if every chosen gate of the list holds for an instance. If gates certainly do not hold, it
+// returns the refusal of the first of these. Otherwise it returns facts_unknown for the last gate whose facts are
+// unknown.
 func (s *State) CheckGates(inst *Instance, when []string, choice GateChoice) *model.Error {
 	var unknown *model.Error
 	for _, text := range when {
@@ -196,7 +195,7 @@ func (s *State) checkGate(inst *Instance, gate model.Gate) *model.Error {
 	return s.checkQuorum(inst, gate)
 }
 
-// gateHint says what makes a gate on the instance's own facts hold.
+// gateHint says how to make a gate on the instance's own facts hold.
 func gateHint(g model.Gate, inst *Instance) string {
 	switch g.Code() {
 	case model.CodeIsLeader:
@@ -209,13 +208,13 @@ func gateHint(g model.Gate, inst *Instance) string {
 	return "it holds once the role check of " + string(inst.ID) + " says so"
 }
 
-// memberCounts counts the instances of a group that should run. Those that are ready and report whether they lead are
-// also counted by their facts.
+// memberCounts contains counts of the instances of a group that should run. All fields except wanted and silent only
+// count instances that are ready and report whether they lead.
 type memberCounts struct {
-	wanted, ready   int // instances that should run; those of them that are ready and report whether they lead
+	wanted, ready   int // wanted is the number of all instances that should run
 	leaders         int
 	followers       int // without the instance that the gate is checked for
-	silent          int // instances that respond, but don't report whether they lead
+	silent          int // instances whose facts can be current (see responds), but that don't report whether they lead
 	names, indexes  map[string]int
 	named, numbered int // instances that report a leader's name; instances that report an index
 }
@@ -251,8 +250,8 @@ func (s *State) countMembers(inst *Instance) memberCounts {
 	return c
 }
 
-// checkQuorum checks a gate on the other members of an instance's group. If the gate fails, and members run whose facts
-// are not known, the code is facts_unknown. Members that are down count as not responding.
+// checkQuorum checks a gate on the members of an instance's group. If the gate does not hold, and members that run
+// don't report whether they lead, the code is facts_unknown. Members that are down are only counted as missing.
 func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 	c := s.countMembers(inst)
 	g, ok := s.Groups.Get(inst.Group)
@@ -279,8 +278,9 @@ func (s *State) checkQuorum(inst *Instance, gate model.Gate) *model.Error {
 		WithHint("it holds when the group is whole again")
 }
 
-// sick says why a group is not healthy, or returns "". In a healthy group, all members are ready and answer, exactly
-// one leads, all name the same leader, and all have the same index. known is false if the group has no row.
+// sick returns why a group is not healthy, or "". In a healthy group, all members are ready and report whether they
+// lead, and exactly one leads. If any member names a leader, all name the same one. If any reports an index, all report
+// the same one. known is false if the group has no row.
 func (c *memberCounts) sick(known bool, g *Group) string {
 	switch {
 	case !known || c.ready < c.wanted || c.ready < g.Count:

@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// There are two ways to look up a row by its name or id. The Find methods are for reads, and also accept the beginning
-// of a name or id if it is unique. The Named methods are for writes and accept only whole names and ids, so that a
-// command for `api` never reaches `api-prod`. Only the id of an instance may be shortened in a write too, because
-// nobody chooses it: NamedInstance accepts a unique beginning of at least 6 characters.
+// There are two ways to look up a row by its name or id. The Find methods are for reads, and also accept a unique
+// prefix. The Named methods are for writes, and accept only whole names and ids, so that a command for `api` never
+// reaches `api-prod`. The exception is NamedInstance, which accepts a unique prefix of at least 6 characters, because
+// nobody chooses the ids of instances.
 
-// FindNode finds a node by its id, its name, or a unique prefix of its id. Codes: not_found, ambiguous.
+// FindNode finds a node by its name, its id, or a unique prefix of its id. Codes: not_found, ambiguous.
 func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
 	if n, ok := s.node(nameOrID); ok {
 		return n, nil
@@ -22,7 +22,7 @@ func (s *State) FindNode(nameOrID string) (*Node, *model.Error) {
 }
 
 // FindInstance finds an instance by id or unique id prefix. If prefix is the whole id of an instance that an agent runs
-// and the state does not know, the refusal says on which node it runs. Codes: not_found, ambiguous.
+// but the state does not know, the refusal names its node. Codes: not_found, ambiguous.
 func (s *State) FindInstance(prefix string) (*Instance, *model.Error) {
 	inst, refusal := findExactOrPrefix(s.Instances, model.InstanceID(prefix), "instance")
 	if refusal == nil || refusal.Code != model.CodeNotFound {
@@ -111,11 +111,11 @@ func (s *State) NamedBackup(id string) (*Backup, *model.Error) {
 	return orSimilar(s, named, s.Backups, model.BackupID(id), "backup")
 }
 
-// minInstancePrefix is how many characters of an instance's id a write needs, unless it gives the whole id.
+// minInstancePrefix is the smallest length of a prefix that NamedInstance accepts.
 const minInstancePrefix = 6
 
-// NamedInstance returns the instance with this id. If id has at least 6 characters, it also accepts id as a unique
-// prefix. Codes: not_found, ambiguous.
+// NamedInstance returns the instance with this id. An id of at least 6 characters may also be a unique prefix. Codes:
+// not_found, ambiguous.
 func (s *State) NamedInstance(id string) (*Instance, *model.Error) {
 	if len(id) < minInstancePrefix {
 		inst, refusal := named(s.Instances, model.InstanceID(id), "instance")
@@ -150,7 +150,7 @@ func named[K ~string, V any](t Table[K, V], key K, noun string) (row V, _ *model
 	return row, model.NoSuch(noun, string(key), beginning(t, key))
 }
 
-// maxNear is the largest number of names that a refusal lists.
+// maxNear bounds the similar names that a refusal lists.
 const maxNear = 3
 
 // beginning returns the first keys that begin with prefix, at most maxNear. It returns nil if prefix is empty.

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// History returns the cluster's id and the lineages of the servers that wrote the state.
+// History returns the cluster's id, and the lineages of the servers that wrote the state.
 func (c ClusterID) History() model.History {
 	h := model.History{Cluster: c.ID}
 	if c.Lineages != "" {

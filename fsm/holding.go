@@ -8,12 +8,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// NodeRestore is what the servers remember of a node because of restores: whether its agent still owes its inventory,
-// and which instances of the node the state does not know.
+// NodeRestore is the part of a node's row that restores need: whether the node's agent still owes its inventory, and
+// which of its instances the state does not know.
 type NodeRestore struct {
 	InventoryOwed bool            `cbor:"1,keyasint,omitempty"` // the agent owes its inventory since the last restore
 	Raised        bool            `cbor:"2,keyasint,omitempty"` // the agent raised the incarnation after the last restore
-	Unknown       []model.Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
+	Unknown       []model.Holding `cbor:"3,keyasint,omitempty"` // instances on the node that have no row, in order of id
 	// the agent knew only older incarnations when it registered, and has not sent its whole inventory since
 	Behind bool   `cbor:"4,keyasint,omitempty"`
 	Told   uint64 `cbor:"5,keyasint,omitempty"` // State.Restored when the agent last sent a whole inventory
@@ -25,18 +25,20 @@ func equalHoldings(h model.Holding, o model.Holding) bool {
 		slices.Equal(h.Ports, o.Ports) && slices.Equal(h.Copies, o.Copies)
 }
 
-// maxHoldings is how many unknown instances of a node are kept at most.
+// maxHoldings bounds the unknown instances that a node's row lists.
 const maxHoldings = 1024
 
-// maxHoldingName bounds each string of a holding, in bytes. The longest, "job/group", has at most 127.
+// maxHoldingName bounds each string of a holding, in bytes. The longest valid string, the group "job/group", has at
+// most 127.
 const maxHoldingName = 128
 
 // maxHoldingParts bounds the ports and volumes of a holding together.
 const maxHoldingParts = 64
 
-// Ends reports whether an instance that the agent has, but the state does not, must stop. For an instance in r.Unknown,
-// this was decided earlier. Another instance must stop unless the agent owes its inventory or is Behind: the agent has
-// followed this state, so the state itself removed the row, and no restore lost it.
+// Ends reports whether an instance that the agent has and the state does not know must stop. For an instance in
+// r.Unknown, this was decided earlier. Any other instance must stop unless the agent owes its inventory or is Behind.
+// If neither applies, the agent has followed this state: the state itself removed the instance's row, and no restore
+// lost it.
 func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	if i := slices.IndexFunc(r.Unknown, func(h model.Holding) bool { return h.ID == id }); i >= 0 {
 		return r.Unknown[i].Ends
@@ -44,14 +46,13 @@ func (r *NodeRestore) Ends(id model.InstanceID) bool {
 	return !r.InventoryOwed && !r.Behind
 }
 
-// unheard reports whether a restored state does not count the node as offline, although the node's agent has not
-// reported since the restore what runs there. It returns false if n is nil.
+// unheard reports whether the node owes its inventory since a restore and is not offline. n may be nil.
 func (n *Node) unheard() bool {
 	return n != nil && n.Restore.InventoryOwed && n.Health != model.HealthOffline
 }
 
-// late returns Holding.Late for an unknown instance that an agent reports now. An instance that is in Restore.Unknown
-// already keeps its value. Any other instance is late, except in two cases: the node owes its inventory since a
+// late returns the value of Late for an unknown instance that an agent reports. An instance that is already in
+// Restore.Unknown keeps its value. Any other instance is late, except in two cases: the node owes its inventory since a
 // restore; or the state was once restored, the node is Behind, and the report names the instance's group.
 func (n *Node) late(s *State, h model.Holding) bool {
 	if i := slices.IndexFunc(n.Restore.Unknown, func(o model.Holding) bool { return o.ID == h.ID }); i >= 0 {
@@ -64,15 +65,15 @@ func (n *Node) late(s *State, h model.Holding) bool {
 // pending reports whether the node owes its inventory since a restore, or has instances that the state does not know.
 func (r *NodeRestore) pending() bool { return r.InventoryOwed || len(r.Unknown) > 0 }
 
-// holdsSlot reports whether an instance of a group holds its slot even if the state does not know the instance. It does
+// holdsSlot reports whether a group's instances hold their slots even if the state does not know the instances. They do
 // if the group's slots have one holder, if the group has volumes, or if its instances are never replaced.
 func holdsSlot(g *model.GroupSpec) bool {
 	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == model.ModeNever
 }
 
-// SlotUnsettled returns nil if no instance that the state does not know can hold a slot. Otherwise it returns a
-// refusal. As long as it does, no instance is placed in the slot, and an instance that was placed there is not started.
-// Codes: restore_unconfirmed, slot_taken, inventory_missing.
+// SlotUnsettled returns a refusal if an instance that the state does not know may hold a slot, and nil otherwise. As
+// long as it refuses, no instance is placed in the slot, and an instance that was placed there is not started. Codes:
+// restore_unconfirmed, slot_taken, inventory_missing.
 func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot int) *model.Error {
 	if !holdsSlot(spec) {
 		return nil
@@ -107,10 +108,10 @@ func (s *State) SlotUnsettled(spec *model.GroupSpec, group model.GroupID, slot i
 		WithHint(owingHint, silent.Name)
 }
 
-// blocker returns an instance on a node that the state does not know and that may be in a slot. It ignores the instance
-// with the id but. An instance that is not late counts for any group that its agent names, because the restored state
-// can't know better. A late instance counts only if the state has an instance or a volume of the group on the node, so
-// that an agent can't block slots of groups that were never on its node.
+// blocker returns an unknown instance of a node that may hold a slot, or false if there is none. It ignores the
+// instance whose id is in but. An unknown instance whose group is not known may hold any slot. A late instance (see
+// Holding.Late) only blocks slots of groups that have an instance or a volume on the node, so that an agent can't block
+// other groups.
 func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.InstanceID) (model.Holding, bool) {
 	late := -1
 	for i, h := range n.Restore.Unknown {
@@ -128,8 +129,8 @@ func (s *State) blocker(n *Node, group model.GroupID, slot int, but model.Instan
 	return n.Restore.Unknown[late], true
 }
 
-// mayBlock reports whether an instance that the state does not know may hold a slot of a group on a node. That is so if
-// the node owes its inventory, or if it has such an instance that blocker would count for the group.
+// mayBlock reports whether an unknown instance on a node may hold a slot of a group: the node owes its inventory, or
+// blocker would return such an instance for at least one slot of the group.
 func (s *State) mayBlock(n *Node, group model.GroupID) bool {
 	late := false
 	for _, h := range n.Restore.Unknown {
@@ -143,7 +144,7 @@ func (s *State) mayBlock(n *Node, group model.GroupID) bool {
 	return n.Restore.InventoryOwed || late && s.wasOn(n.ID, group)
 }
 
-// wasOn reports whether the state has a row of an instance or a volume of a group on a node.
+// wasOn reports whether the state has an instance, even a terminal one, or a volume of a group on a node.
 func (s *State) wasOn(node model.NodeID, group model.GroupID) bool {
 	for inst := range s.InstancesOn(node) {
 		if inst.Group == group {
@@ -178,8 +179,7 @@ func slotTaken(n *Node, h model.Holding, group model.GroupID, slot int) *model.E
 
 const owingHint = "start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force"
 
-// firstOwingInventory returns the first node whose agent has not reported since the last restore what runs there. It
-// returns nil if all agents have.
+// firstOwingInventory returns the first node, by id, that owes its inventory since a restore, or nil if there is none.
 func (s *fleet) firstOwingInventory() *Node {
 	for id := range s.restoring.All() {
 		if n, _ := s.Nodes.Get(id); n.Restore.InventoryOwed {
@@ -189,8 +189,8 @@ func (s *fleet) firstOwingInventory() *Node {
 	return nil
 }
 
-// unknownLeft returns a refusal to end a drain of a node on which instances run that the state does not know. Its hint
-// says what has to happen to them.
+// unknownLeft returns the refusal to end a drain of a node that has unknown instances. Its hint says what must happen
+// to these instances.
 func (s *State) unknownLeft(n *Node) *model.Error {
 	list := n.Restore.Unknown
 	i := max(slices.IndexFunc(list, s.Keeps), 0)
@@ -207,9 +207,9 @@ func (s *State) unknownLeft(n *Node) *model.Error {
 	return refusal.WithHint("to stop it: outspan instance stop %s", list[i].ID)
 }
 
-// Keeps reports whether an instance that the state does not know goes on running after the restore is confirmed. It
-// goes on if its group holds slots (see holdsSlot) and still has this slot, unless the instance must stop (h.Ends). It
-// also stops if the state has a row with its id, or if its slot got another instance after the confirmation.
+// Keeps reports whether an instance that the state does not know keeps running after the restore is confirmed. It does
+// if its group holds slots (see holdsSlot) and still has the instance's slot. In three cases it stops nevertheless:
+// h.Ends is true, the state has a row with its id, or its slot got another instance after the confirmation.
 func (s *State) Keeps(h model.Holding) bool {
 	if s.Instances.Has(h.ID) || s.filledSince(h.Group, h.Slot) {
 		return false
@@ -236,14 +236,14 @@ func (s *State) filledSince(group model.GroupID, slot int) bool {
 	return false
 }
 
-// SlotFilled reports whether a slot has an instance that is not confirmed stopped. It counts only instances with a row.
+// SlotFilled reports whether a slot has an instance that is not confirmed stopped. It ignores unknown instances.
 func (s *instances) SlotFilled(group model.GroupID, slot int) bool {
 	_, busy := s.slotBusy(group, slot)
 	return busy
 }
 
-// unknownHoldings returns the holdings of a full report that have no row, but at most maxHoldings. A holding takes
-// precedence if Keeps returns true for it or its group is unknown. whole is false if such a holding had to be left out.
+// unknownHoldings returns the holdings of a full report that have no row, but at most maxHoldings. Those for which
+// Keeps returns true or whose group is unknown take precedence. whole is false if even one of those had to be dropped.
 func (s *State) unknownHoldings(c *NodeReport) (list []model.Holding, whole bool) {
 	n, _ := s.Nodes.Get(c.ID)
 	list = s.holdingsWithoutRow(c)
@@ -262,7 +262,8 @@ func (s *State) unknownHoldings(c *NodeReport) (list []model.Holding, whole bool
 }
 
 // holdingsWithoutRow returns the holdings of a report that have no row, in order of id, each id once. It drops holdings
-// whose id, group or spec is too long. If boundedParts is false, it clears the holding's ports, copies and spec.
+// whose id, group or spec is too long. It clears the ports, copies and spec of a holding for which boundedParts is
+// false.
 func (s *instances) holdingsWithoutRow(c *NodeReport) (list []model.Holding) {
 	for _, h := range c.Holds {
 		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.isUnknown(c, h.ID) {
@@ -277,8 +278,8 @@ func (s *instances) holdingsWithoutRow(c *NodeReport) (list []model.Holding) {
 	return slices.CompactFunc(list, func(a, b model.Holding) bool { return a.ID == b.ID })
 }
 
-// isUnknown reports whether the state has no such instance on the agent's node. A terminal instance counts as unknown
-// if the agent reports a newer status of it.
+// isUnknown reports whether the state has no instance with this id on the agent's node. A terminal instance is also
+// unknown if the agent reports a newer status of it.
 func (s *instances) isUnknown(c *NodeReport, id model.InstanceID) bool {
 	inst, ok := s.Instances.Get(id)
 	if !ok || inst.Node != c.ID {
@@ -291,11 +292,11 @@ func (s *instances) isUnknown(c *NodeReport, id model.InstanceID) bool {
 	return i >= 0 && (c.Epoch > inst.Status.Epoch || c.Instances[i].Generation > inst.Status.Generation)
 }
 
-// sameHistory reports whether the agent that sent a report follows this state, and not a state from before a restore.
+// sameHistory reports whether the agent that sent the report follows this state, and not a state from before a restore.
 func (c *NodeReport) sameHistory(s *State) bool { return c.Incarnation == s.Incarnation }
 
-// takeHoldings records the instances of a full report that the state does not know. It ignores the report of an agent
-// that still follows a state from before a restore.
+// takeHoldings records the unknown instances of a full report. It ignores an agent that still follows a state from
+// before a restore.
 func (s *State) takeHoldings(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if !c.sameHistory(s) {
@@ -321,7 +322,7 @@ func (s *State) newHoldings(c *NodeReport) bool {
 		!slices.EqualFunc(n.Restore.Unknown, unknown, equalHoldings)
 }
 
-// dropStopped forgets the unknown instances of a node that a report says have stopped.
+// dropStopped removes from Restore.Unknown the instances that have stopped according to a report.
 func (s *State) dropStopped(c *NodeReport) {
 	n, _ := s.Nodes.Get(c.ID)
 	if len(n.Restore.Unknown) == 0 {
@@ -332,19 +333,18 @@ func (s *State) dropStopped(c *NodeReport) {
 	s.setRestore(n, next)
 }
 
-// stopped reports whether a report says that an instance has stopped.
 func (c *NodeReport) stopped(id model.InstanceID) bool {
 	return slices.ContainsFunc(c.Instances, func(status model.InstanceStatus) bool {
 		return status.ID == id && status.Observed == model.ObservedStopped
 	})
 }
 
-// setRestore replaces n.Restore by r. If instances may have to start or stop because of that, it makes the agents
-// concerned read their assignments again.
+// setRestore replaces n.Restore by r. It makes the agents whose instances may have to start or stop because of this
+// change read their assignments again.
 func (s *State) setRestore(n *Node, r NodeRestore) {
 	was := n.Restore
 	if len(r.Unknown) == 0 {
-		r.Unknown = nil // an empty list is decoded as nil
+		r.Unknown = nil // as the codec decodes an empty list
 	}
 	if was.InventoryOwed == r.InventoryOwed && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told &&
 		slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings) {
@@ -360,11 +360,11 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	case !slices.EqualFunc(was.Unknown, r.Unknown, equalHoldings):
 		s.callConcerned(n.ID, was.Unknown, r.Unknown)
 	case was.Behind != r.Behind:
-		s.callAgent(n.ID) // the agent may now stop instances that are not kept
+		s.callAgent(n.ID) // the agent may now have to stop instances
 	}
 }
 
-// endHolding decides that an unknown instance must stop. Code: not_found.
+// endHolding records that an unknown instance must stop. Code: not_found.
 func (s *State) endHolding(id model.InstanceID) error {
 	for node := range s.restoring.All() {
 		n, _ := s.Nodes.Get(node)
@@ -381,8 +381,8 @@ func (s *State) endHolding(id model.InstanceID) error {
 	return model.Refuse(model.CodeNotFound, "there is no instance %s", id)
 }
 
-// UnknownOn returns the node that has an instance which the state does not know, and what the node's agent reported of
-// that instance.
+// UnknownOn returns the node of an unknown instance, and what the node's agent reported of the instance. It returns
+// false if no node has such an instance.
 func (s *fleet) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
 	for node := range s.restoring.All() {
 		n, _ := s.Nodes.Get(node)
@@ -396,7 +396,7 @@ func (s *fleet) UnknownOn(id model.InstanceID) (*Node, model.Holding, bool) {
 }
 
 // beginRestore records on each node that its agent owes an inventory. It also clears Raised, which is about one
-// restore, and ConfirmedDead, because the node may have come back in the entries that are lost.
+// restore, and ConfirmedDead, because the node may have come back in the entries that the restore lost.
 func (s *State) beginRestore() {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {

@@ -7,12 +7,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// callConcerned makes agents read their assignments again after the unknown instances of a node changed. The parameters
-// was and now list these before and after the change. It calls the agent of the node, and the agents with an instance
-// in a slot that a changed unknown instance may hold, because their instances may have to start or stop.
+// callConcerned makes agents read their assignments again after the unknown instances of a node changed from was to
+// now. It does so for the agent of the node, and for the agents with an instance in a slot that a changed unknown
+// instance may hold, because the instance in the slot may have to start or stop.
 func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
-	// an unknown instance may hold any slot if it isn't late and the agent does not know its group
+	// an unknown instance that isn't late and whose group is not known may hold any slot
 	if slices.ContainsFunc(changed, func(h model.Holding) bool { return h.Group == "" && !h.Late }) {
 		s.callAgents()
 		return
@@ -31,7 +31,7 @@ func (s *State) callConcerned(node model.NodeID, was, now []model.Holding) {
 }
 
 // nodesConcerned lists the nodes with an instance in a slot that the unknown instance h of a node may hold. If the
-// group of h is unknown, these are the slots of all groups that have an instance on the node. The list may contain a
+// group of h is not known, these are the slots of all groups that have an instance on h's node. The list may contain a
 // node twice.
 func (s *instances) nodesConcerned(node model.NodeID, h model.Holding) (nodes []model.NodeID) {
 	if h.Group != "" {
@@ -53,8 +53,7 @@ func (s *instances) nodesConcerned(node model.NodeID, h model.Holding) (nodes []
 	return nodes
 }
 
-// holdingsWithout returns the holdings in list that other lacks or has with other contents. Both lists are in order of
-// id.
+// holdingsWithout returns the holdings in list that are missing or different in other. Both lists are in order of id.
 func holdingsWithout(list, other []model.Holding) (rest []model.Holding) {
 	for _, h := range list {
 		i, found := slices.BinarySearchFunc(other, h.ID, func(o model.Holding, id model.InstanceID) int {

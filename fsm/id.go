@@ -8,12 +8,12 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DeriveInstanceID derives the id of a new instance from values that no other placement shares: the moment of the state
-// on which the placement was decided, the group, the slot, and attempt, the number of earlier placements of the group.
-// The lineage is included too, because two recoveries of one state go through the same indexes. An id that is derived
-// and not drawn at random keeps deciding a pure function.
+// DeriveInstanceID derives the id of a new instance from values that no other placement shares. at is the moment of the
+// state on which the placement was decided. attempt is the number of earlier placements of the group. lineage
+// distinguishes two recoveries of one state, which go through the same indexes. The id is not random, so that deciding
+// stays a pure function.
 func DeriveInstanceID(at model.Seen, lineage string, group model.GroupID, slot int, attempt uint64) model.InstanceID {
-	var room [160]byte // on the stack, because every placement needs an id
+	var room [160]byte // on the stack, which saves an allocation for each placement
 	text := append(strconv.AppendUint(room[:0], momentNumber(at), 10), 0)
 	if lineage != "" {
 		text = append(append(text, lineage...), 0)

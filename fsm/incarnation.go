@@ -6,22 +6,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// mintBits is how many low bits of a minted number hold the log index. The bits above hold the incarnation, because
-// indexes repeat after a restore and a minted number must never be used twice.
+// mintBits is how many low bits of a minted number are the log index. The bits above are the incarnation: indexes
+// repeat after a restore, but a minted number must never be used twice.
 const mintBits = 44
 
-// mint returns a number that is higher than all numbers that earlier entries minted, including the entries that a
-// restore lost.
+// mint returns a new number, such as the epoch of a registration. It is higher than all numbers that earlier entries
+// minted, even those that a restore lost.
 func (s *State) mint() uint64 { return momentNumber(s.Moment()) }
 
-// Outlived reports whether a number was minted in an earlier incarnation. What it was minted for, such as a node's
-// registration, is then in the state already, or a restore has lost it.
+// Outlived reports whether a number was minted in an earlier incarnation. If so, the state already contains what the
+// number was minted for, such as a node's registration, or a restore has lost it.
 func (s *State) Outlived(number uint64) bool {
 	return number < momentNumber(model.Seen{Incarnation: s.Incarnation})
 }
 
-// riseLimit bounds how far agents may raise the incarnation after one restore, so that a lying agent can't use up the
-// numbers. An honest agent stays below it, because hardly so many restores happen after a snapshot was saved.
+// riseLimit bounds how far agents may raise the incarnation after one restore, so that a lying agent can't exhaust the
+// numbers. The limit is far above the number of restores that happen between saving a snapshot and restoring it.
 const riseLimit = 1024
 
 func momentNumber(s model.Seen) uint64 { return s.Incarnation<<mintBits + s.Index }
@@ -29,17 +29,16 @@ func momentNumber(s model.Seen) uint64 { return s.Incarnation<<mintBits + s.Inde
 // Moment returns the incarnation and the index of the state.
 func (s *State) Moment() model.Seen { return model.Seen{Incarnation: s.Incarnation, Index: s.Index} }
 
-// above returns the incarnation that the state needs so that the agent of a node obeys it. That is the current
-// incarnation if the state is newer than seen, the newest state that the agent knows. Otherwise the agent knows entries
-// that a restore lost, and above returns an incarnation higher than the agent's. It does so only until the restore is
-// confirmed. It also refuses if raised is true, which means that the node has raised the incarnation before: a lying
-// agent must not use up the numbers. Code: conflict.
+// above returns the incarnation that the state needs so that a node's agent obeys it. seen is the newest state that the
+// agent knows. If the agent knows entries that a restore lost, above returns a higher incarnation than the agent's. It
+// refuses to do so after the restore is confirmed, beyond riseLimit, or if raised is true because the node has raised
+// the incarnation before. Code: conflict.
 func (s *State) above(node string, seen model.Seen, raised bool) (uint64, *model.Error) {
 	switch {
 	case seen.Index >= 1<<mintBits:
 		return 0, model.Refuse(model.CodeConflict, "node %s has seen index %d, which no state reaches", node, seen.Index).
 			WithHint("its journal is damaged: stop the agent, move its journal away and start it again")
-	case seen.Before(s.Moment()): // the usual case
+	case seen.Before(s.Moment()): // the agent knows no entry that a restore lost
 		return s.Incarnation, nil
 	case s.Unconfirmed && !raised && seen.Incarnation < s.Restored+riseLimit:
 		return seen.Incarnation + 1, nil
@@ -66,13 +65,13 @@ func (c *RestoreMark) apply(s *State) error {
 		s.beginRestore()
 	}
 	s.callAgents()
-	s.touch("services") // agents keep services that the state lacks only until the confirmation
+	s.touch("services") // agents drop services that the state lacks once the restore is confirmed
 	s.emit(Event{Type: model.EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation),
 		Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
 	return nil
 }
 
-// callAgents makes every agent read its assignments again, even if its request is already on its way.
+// callAgents makes every agent read its assignments again, even an agent whose long poll is already waiting.
 func (s *State) callAgents() {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {

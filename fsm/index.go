@@ -8,11 +8,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Rows that are not settled have their own indexes, so that a decision visits only those rows. With 100,000 instances
-// at rest, a decision takes microseconds instead of tens of milliseconds. The drawer of a row updates the index with
+// Rows that are not settled have their own indexes, so that a decision visits only those rows. With 100,000 settled
+// instances, a decision takes microseconds instead of tens of milliseconds. The drawer of a row updates the index with
 // each write. Check compares each index with the rows.
 
-// present is the value in an index that is only a set of keys.
+// present is the value of each key in an index that is only a set of keys.
 type present struct{}
 
 // mark updates a set after a row was written. The parameters was and is say whether the row's key belonged to the set
@@ -32,8 +32,8 @@ func (i *Instance) departs() bool {
 }
 
 // unsettled reports whether the group's sums differ from its count: an instance is missing, not ready, stopping, or too
-// many. The sums of a system group can't show that, so a system group counts as unsettled until its job is stopped or
-// the group is removed.
+// many. A system group is unsettled until its job is stopped or the group is removed, because its sums can't show
+// whether each node has its instance.
 func (g *Group) unsettled() bool {
 	if g == nil {
 		return false
@@ -47,10 +47,10 @@ func (i *Instance) free() bool { return i.isReady() && !i.holdsUnit() }
 // putNode writes a node's row, and updates the counts of unheard ready instances.
 func (s *State) putNode(n *Node) { s.recountUnheard(s.fleet.putNode(n), n) }
 
-// delNode removes a node's row, and updates the same counts as putNode.
+// delNode removes a node's row, and updates the counts of unheard ready instances.
 func (s *State) delNode(id model.NodeID) { s.recountUnheard(s.fleet.delNode(id), nil) }
 
-// recountUnheard updates the counts of unheard ready instances after a node's row was replaced. before or after may be
+// recountUnheard updates the counts of unheard ready instances after a node's row was replaced. before and after may be
 // nil.
 func (s *instances) recountUnheard(before, after *Node) {
 	was, is := before.unheard(), after.unheard()
@@ -64,8 +64,8 @@ func (s *instances) recountUnheard(before, after *Node) {
 	}
 }
 
-// ApplyNaming does what Apply does, and also returns the instances whose rows the entry wrote. For an instance whose
-// row was removed, it returns the last row. An instance may be listed more than once.
+// ApplyNaming does what Apply does, and also returns the instances whose rows the entry wrote. A removed instance is
+// returned with its last row. An instance may be listed more than once.
 func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []*Instance) {
 	f := s.fork()
 	f.entry.names, f.entry.written = true, nil
@@ -74,7 +74,7 @@ func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []*
 	return f.publish(), results, written
 }
 
-// appendSlot appends a slot's number, filled up to eight digits with zeros, so that keys sort as the numbers do.
+// appendSlot appends a slot's number with leading zeros, in at least eight digits, so that keys sort like the numbers.
 func appendSlot(key []byte, slot int) []byte {
 	for width := 10_000_000; width > 1 && slot < width; width /= 10 {
 		key = append(key, '0')

@@ -26,23 +26,23 @@ type Links struct {
 	RestartSeq uint64             `cbor:"3,keyasint,omitempty"` // the agent restarts the program when this grows
 	Deployment model.DeploymentID `cbor:"4,keyasint,omitempty"`
 	HasVolumes bool               `cbor:"5,keyasint,omitempty"` // its group has volumes, local or replicated
-	// it, or an earlier instance of its slot in the same deployment, has been ready
+	// this instance, or an earlier one of the slot and the same deployment, has been ready
 	WasReady bool   `cbor:"8,keyasint,omitempty"`
-	Attempt  uint64 `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it
-	// Awaits lists the instances whose room this one takes and that have not stopped yet. The agent learns of this
-	// instance when the list is empty.
+	Attempt  uint64 `cbor:"7,keyasint,omitempty"` // number of instances of the group that were placed before
+	// If the instance is a preemptor, Awaits lists its victims that have not stopped yet. The agent learns of the instance
+	// when the list is empty.
 	Awaits []model.InstanceID `cbor:"6,keyasint,omitempty"`
 }
 
-// Eviction is the request to stop one instance for a cause that is not its own job's. An event is emitted when
-// Requested changes, and for no other change (L15). What the request waits for is derived when it is shown.
+// Eviction is the request to stop one instance for a cause outside its job. An event is emitted when Requested changes,
+// and for no other change (L15). What the request waits for is not stored.
 type Eviction struct {
-	// The small fields stand together, so that a row has 512 bytes and stays in that size class.
+	// The small fields are next to each other, so that an Instance fits the allocator's size class of 512 bytes.
 	Requested bool `cbor:"1,keyasint,omitempty"`
 	Automatic bool `cbor:"10,keyasint,omitempty"` // requested by the node drain policy, not by a person
-	// the budget's unit is held, and the agent prepares the stop
+	// the agent prepares the stop, which uses a unit of the budget already
 	Preparing bool  `cbor:"5,keyasint,omitempty"`
-	Surge     bool  `cbor:"11,keyasint,omitempty"` // requested by a person; the replacement becomes ready first
+	Surge     bool  `cbor:"11,keyasint,omitempty"` // requested by a person; the stop waits until the replacement is ready
 	Aborts    int32 `cbor:"8,keyasint,omitempty"`  // aborted preparations in a row
 
 	Cause model.Cause `cbor:"2,keyasint,omitempty"`
@@ -50,7 +50,8 @@ type Eviction struct {
 	Since model.Time  `cbor:"4,keyasint,omitempty"`
 
 	Seq uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation
-	// while preparing: when the preparation must be done; after an aborted one: when the next may begin
+	// while Preparing is set, the deadline of the preparation; after an aborted one, the time from which the next may
+	// begin
 	RetryAt model.Time `cbor:"7,keyasint,omitempty"`
 	Failure string     `cbor:"9,keyasint,omitempty"` // why the last preparation was aborted
 }
@@ -61,15 +62,15 @@ type Claims struct {
 	Ports     model.Ports     `cbor:"2,keyasint,omitzero"`
 }
 
-// Marks say when things happened to an instance: cluster time for decisions, wall time (Unix ms) for people, log
-// indexes for `why`.
+// Marks say when things happened to an instance. Decisions use the cluster times, people see the wall times (Unix ms),
+// and `why` uses the log indexes.
 type Marks struct {
 	Created     model.Time `cbor:"1,keyasint"`
 	CreatedWall int64      `cbor:"2,keyasint"`
 	StartedWall int64      `cbor:"3,keyasint,omitempty"`
 	ReadySince  model.Time `cbor:"4,keyasint,omitempty"` // 0 while not ready
-	// when it was created or stopped being ready; set again when it fails or is lost, and when a preemptor gets its room;
-	// 0 while ready
+	// when the instance was created or stopped being ready; set again when it fails or is lost, and when a preemptor gets
+	// its room; 0 while ready
 	UnreadySince  model.Time      `cbor:"5,keyasint,omitempty"`
 	StopBegan     model.Time      `cbor:"6,keyasint,omitempty"`
 	StopGrace     model.Duration  `cbor:"7,keyasint,omitempty"` // drain_delay + grace of this stop
@@ -77,16 +78,17 @@ type Marks struct {
 	StopReason    string          `cbor:"9,keyasint,omitempty"`
 	CreatedIndex  uint64          `cbor:"10,keyasint"`
 	ChangedIndex  uint64          `cbor:"11,keyasint"`
-	GraceOverride *model.Duration `cbor:"12,keyasint,omitempty"` // of this stop, instead of the group's
+	GraceOverride *model.Duration `cbor:"12,keyasint,omitempty"` // grace of the stop, if not the group's
 	StopHeard     model.Time      `cbor:"13,keyasint,omitempty"` // when its agent reported that the stop has begun
 }
 
-// Terminal reports whether nothing more will happen to the instance: it should be stopped, and is.
+// Terminal reports whether the instance should be stopped and is stopped. Nothing more happens to it.
 func (i *Instance) Terminal() bool {
 	return i.Desired == model.DesiredStopped && i.Status.Observed == model.ObservedStopped
 }
 
-// Wanted reports whether the instance counts toward its group's count: desired running, and not lost or failed (P28).
+// Wanted reports whether the instance counts toward its group's count: it should run, and is neither lost nor failed
+// (P28).
 func (i *Instance) Wanted() bool {
 	if i.Desired != model.DesiredRunning {
 		return false
@@ -98,7 +100,7 @@ func (i *Instance) Wanted() bool {
 	return false
 }
 
-// Ready reports whether the instance serves: desired running, observed ready.
+// Ready reports whether the instance should run and is ready.
 func (i *Instance) Ready() bool {
 	return i.Desired == model.DesiredRunning && i.Status.Observed == model.ObservedReady
 }
@@ -116,30 +118,33 @@ type InstancePlace struct {
 	Ports    model.Ports      `cbor:"6,keyasint,omitzero"`
 	Replaces model.InstanceID `cbor:"7,keyasint,omitempty"`
 	Cause    model.Cause      `cbor:"8,keyasint"`
-	// Awaits lists the instances on the node that the same group of commands stops to make room for the new one, which is
-	// then a preemptor. NodeVersion is the version of the node when the node was chosen. Awaits requires NodeVersion. The
-	// placement is refused with stale if the version has changed.
+	// Awaits makes the new instance a preemptor. It lists the victims: instances on the node that the same group of
+	// commands stops to make room. NodeVersion is the version of the node when the node was chosen, and is required with
+	// Awaits. The placement is refused with stale if the node's version has changed.
 	Awaits      []model.InstanceID `cbor:"9,keyasint,omitempty"`
 	NodeVersion uint64             `cbor:"10,keyasint,omitempty"`
 }
 
-// InstanceStop begins a stop. A running instance becomes draining. One that is pending, failed or lost becomes stopped
-// at once. If a person stops an instance that must be prepared, the command begins the preparation instead. An instance
-// that runs on a node but is unknown to a restored state is ended by its agent. Budgets are checked here (B14). Codes:
-// not_found, invalid, stopping (it stops already, or is not prepared), stale (the reason no longer holds), conflict,
-// role_never, volume_local, the code of a gate, last_copy, replica_evicting, replacement_pending, budget_min_ready,
-// budget_rate, actor_rate, restore_unconfirmed, inventory_missing.
+// InstanceStop begins a stop. A pending, failed or lost instance becomes stopped at once, any other becomes draining.
+// If a person stops an instance that must be prepared first, the command begins the preparation instead. It also stops
+// an instance that runs on a node but has no row. Budgets are checked here (B14). Codes: not_found, invalid, stopping
+// (it stops already, or is not prepared), stale (the reason no longer applies), conflict, role_never, volume_local, the
+// code of a gate, last_copy, replica_evicting, replacement_pending, budget_min_ready, budget_rate, actor_rate,
+// restore_unconfirmed, inventory_missing.
 type InstanceStop struct {
-	ID     model.InstanceID `cbor:"1,keyasint"`
-	Cause  model.Cause      `cbor:"2,keyasint"`
-	By     string           `cbor:"3,keyasint,omitempty"` // a drain id, or why in words
-	Grace  *model.Duration  `cbor:"4,keyasint,omitempty"` // overrides the group's
-	Bypass bool             `cbor:"5,keyasint,omitempty"` // skips budgets; authorised by the API, recorded in the event
-	Avoid  bool             `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
-	// Facts lists the generations of facts that the decision depends on, by node; refused with stale if one has changed.
+	ID    model.InstanceID `cbor:"1,keyasint"`
+	Cause model.Cause      `cbor:"2,keyasint"`
+	By    string           `cbor:"3,keyasint,omitempty"` // a drain id, or the reason in words
+	Grace *model.Duration  `cbor:"4,keyasint,omitempty"` // replaces the group's grace
+	// Bypass skips budgets, but not their rates if Cause is CauseNodeDraining. A person's bypass, which the API
+	// authorises, also skips the role, the gates and the preparation. The event of the stop records it.
+	Bypass bool `cbor:"5,keyasint,omitempty"`
+	Avoid  bool `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
+	// Facts lists the nodes on whose facts the decision depends, each with the generation of its facts. The stop is
+	// refused with stale if a generation has changed.
 	Facts []FactsRef `cbor:"7,keyasint,omitempty"`
-	// Asked: the leader stops it for an eviction that a person requested; refused with stale once that was withdrawn. By
-	// and Grace are then those of the eviction as it is when the stop is applied.
+	// Asked means that the leader stops the instance for an eviction that a person requested. By and Grace are then taken
+	// from the eviction as it is when the stop is applied. The stop is refused with stale if the eviction was withdrawn.
 	Asked bool `cbor:"8,keyasint,omitempty"`
 }
 
@@ -149,10 +154,10 @@ type FactsRef struct {
 	Gen  uint64       `cbor:"2,keyasint"`
 }
 
-// InstanceKill marks a draining instance as stopped once its grace is over (P15); see State.StopDue. With Now it does
-// not wait for the grace, and also ends the grace of an instance for which State.InGrace is true. It changes nothing if
-// the desired state is stopped already. Codes: not_found, conflict if the instance should run, grace_running during the
-// grace.
+// InstanceKill changes the desired state of a draining instance to stopped, once its grace is over (P15; see
+// State.StopDue). If Now is true, it does so at once, and also ends the grace of an instance for which State.InGrace is
+// true. It changes nothing if the desired state is stopped already. Codes: not_found, conflict (the instance should
+// run), grace_running.
 type InstanceKill struct {
 	ID  model.InstanceID `cbor:"1,keyasint"`
 	Now bool             `cbor:"2,keyasint,omitempty"` // forced at a drain's deadline
@@ -164,21 +169,21 @@ type InstanceMark struct {
 	Requested bool             `cbor:"2,keyasint"`
 	Cause     model.Cause      `cbor:"3,keyasint,omitempty"`
 	By        string           `cbor:"4,keyasint,omitempty"`
-	// Automatic: requested by the node drain policy. Refused with stale if the policy doesn't ask for it.
+	// Automatic means that the node drain policy requests the eviction. The command is refused with stale if the policy
+	// does not request it.
 	Automatic bool `cbor:"5,keyasint,omitempty"`
-	// Surge: requested by a person; the instance is stopped when its replacement is ready. The command is refused with
-	// invalid if the group does not replace first, its slots have one holder, or the instance is a replica. It is refused
-	// with conflict if another eviction of the instance is requested. Role and gates refuse it with the codes with which
-	// they refuse a stop.
+	// Surge means that a person wants the instance stopped once its replacement is ready. The command is refused with
+	// invalid if ReplacesFirst is false for the instance, with conflict if another eviction of the instance is requested,
+	// and with the codes of MayEvict.
 	Surge bool            `cbor:"6,keyasint,omitempty"`
-	Grace *model.Duration `cbor:"7,keyasint,omitempty"` // with Surge: of its stop, instead of the group's
-	// Avoid: the instance's group avoids the node for an hour. Without Requested, Avoid ends an avoidance that a person
-	// requested, even if the instance is stopping or has stopped. That is refused with conflict if there is no such
-	// avoidance.
+	Grace *model.Duration `cbor:"7,keyasint,omitempty"` // with Surge: grace of the stop, if not the group's
+	// If Requested is true, Avoid makes the instance's group avoid the node for an hour. Otherwise it ends an avoidance
+	// that a person requested, even if the instance is stopping or has stopped. If there is no such avoidance, the command
+	// is refused with conflict.
 	Avoid bool `cbor:"8,keyasint,omitempty"`
 }
 
-// InstanceRestart asks the agent to restart the program in place.
+// InstanceRestart asks the agent to restart the program in place. Codes: not_found, stopping.
 type InstanceRestart struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// InstanceAdopt creates the row of an instance that a restore has lost and that alone holds its slot. The instance goes
-// on, and its data counts as the newest of its volumes. Codes: not_found, restore_unconfirmed, inventory_missing,
-// slot_taken (another instance holds the slot, or may hold it), volume_in_use (a transfer works on its volumes), stale
-// (the instance must stop, its node is offline, its data is older than that of the volumes or newer than the state, or
-// no kept version has its spec), anti_affinity_unsatisfied, no_capacity_memory, no_capacity_ports.
+// InstanceAdopt creates the row of an instance that a restore has lost, if no other instance can hold its slot. The
+// instance keeps running, and its data becomes the newest of its volumes. Codes: not_found, restore_unconfirmed,
+// inventory_missing, slot_taken (another instance holds the slot, or may hold it), volume_in_use (a transfer works on
+// its volumes), stale (the instance must stop, its node is offline, its data is older than that of the volumes or newer
+// than the state, or no kept version has its spec), anti_affinity_unsatisfied, no_capacity_memory, no_capacity_ports.
 type InstanceAdopt struct {
 	ID model.InstanceID `cbor:"1,keyasint"`
 }
 
-// Kept lists the instances that the state does not know and that go on running (see Keeps), in order of node and id.
+// Kept lists the unknown instances that keep running (see Keeps), in order of node and id.
 func (s *State) Kept() []model.InstanceID {
 	var list []model.InstanceID
 	for id := range s.restoring.All() {
@@ -30,8 +30,8 @@ func (s *State) Kept() []model.InstanceID {
 	return list
 }
 
-// adoption returns the placement that gives an unknown instance its row. Codes: those of InstanceAdopt, except for the
-// room on the node.
+// adoption returns the placement that gives an unknown instance its row. It does not check the room on the node. Codes:
+// those of InstanceAdopt except no_capacity_memory and no_capacity_ports.
 func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	node, h, ok := s.UnknownOn(id)
 	switch {
@@ -81,15 +81,15 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	return c, nil
 }
 
-// usesTransfer reports whether an unknown instance runs on a volume that transfer t has attached. The restored state
-// still waits for the end of t, but the instance was started in the entries that the restore lost: on the attached
-// data, or after t had ended, on newer data. newest refuses an instance with older data.
+// usesTransfer reports whether an unknown instance runs on a volume of t, a transfer whose copy is in use already. Such
+// an instance was started in entries that the restore lost, on the data that t attached or on newer data. newest
+// refuses an instance with older data.
 func usesTransfer(h model.Holding, t *Transfer) bool {
 	return slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
 }
 
-// newest refuses an unknown instance on a node if the state knows newer data of one of its volumes, or data of the same
-// epoch on another node. Code: stale.
+// newest refuses an unknown instance on a node if the state knows newer data of one of the instance's volumes, or data
+// of the same epoch on another node. Code: stale.
 func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID) *model.Error {
 	for _, v := range spec.Volumes {
 		row, known := s.Volumes.Get(volumeOf(&Instance{Group: h.Group, Slot: h.Slot, Node: node}, v))
@@ -110,14 +110,14 @@ func (s *State) newest(spec *model.GroupSpec, h model.Holding, node model.NodeID
 	return nil
 }
 
-// versionOf returns the newest version of a group whose spec is the one that an unknown instance runs. ok is false if
-// no kept version has that spec, or if the ports of the instance don't match the spec.
+// versionOf returns the newest version of a group that has the spec of an unknown instance. It returns false if no kept
+// version has this spec, or if the instance's ports don't match it.
 func (s *jobs) versionOf(h model.Holding) (version uint64, ok bool) {
 	g, _ := s.Groups.Get(h.Group)
 	for v := g.Version; v > 0 && h.Spec != ""; v-- {
 		spec, known := s.Spec(h.Group, v)
 		if !known {
-			break // older versions are dropped
+			break // this version and all older ones were dropped
 		}
 		if spec.Digest() == h.Spec {
 			return v, portsMatch(spec, h.Ports) == nil
@@ -138,7 +138,7 @@ func (c *InstanceAdopt) apply(s *State) error {
 	if refusal := s.Room(node, claims); refusal != nil {
 		return refusal
 	}
-	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // the restored state is from before the instance started
+	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // t can't continue, because the instance uses the volumes
 		s.failTransfer(t, model.CodeVolumeInUse,
 			"instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
 	}
@@ -148,8 +148,8 @@ func (c *InstanceAdopt) apply(s *State) error {
 	next := *adopted
 	next.Links.RestartSeq = h.RestartSeq
 	s.setInstance(adopted, &next)
-	// booting, not pending: the instance runs, so its role and its gates count; statusKnown covers the time until its
-	// report
+	// Not pending, because the instance runs: its role and its gates must be respected. Until its agent reports a status,
+	// statusKnown refuses decisions that depend on the status.
 	s.observe(&next, model.InstanceStatus{Observed: model.ObservedBooting})
 	node, _ = s.Nodes.Get(node.ID)
 	left := node.Restore
@@ -158,8 +158,8 @@ func (c *InstanceAdopt) apply(s *State) error {
 	return nil
 }
 
-// statusKnown refuses a decision that depends on the status of an adopted instance, until the agent has reported that
-// status: the instance may be ready, lead, or have a hook. Code: inventory_missing.
+// statusKnown refuses a decision that depends on the status of an adopted instance, until its agent has reported a
+// status: the instance may be ready, may lead, or may have a hook. Code: inventory_missing.
 func (i *Instance) statusKnown() *model.Error {
 	// a status that an agent has reported has the epoch of its node, which is not 0
 	if i.Status.Observed != model.ObservedBooting || i.Status.Epoch != 0 {
@@ -170,7 +170,7 @@ func (i *Instance) statusKnown() *model.Error {
 		WithHint("try again; its agent tells within seconds")
 }
 
-// adoptVolumes records that the volumes of an adopted instance hold the data that it runs on.
+// adoptVolumes records the data that an adopted instance runs on as the newest data of its volumes.
 func (s *moves) adoptVolumes(spec *model.GroupSpec, h model.Holding, node model.NodeID) {
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Name == v.Name })

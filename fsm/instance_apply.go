@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Movable returns nil if the instance may leave its node for a cause from outside its job, or what blocks it:
-// volume_local or role_never.
+// Movable returns nil if the instance may leave its node for a cause from outside its job, or a refusal. Codes:
+// volume_local, role_never.
 func (s *State) Movable(inst *Instance) *model.Error {
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Mode != model.ModeNever {
@@ -27,17 +27,17 @@ func (s *State) Movable(inst *Instance) *model.Error {
 		WithHint("let it stay with: outspan node ack-blockers %s", inst.Node)
 }
 
-// Successor returns the instance that was placed to replace inst and is still wanted.
+// Successor returns the instance that was placed to replace inst, or false if there is none or it should no longer run.
 func (s *instances) Successor(inst *Instance) (*Instance, bool) {
 	next, ok := s.Instances.Get(inst.Links.ReplacedBy)
 	return next, ok && next.Desired == model.DesiredRunning
 }
 
-// Room returns nil if the node has memory and ports for the claims now, or a refusal. Codes: no_capacity_memory,
+// Room returns nil if the claims' memory and ports are free on the node, or a refusal. Codes: no_capacity_memory,
 // no_capacity_ports.
 func (s *State) Room(n *Node, claims Claims) *model.Error { return s.roomWith(n, claims, nil) }
 
-// ClaimsOf returns what an instance of spec takes from a node, the overhead included.
+// ClaimsOf returns what an instance of spec takes from its node, including Settings.InstanceOverhead.
 func (s *rules) ClaimsOf(spec *model.GroupSpec, ports model.Ports) Claims {
 	r := spec.Resources
 	r.DiskBytes = 0 // a limit, not a claim
@@ -88,8 +88,8 @@ func (c *InstancePlace) apply(s *State) error {
 	return nil
 }
 
-// heldBack refuses what a hold forbids, even if it was decided before the hold: a preemption, and the replacement of an
-// instance that is lost or not ready. Code: mass_offline_hold.
+// heldBack refuses the placements that a hold forbids, even if they were decided before the hold: preemptions, and
+// replacements of instances that are lost or not ready. Code: mass_offline_hold.
 func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 	switch {
 	case !s.Hold.Active:
@@ -104,8 +104,8 @@ func (c *InstancePlace) heldBack(s *State, old *Instance) *model.Error {
 	return nil
 }
 
-// HoldsBack reports whether a hold keeps a lost instance from being replaced. It does not if a replacement has begun on
-// an online node whose intent is no longer active, because that replacement must move on to another node.
+// HoldsBack reports whether a hold keeps a lost instance from being replaced. It does not if there is a replacement
+// already and its node is online but no longer active, because this replacement must move on to another node.
 func (s *State) HoldsBack(lost *Instance) bool {
 	if !s.Hold.Active || lost.Status.Observed != model.ObservedLost {
 		return false
@@ -119,7 +119,7 @@ func (s *State) HoldsBack(lost *Instance) bool {
 }
 
 // endedByPlacing returns the replaced instance if it has failed, or nil. The placement stops a failed instance at once,
-// so the quota must not count that instance.
+// so the quota must not count it.
 func (c *InstancePlace) endedByPlacing(old *Instance) *Instance {
 	if old != nil && old.Desired == model.DesiredRunning && old.Status.Observed == model.ObservedFailed {
 		return old
@@ -148,9 +148,9 @@ func portsMatch(spec *model.GroupSpec, ports model.Ports) *model.Error {
 	return nil
 }
 
-// slotFree checks that the slot has room for one more: it has no holder, or one without a successor that the new
-// instance replaces. It returns the replaced instance, if there is one. After a scale-down a slot above the count may
-// still have a holder. It can be replaced, but the slot takes no other instance.
+// slotFree checks that the new instance may take its slot: the slot has no holder, or only the one that the new
+// instance replaces. It returns the replaced instance, or nil. A slot above the group's count, as after a scale-down,
+// only takes a replacement of its holder.
 func (s *State) slotFree(c *InstancePlace, g *Group, spec *model.GroupSpec) (*Instance, *model.Error) {
 	above := g.Role != model.RoleSystem && c.Slot >= g.Count
 	if c.Slot < 0 || above && c.Replaces == "" {
@@ -175,7 +175,7 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *model.GroupSpec) (*In
 			model.Refuse(model.CodeStale, "instance %s to be replaced is not in slot %d of %s", c.Replaces, c.Slot, c.Group)
 	}
 	if c.Cause == model.CauseNodeOffline && old != nil && old.Desired == model.DesiredRunning && old.runs() {
-		// decided before its node returned (S7)
+		// the replacement was decided before the old instance's node returned (S7)
 		return nil, model.Refuse(model.CodeStale, "instance %s to be replaced is back: it is %s", old.ID, old.Status.Observed)
 	}
 	if refusal := cmp.Or(s.SlotUnsettled(spec, c.Group, c.Slot), s.slotHeld(spec, c.Group, c.Slot)); refusal != nil {
@@ -203,7 +203,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	job, _ := s.Jobs.Get(jobOf(c.Group))
 	cause, _ := c.Cause.Known()
 	claims.Ports = portsOf(claims.Ports, spec)
-	inst := &Instance{ // its texts share memory with those of other rows where possible
+	inst := &Instance{ // the strings share memory with those of other rows where possible
 		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: model.DesiredRunning,
 		Status: model.InstanceStatus{ID: c.ID, Observed: model.ObservedPending}, Cause: cause, Claims: claims,
 		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, HasVolumes: len(spec.Volumes) > 0,
@@ -225,8 +225,8 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 		s.setInstance(old, &replaced)
 		if c.Cause == model.CauseCheckFailed && replaced.Desired == model.DesiredRunning &&
 			replaced.Status.Observed == model.ObservedUnready {
-			// The failure counts even if the instance recovers before it is stopped. Otherwise an instance that keeps recovering
-			// is replaced forever.
+			// The failure is noted even if the instance recovers before it is stopped. Otherwise an instance that always
+			// recovers would be replaced again and again.
 			s.noteFailure(&replaced, string(c.Cause))
 		}
 		if replaced.Desired == model.DesiredRunning && replaced.Status.Observed == model.ObservedFailed {
@@ -241,12 +241,13 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	}
 }
 
-// setDesired moves the desired state of an instance forward and emits an event.
+// setDesired changes the desired state of an instance and emits an event. If a stop has begun already, its cause and
+// reason are kept.
 func (s *State) setDesired(inst *Instance, desired model.Desired, cause model.Cause, reason string) *Instance {
 	return s.moveDesired(inst, desired, cause, reason, "")
 }
 
-// moveDesired is setDesired with a text that only the event gets.
+// moveDesired is setDesired with a text for the event.
 func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.Cause, reason, text string) *Instance {
 	if inst.WaitsForRoom() {
 		return s.endWaiting(inst, cause, reason)
@@ -270,7 +271,7 @@ func (s *State) moveDesired(inst *Instance, desired model.Desired, cause model.C
 	return &next
 }
 
-// observe writes a new status, whatever its source, and emits an event if the observed state changed.
+// observe writes a new status from an agent or from the servers, and emits an event if the observed state changed.
 func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	next := *inst
 	next.Status = status
@@ -304,7 +305,6 @@ func (s *State) observe(inst *Instance, status model.InstanceStatus) *Instance {
 	return &next
 }
 
-// restartData is the data of a restart event: how often the program was restarted in place, and its last exit code.
 func restartData(inst *Instance) map[string]string {
 	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group),
 		"restarts": strconv.Itoa(inst.Status.Restarts)}
@@ -337,8 +337,8 @@ func (s *State) markTimes(next, before *Instance) {
 	}
 }
 
-// report stores one status of an instance that its agent sent in an epoch. It ignores a late or repeated status, and
-// never changes a terminal instance.
+// report stores a status of an instance that its agent sent in an epoch of its node. It ignores a late or repeated
+// status, and never changes a terminal instance.
 func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64) {
 	status.Epoch = epoch
 	if !inst.acceptsStatus(status) {
@@ -347,16 +347,16 @@ func (s *State) report(inst *Instance, status model.InstanceStatus, epoch uint64
 	for _, observed := range [...]model.Observed{model.ObservedBooting, model.ObservedReady, model.ObservedUnready,
 		model.ObservedDraining, model.ObservedStopped, model.ObservedFailed} {
 		if status.Observed == observed { // only the servers set pending and lost
-			status.Observed = observed // so the row holds the constant, and does not keep the entry's bytes in memory
+			status.Observed = observed // the constant, because a string of the entry would keep the whole entry in memory
 			s.accept(inst, status)
 			return
 		}
 	}
 }
 
-// acceptsStatus reports whether an agent's status of an instance replaces the known one. A newer status does. One of
-// the same generation does if the instance was lost, or if the status only restores facts. A terminal instance and one
-// that waits for room take no status.
+// acceptsStatus reports whether an agent's status of an instance replaces the known one. A status of a higher epoch
+// does, and in the same epoch a status of a higher generation. A status of the same generation does if the instance was
+// lost, or if the status only restores facts. A terminal instance and one that waits for room accept no status.
 func (i *Instance) acceptsStatus(status model.InstanceStatus) bool {
 	known := i.Status
 	switch {
@@ -374,9 +374,8 @@ func (i *Instance) acceptsStatus(status model.InstanceStatus) bool {
 	return true
 }
 
-// accept writes what an agent or its inventory says of an instance. An instance that should run and has stopped becomes
-// failed. If it stopped in entries that a restore lost (ReasonEnded), it stays stopped. An instance that should not run
-// and has failed becomes stopped.
+// accept writes a status that an agent reported. An instance that should run and has stopped becomes failed, unless it
+// stopped in entries that a restore lost (ReasonEnded). An instance that should not run and has failed becomes stopped.
 func (s *State) accept(inst *Instance, status model.InstanceStatus) {
 	if status.Observed == model.ObservedFailed && status.Reason == "" {
 		status.Reason = "unknown"
@@ -399,7 +398,7 @@ func (s *State) accept(inst *Instance, status model.InstanceStatus) {
 	}
 }
 
-// confirmStopped marks an instance as stopped for good without its agent's report.
+// confirmStopped marks an instance as permanently stopped, without a report of its agent.
 func (s *State) confirmStopped(inst *Instance, cause model.Cause, reason string) {
 	status := inst.Status
 	status.Observed, status.Reason = model.ObservedStopped, reason
