@@ -221,8 +221,8 @@ func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 	return len(slots)
 }
 
-// wanted returns the count that users last asked for. An automatic revert takes the count of the earlier version, unless
-// the group was scaled since its last run.
+// wanted returns the count that users last asked for. An automatic revert takes the count of the earlier version,
+// unless the group was scaled since its last run.
 func (r *rollouts) wanted() int {
 	job, _ := r.state.Jobs.Get("web")
 	current, _ := r.state.JobVersion("web", job.Version)
