@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -161,4 +162,41 @@ func (l *lease) hand(ctx context.Context, length time.Duration, task Task, log h
 			return
 		}
 	}
+}
+
+// holdLease blocks until an instance with a lease may run, and returns the end of the lease. ok is false if the
+// assignment changed meanwhile or ctx ended. For an instance without a lease, holdLease returns 0 and true at once.
+func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (until driver.BootTime, ok bool) {
+	if !fenced(want) {
+		return 0, true
+	}
+	_, grace := i.shared.stopPolicy(want)
+	for first := true; ; first = false {
+		if until = i.shared.lease.until(leaseOf(want), grace); until != 0 {
+			break
+		}
+		if first {
+			i.notStarted()
+			i.log.Warn("waiting for a lease: too few servers answer heartbeats, or none has told yet what is assigned, or a " +
+				"restore is not confirmed for long enough")
+		}
+		if !i.wait(ctx, leaseCheck) {
+			return 0, false
+		}
+	}
+	// The assignment that ended the wait may also stop this instance.
+	return until, i.wanted().Desired == model.DesiredRunning
+}
+
+// keepLease renews the lease of a program, if it has a lease, until stop is called. stop blocks until the renewing
+// goroutine has returned.
+func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
+	want := i.wanted()
+	if !fenced(want) {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { i.shared.lease.hand(ctx, leaseOf(want), task, i.log) })
+	return func() { cancel(); wg.Wait() }
 }

@@ -3,6 +3,9 @@ package cluster
 import (
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/hashicorp/memberlist"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -83,4 +86,62 @@ func (p *Pool) Liveness() map[model.NodeID]fsm.Gossip {
 		}
 	}
 	return p.view.liveness
+}
+
+// drop forgets a member. p.mu is held.
+func (p *Pool) drop(name string, m Member) {
+	delete(p.members, name)
+	p.view.changed(m.Meta.Role, m.Meta.Role)
+}
+
+// suspected marks a living member as suspect. It is called when a failed probe is found in memberlist's log, because
+// memberlist has no event for that.
+func (p *Pool) suspected(name string) {
+	p.update(name, func(m *Member) bool {
+		if m.State != fsm.GossipAlive {
+			return false
+		}
+		m.State = fsm.GossipSuspect
+		return true
+	})
+}
+
+// update calls edit for a known member, with p.mu held. If edit returns true, update stores the changed member.
+func (p *Pool) update(name string, edit func(*Member) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, ok := p.members[name]
+	if !ok || !edit(&m) {
+		return
+	}
+	p.put(m)
+}
+
+// put stores a new or changed member, and closes the channel of Changed. p.mu is held.
+func (p *Pool) put(m Member) {
+	m.since = time.Now()
+	before := m.Meta.Role // for a new member, the roles before and after are equal
+	if old, known := p.members[m.Name]; known {
+		before = old.Meta.Role
+	}
+	p.view.changed(before, m.Meta.Role)
+	p.members[m.Name] = m
+	close(p.change)
+	p.change = make(chan struct{})
+}
+
+// seen stores what memberlist reports of a member. It runs in a callback of memberlist.
+func (p *Pool) seen(n *memberlist.Node, state fsm.Gossip) {
+	node := *n
+	node.Addr, node.Meta = slices.Clone(n.Addr), nil
+	meta, err := p.codec.decodeMeta(n.Meta)
+	if err != nil {
+		p.log.Warn("member with unreadable gossip meta", "member", n.Name, "address", n.Address(), "error", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if state == fsm.GossipDead && err != nil {
+		meta = p.members[n.Name].Meta
+	}
+	p.put(Member{Name: n.Name, Address: n.Address(), State: state, Meta: meta, node: node})
 }
