@@ -7,10 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// tries is how many times a client sends a request at most. Attempts without a leader are not counted.
+// tries is the most times that a client sends one request. Attempts without a leader are not counted.
 const tries = 6
 
-// request is one write of a person. Every try has the same id.
+// request is one write of a person. Repeated sends use the same id.
 type request struct {
 	id       model.RequestID
 	name     string

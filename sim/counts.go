@@ -1,6 +1,7 @@
 package sim
 
-// Counter is a kind of thing that is counted in a history. TestSeeds checks that its histories reach every Counter.
+// Counter names one number that a history counts, such as placements or failovers. TestSeeds fails if such a number is
+// 0 in all of its histories.
 type Counter int
 
 // The counters; counterNames describes them.
@@ -190,7 +191,7 @@ func Counters() []Counter {
 	return list
 }
 
-// Counts has the number of things of each Counter.
+// Counts has one number for each Counter.
 type Counts [counters]int
 
 // Add adds the counts of another history.

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// committed is one committed entry with the state before and after it.
+// committed is an entry of the log with its results, and the state before and after it.
 type committed struct {
 	index, term   uint64
 	entry         fsm.Entry
@@ -41,7 +41,7 @@ type judge struct {
 	requests requestBook
 	rates    rateBook
 	filled   map[string][]model.Time     // times at which each slot was recently filled, for S7
-	sick     map[model.NodeID]model.Time // nodes with troubles: since when, in cluster time
+	sick     map[model.NodeID]model.Time // cluster time since which a node has had troubles
 	sample   uint64                      // number of decisions judged so far
 }
 
@@ -106,9 +106,9 @@ func kinds(e fsm.Entry) string {
 	return text
 }
 
-// plan judges a decision. The entries must have the leader's term, and must not declare a node offline that a majority
-// hears. For a decision that places instances, and for every 32nd decision, Decide must give the same plan again. For
-// every 32nd decision, plan also checks S14.
+// plan judges a decision. Its entries must have the leader's term, and must not declare a node offline that a majority
+// of servers hears. For a decision that places instances, and for every 32nd decision, Decide must give the same plan
+// again. For every 32nd decision, plan also checks S14.
 func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	for _, e := range plan.Entries {
 		if e.Term != in.Term {

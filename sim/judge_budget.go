@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// unlimited reports whether no budget limits a stop, because it has a recorded bypass, its node is disabled, or its job
-// is stopped.
+// unlimited reports whether no budget limits a stop, because the stop has a recorded bypass, or because its cause is a
+// disabled node or a stopped job.
 func unlimited(c *fsm.InstanceStop) bool {
 	return c.Bypass || c.Cause == model.CauseNodeDisabled || c.Cause == model.CauseJobStopped
 }
@@ -17,7 +17,7 @@ func unlimited(c *fsm.InstanceStop) bool {
 func spared(i *fsm.Instance) bool { return i.Ready() && !i.Eviction.Preparing }
 
 // lost reports whether an instance is lost after the entry, which may itself declare the node offline. The judges
-// ignore the stop of a lost instance, because it takes nothing away that is up.
+// ignore the stop of a lost instance, because the instance is not up anyway.
 func (c *committed) lost(id model.InstanceID) bool {
 	i, ok := c.after.Instances.Get(id)
 	return ok && i.Status.Observed == model.ObservedLost
@@ -25,7 +25,7 @@ func (c *committed) lost(id model.InstanceID) bool {
 
 // debit is what one entry takes from the ready instances of a group.
 type debit struct {
-	limited int // ready instances that are stopped or prepared for a stop, and that budgets protect
+	limited int // ready instances whose stop or preparation begins and is limited by budgets
 	given   int // ready instances whose preparation ends without a stop
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stopBook has one rate, and the times of the stops that it limits within the last window.
+// stopBook has the limit and the window of one rate, and the times of the stops that were counted toward the rate
+// within the last window.
 type stopBook struct {
 	most   int
 	window model.Duration
@@ -75,8 +76,8 @@ func (b *rateBook) actor(j *judge, c *committed, stop *fsm.InstanceStop) {
 }
 
 // spend counts a stop toward a rate. Unless free is true, the stop must not exceed the rate. If another rate is set
-// under the same name, counting begins again. The limit of "rail" follows the number of running instances, so its count
-// continues.
+// under the same name, counting begins again. The limit of "rail" follows the number of running instances, so a new
+// limit does not reset its count.
 func (b *rateBook) spend(j *judge, c *committed, name string, most int, window model.Duration, free bool) {
 	book := b.of[name]
 	if book == nil || name != "rail" && (book.most != most || book.window != window) {
@@ -92,7 +93,7 @@ func (b *rateBook) spend(j *judge, c *committed, name string, most int, window m
 	book.stops = append(book.stops, now)
 }
 
-// runs reports whether the program of an instance runs according to the state, and its stop has not begun.
+// runs reports whether, according to the state, the program of an instance runs and has not begun to stop.
 func runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:

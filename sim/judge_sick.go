@@ -38,8 +38,8 @@ func (j *judge) sickness(c *committed) {
 	}
 }
 
-// tolerated checks a stop whose cause is the troubles of the node. It must come after the toleration of the instance's
-// group, and not during a hold.
+// tolerated checks a stop whose cause is the troubles of the node. The stop must come after the toleration of the
+// instance's group, and not during a hold.
 func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	i, ok := c.before.Instances.Get(id)
 	if !ok {

@@ -45,8 +45,8 @@ func (j *judge) storms(c *committed) {
 	})
 }
 
-// content reports whether there is no reason to replace an instance by the one that place creates. The instance has the
-// row before in the state earlier, and the row now in the state after.
+// content reports whether there is no reason to replace an instance by the one that place creates. The parameter before
+// is the instance's row in the state earlier, and the parameter now is its row in the state after.
 func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.InstancePlace) bool {
 	if !before.Wanted() || !now.Wanted() || now.Eviction.Requested || before.Eviction.Requested ||
 		before.Version != place.Version {
@@ -72,8 +72,8 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	return true
 }
 
-// onPurpose reports whether nothing was wrong with the instance in its slot when the leader decided to place another
-// one. If there was a reason that is gone by now, one of the two instances is merely surplus (L14).
+// onPurpose reports whether nothing was wrong with the instance that fills the slot when the leader decided to place
+// another one there. If there was a reason that is gone by now, one of the two instances is merely surplus (L14).
 func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) bool {
 	if c.basis == nil {
 		return true
@@ -101,7 +101,7 @@ func (j *judge) purged(c *committed) {
 }
 
 // offline checks S13: no decision may declare a node offline that a majority of servers heard within half of
-// offline_after. It asks the model of the network what the servers heard, and ignores the leader's evidence.
+// offline_after. What the servers heard is taken from the model of the network, not from the leader's evidence.
 func (j *judge) offline(c *fsm.NodeHealth) {
 	half := j.log.first.Settings.OfflineAfter / 2
 	for _, m := range j.nodes {

@@ -93,7 +93,7 @@ func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, forc
 	}
 }
 
-// saidByPeers reports whether some member of the group reports facts about other slots, which may include the slot of
+// saidByPeers reports whether some member of the group reports facts about the slots of others. These facts may concern
 // i.
 func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	for other := range s.InstancesOf(i.Group) {
@@ -106,8 +106,9 @@ func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// lastCopy checks that no copy with data is stopped while no other reliable copy exists. It accepts a stop of the whole
-// job, a user's stop with a bypass, and a drain with force or with the policy always-allow.
+// lastCopy checks that no copy with data is stopped while no other reliable copy exists. It accepts every stop of a
+// stopped job or of a group whose count is 0, a user's stop with a bypass, and stops for a drain with force or with the
+// policy always-allow.
 func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	spec, ok := c.before.Spec(i.Group, i.Version)
 	g, known := c.before.Groups.Get(i.Group)
@@ -196,8 +197,9 @@ func jobOf(s *fsm.State, id model.GroupID) *fsm.Job {
 	return job
 }
 
-// needed fails if another node had room for the preemptor both when the entry was decided and after it was applied. It
-// judges only groups that need nothing but memory. Memory that other slots wait for is not regarded as free.
+// needed fails the history if another node had room for the preemptor both when the entry was decided and after it was
+// applied. It judges only groups that need nothing but memory. Memory that other slots wait for is not regarded as
+// free.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
 	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() ||

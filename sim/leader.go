@@ -13,9 +13,8 @@ const (
 	retryAfter = 100  // in ms
 )
 
-// leader makes decisions and proposes them as reconcile.Loop does. It decides on the committed state with the entries
-// applied that it proposed and that are not committed yet. After a refusal, it waits for all outcomes before it decides
-// again.
+// leader makes decisions and proposes them as reconcile.Loop does. It decides on the committed state plus its own
+// proposals that are not committed yet. After a refusal, it waits for all outcomes before it decides again.
 type leader struct {
 	w     *world
 	id    int
@@ -40,7 +39,7 @@ func newLeader(w *world, id int, term uint64, base model.Time) *leader {
 
 func (l *leader) leads() bool { return l.w.lead == l }
 
-// clock returns the cluster time by this leader's own clock.
+// clock returns the cluster time. It advances with true time from base, and is never before the last committed entry.
 func (l *leader) clock() model.Time {
 	return max(l.base.Add(l.w.now.Sub(l.since)), l.w.log.first.Now)
 }
@@ -48,7 +47,8 @@ func (l *leader) clock() model.Time {
 // poke makes the leader decide soon, because something changed.
 func (l *leader) poke() { l.wake(l.w.now.Add(between(l.w.chance, 2, 12))) }
 
-// wake plans a decision at the true time at. It does nothing if an earlier one is planned.
+// wake plans the next decision for the true time at. If a decision is already planned for that time or earlier, wake
+// does nothing.
 func (l *leader) wake(at model.Time) {
 	if l.next != 0 && l.next <= at {
 		return
@@ -97,7 +97,7 @@ func (l *leader) decide() model.Time {
 	return plan.Wake
 }
 
-// ahead returns the committed state with the proposed entries applied that have no outcome yet.
+// ahead returns the committed state plus the leader's proposals that have no outcome yet.
 func (l *leader) ahead(now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return l.w.log.first

@@ -8,7 +8,7 @@ import (
 )
 
 // digestEvery is the number of entries from one comparison of the servers' whole states to the next. States that differ
-// once stay different, so a later comparison still finds it. The results of every entry are compared too.
+// once stay different, so a later comparison still finds the difference. The results of every entry are compared too.
 const digestEvery = 16
 
 // proposal is an entry that was proposed and is not committed yet.
@@ -168,7 +168,7 @@ func (l *log) elect(id int, base model.Time) {
 
 // failover ends the current leadership, if there is one. A random number of the uncommitted entries survives, the
 // oldest first, and the others are lost. After 0.3 to 4 s a running server other than spare becomes the leader. If
-// spare is negative, any running server may.
+// spare is negative, any running server may become it.
 func (l *log) failover(r *rand.Rand, spare int) {
 	if l.leader < 0 {
 		return

@@ -21,7 +21,7 @@ type machine struct {
 
 	power, agent, frozen bool
 	amnesia              bool // the agent's journal was lost when the power was cut
-	replaced             bool // when it starts after the servers have forgotten its node, another machine takes its place
+	replaced             bool // once the servers have forgotten its node, the next start is that of another machine
 	boot, incarnation    int
 	waits                []func() // functions whose time came while the machine was frozen
 	programs             []*program
@@ -31,7 +31,8 @@ type machine struct {
 	session
 }
 
-// session is what an agent's process keeps in memory. A new process keeps only what is marked as on disk.
+// session is what an agent's process knows about the servers. Only the fields that are marked as on disk survive the
+// process.
 type session struct {
 	epoch       uint64 // 0 means not registered
 	registering bool

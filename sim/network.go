@@ -11,8 +11,8 @@ import (
 // hearing is what one server has heard from one node.
 type hearing struct {
 	linked bool       // heartbeats get through now
-	heard  bool       // a request, or a heartbeat before the last break of the link, arrived since the server started
-	last   model.Time // when the server had last heard the node as the link last broke
+	heard  bool       // the server has heard the node since it started; heardOnce also looks at the current link
+	last   model.Time // when the server last heard the node, as of the last break of the link
 	since  model.Time // while linked: when the link began
 	asked  model.Time // when the agent's last request arrived; it is as good as a heartbeat
 	gaveUp uint64     // the epoch that this server agreed to call offline; it renews no lease of that epoch any more
@@ -72,7 +72,7 @@ func (n *network) changed() {
 	n.watch()
 }
 
-// first returns how long it takes until a restored link carries its first packet.
+// first returns how long a new link takes until it carries its first packet.
 func (n *network) first() model.Duration { return between(n.w.chance, 20, 600) }
 
 // lastBeat returns when a server last heard a node, by a heartbeat or a request.
@@ -118,8 +118,8 @@ func (n *network) age(node, server int) (model.Duration, bool) {
 	return n.w.now.Sub(last), heard
 }
 
-// gossip returns what gossip says about a node. While any server is linked with the node, it is alive for all servers,
-// unless the fault ActSuspect makes it suspected.
+// gossip returns what gossip shows of a node. A node that is linked with any server is alive, unless the fault
+// ActSuspect makes it suspected.
 func (n *network) gossip(node int) fsm.Gossip {
 	if n.w.now < n.suspect[node] {
 		return fsm.GossipSuspect
@@ -141,7 +141,7 @@ func (n *network) gossip(node int) fsm.Gossip {
 	return fsm.GossipAlive
 }
 
-// live returns a leader's evidence about the nodes. It follows the rule in docs/model.md, "Offline".
+// live returns a leader's evidence about the nodes, by the rules in docs/model.md, "Offline".
 func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	state := &n.w.log.first
 	threshold, interval := state.Settings.OfflineAfter, n.interval()
@@ -158,8 +158,7 @@ func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 }
 
 // silent reports whether a majority of servers finds a node silent. If another server has heard the node recently,
-// silent returns false and that server. If it returns true, the servers of the majority no longer renew the node's
-// lease.
+// silent returns false and that server. If it returns true, the servers of the majority renew the node's lease no more.
 func (n *network) silent(l *leader, node int, age, threshold, interval model.Duration,
 	gossip fsm.Gossip) (bool, model.ServerID) {
 	agree := []int{l.id}

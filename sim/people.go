@@ -188,9 +188,9 @@ func (p *performer) drain(many bool) {
 		&fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
-// giveUp confirms that the first suitable offline node is dead, and for kinds other than ActConfirmDead also forgets
-// the node. For these kinds, only a machine without power is suitable. The confirmation has force if the machine has no
-// power. Without force, the servers refuse it while an instance of which only one may run may still run there.
+// giveUp confirms that the first suitable offline node is dead. If kind is not ActConfirmDead, the node is also
+// forgotten, and only a node without power is suitable. The confirmation has force if the machine has no power. Without
+// force, the servers refuse it while an instance of which only one may run may still run on the node.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)

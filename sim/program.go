@@ -57,7 +57,7 @@ func (p *program) unreported() bool {
 	return p.status.Observed != model.ObservedPending && p.status.Generation > p.acked
 }
 
-// tell sets the status that the agent reports next. Without an agent it does nothing, because nobody notices the
+// tell sets the status that the agent reports next. While no agent runs, it does nothing, because nobody notices the
 // change.
 func (p *program) tell(observed model.Observed, reason string) {
 	m := p.m
@@ -211,7 +211,7 @@ func (p *program) fails(reason string) {
 	p.m.w.roles(p)
 }
 
-// end records the end of the process. It also happens while no agent runs that could see it.
+// end records that the process has ended, whether or not an agent sees it. It does nothing if no process runs.
 func (p *program) end() {
 	if p.alive {
 		p.alive, p.ready, p.synced = false, false, false
@@ -253,7 +253,7 @@ func (p *program) kill() {
 }
 
 // dismiss ends a program that the servers no longer assign. The agent forgets the program once the servers have
-// confirmed its last status.
+// confirmed the program's last status.
 func (p *program) dismiss() {
 	p.gone, p.desired = true, model.DesiredStopped
 	p.kill()
@@ -262,8 +262,8 @@ func (p *program) dismiss() {
 	}
 }
 
-// adopted makes a new process of the agent take over the program. The agent reports what happened meanwhile. It has no
-// facts of the program yet.
+// adopted makes a new process of the agent take over the program, and report what happened meanwhile. The new process
+// has no facts of the program yet.
 func (p *program) adopted() {
 	p.told = nil
 	switch {

@@ -82,8 +82,8 @@ func (w *world) becomeWell() {
 	}
 }
 
-// drainsEnd checks L2. A drain with a deadline must end by itself. It gets its deadline and 1 min for each of its
-// nodes.
+// drainsEnd checks L2. A drain with a deadline must end by itself. For each of its nodes, it may take the deadline and
+// 1 min more.
 func (w *world) drainsEnd() {
 	latest := w.now.Add(model.Minute)
 	for _, d := range w.log.first.Drains.All() {
@@ -287,8 +287,8 @@ func (w *world) unreadable() {
 	}
 }
 
-// unnoticed returns how long after the last entry Decide first had something to decide. The plan should have asked for
-// a wake-up at that time.
+// unnoticed returns how long after the last entry Decide would first have returned entries. The plan should have asked
+// for a wake-up at that time.
 func unnoticed(in reconcile.Input) model.Duration {
 	low, high := in.State.Now, in.Now
 	for low < high {

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attach makes the agent look for a server. The agent registers if it has no epoch, or if a server gave its epoch up.
-// Otherwise it asks for its assignments.
+// attach makes the agent look for a server. The agent registers if it has no epoch, or if a server has called its epoch
+// offline. Otherwise it asks for its assignments.
 func (m *machine) attach() {
 	if !m.runs() {
 		return
@@ -17,7 +17,7 @@ func (m *machine) attach() {
 		return
 	}
 	m.w.net.asks(m.index, m.home)
-	for s := range servers { // the answer to a heartbeat says whether the server gave up this epoch
+	for s := range servers { // the answer to a heartbeat says whether the server called this epoch offline
 		if m.epoch != 0 && m.w.net.linked(m.index, s) && m.w.net.hears[m.index][s].gaveUp == m.epoch {
 			m.epoch = 0
 		}
@@ -82,7 +82,7 @@ func (m *machine) registered(key string) {
 
 // poll answers the agent's long poll if its server has newer assignments than were last sent to the agent. The answer
 // is the full set. If the agent can't reach its server, it polls another one. If the server says that the agent must
-// register, the agent first asks once more (see again).
+// register, the method again asks once more before the agent does.
 func (m *machine) poll() {
 	if !m.runs() || m.epoch == 0 {
 		return
@@ -117,8 +117,8 @@ func (m *machine) poll() {
 	})
 }
 
-// again asks a randomly chosen server whether the agent must register again, because the server that said so may lag.
-// If it must, the agent registers. Otherwise it polls the chosen server from now on.
+// again asks a randomly chosen server whether the agent must register again, because the first server may lag. If the
+// answer is yes, the agent registers. Otherwise it polls the chosen server from now on.
 func (m *machine) again() {
 	epoch := m.epoch
 	m.soon(500, func() {

@@ -135,7 +135,7 @@ func (w *world) entry(actor model.Actor, commands ...fsm.Command) fsm.Entry {
 	return e
 }
 
-// clock returns the cluster time of the leader. Without a leader it returns the time of the last entry.
+// clock returns the cluster time of the leader. Without a leader it returns the time of the last committed entry.
 func (w *world) clock() model.Time {
 	if w.lead != nil {
 		return w.lead.clock()
@@ -160,7 +160,7 @@ func (w *world) until(t model.Time) {
 
 func (w *world) after(d model.Duration, do func()) { w.events.push(w.now.Add(d), do) }
 
-// between draws a duration from low to high.
+// between draws a duration from low to high, including both.
 func between(r *rand.Rand, low, high model.Duration) model.Duration {
 	return low + model.Duration(r.Int64N(int64(high-low)+1))
 }
