@@ -11,7 +11,7 @@ type lease struct {
 	since model.Time // true time of the last heartbeat that a majority answered; 0 while held is true
 }
 
-// leaseMoved updates the lease. It must be called after any change of which servers answer the node's heartbeats.
+// leaseMoved updates the lease. It must be called whenever other servers than before may answer the node's heartbeats.
 func (m *machine) leaseMoved() {
 	answers := 0
 	for s := range servers {

@@ -32,7 +32,7 @@ type logged struct {
 	term    uint64
 	data    []byte
 	results []fsm.Result
-	digest  string // digest of the state after this entry; set for every 16th entry only
+	digest  string // digest of the state after this entry; empty unless the index is a multiple of digestEvery
 }
 
 // log is the replicated log as raft keeps it: the committed entries, the leader's entries that are not committed yet,
@@ -93,8 +93,8 @@ func (l *log) commitDelay() model.Duration {
 	return between(r, 1, 15)
 }
 
-// commit commits all pending entries up to p. It does nothing if the leader is isolated, or if a failover came since p
-// was proposed.
+// commit commits all pending entries up to p. It does nothing if the leader is isolated, or if there was a failover
+// after p was proposed.
 func (l *log) commit(p *proposal) {
 	if l.isolated {
 		return

@@ -137,7 +137,7 @@ func (m *machine) forgetSession() {
 	m.session = session{home: -1, seen: m.seen, generation: m.generation, epoch: 0}
 }
 
-// freeze stops all processes of the machine, including the shims. thaw lets them continue.
+// freeze pauses all processes of the machine, including the shims. thaw lets them continue.
 func (m *machine) freeze() {
 	if m.power && !m.frozen {
 		m.w.step(CountFreezes)

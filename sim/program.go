@@ -220,7 +220,7 @@ func (p *program) end() {
 	}
 }
 
-// stop begins the stop. After the drain delay, the process ends within its grace or is killed at the end of it.
+// stop begins the stop. After the drain delay, the process ends within its grace or is killed at the end of the grace.
 func (p *program) stop() {
 	if p.stopping {
 		return

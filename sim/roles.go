@@ -135,7 +135,7 @@ func (w *world) resign(p *program) {
 	p.say(p.facts(false))
 }
 
-// unknown makes a member's role check fail for a while, so that its facts are withdrawn.
+// unknown makes a member's role check fail for a while, so that the member's facts are withdrawn.
 func (p *program) unknown() {
 	if p.alive && p.told != nil {
 		p.say(nil)

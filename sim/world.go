@@ -16,7 +16,7 @@ type Config struct {
 	Seed     uint64
 	Scenario string // if empty, the seed chooses one
 	Keep     []bool // which actions of the schedule happen; nil means all
-	Lines    int    // number of the trace's last lines to keep; 0 means none
+	Lines    int    // how many of the trace's last lines are kept; 0 means none
 }
 
 // Result is the outcome of a history.

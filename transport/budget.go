@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// gate is a connection below TLS that counts in an account until it is closed, whether http.Server, raft or a limit
+// gate is a connection below TLS that belongs to an account until it is closed, whether http.Server, raft or a limit
 // closes it. It is below TLS because net/http needs the *tls.Conn itself.
 type gate struct {
 	net.Conn
@@ -178,9 +178,9 @@ func (w *waiting) setMax(limit int) {
 	w.max = limit
 }
 
-// add admits g. If it returns a victim, the caller must close that connection, which had to make room. If wait is above
-// 0, no connection may be closed yet: g is not admitted, and the caller must call add again after wait, or earlier if a
-// place becomes free.
+// add admits g. A victim that is not nil had to make room, and the caller must close it. If wait is above 0, no
+// connection may be closed yet: g is not admitted, and the caller must call add again after wait, or earlier if a place
+// becomes free.
 func (w *waiting) add(g *gate) (victim *gate, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

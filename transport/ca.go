@@ -19,8 +19,8 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// The default lifetimes. Each certificate is valid from backdate before its creation, so that a machine with a slow
-// clock accepts it.
+// The default lifetimes. Certificates are valid from 5 min before their creation (backdate), so that a machine with a
+// slow clock accepts them.
 const (
 	DefaultCATTL   = 10 * 365 * 24 * time.Hour
 	DefaultCertTTL = 365 * 24 * time.Hour

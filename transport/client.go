@@ -27,8 +27,8 @@ type ClientConfig struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Client calls the servers. Its own methods make the calls of an agent, and the embedded Caller makes HTTP requests.
-// All of them are retried. A Client is safe for concurrent use.
+// Client calls the servers. Its own methods make the calls of an agent, and the embedded Caller makes HTTP requests. A
+// call that is safe to repeat is retried. A Client is safe for concurrent use.
 type Client struct {
 	*reach.Caller
 	lines []*agentLine // one for each of Servers, in the same order; nil for a unix socket

@@ -11,13 +11,13 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Register registers this agent's node. If it succeeds, the registration is committed. It blocks as Caller.Send does.
+// Register registers this agent's node. On success, the registration is committed. Register blocks as Caller.Send does.
 // Codes: node_taken, name_taken, conflict, invalid, forbidden, stale, rate_limited, and those of Caller.Send.
 func (c *Client) Register(ctx context.Context, r RegisterRequest) (RegisterReply, error) {
 	return askAgent[RegisterReply](ctx, c, CallRegister, r, 0)
 }
 
-// Report sends observations. If it succeeds, they are committed. It blocks as Caller.Send does. Codes: stale for an
+// Report sends observations. On success, they are committed. Report blocks as Caller.Send does. Codes: stale for an
 // older epoch, not_found for a node that must register, not_caught_up, forbidden, rate_limited, and those of
 // Caller.Send.
 func (c *Client) Report(ctx context.Context, r ReportRequest) (ReportReply, error) {

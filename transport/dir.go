@@ -11,8 +11,8 @@ import (
 
 // OpenDir opens the directory of a cluster that lives on one machine (tls { dir = "..." }). The directory contains the
 // gossip key, and a CA with its key, with which every process may issue itself a certificate. OpenDir creates what is
-// missing: the directory with mode 0700, the keys with mode 0600. Several processes may call it at once; all get the
-// same CA and gossip key. The caller must bind only loopback addresses.
+// missing: the directory with mode 0700, the keys with mode 0600. Several processes may call OpenDir at once; all get
+// the same CA and gossip key. The caller must bind only loopback addresses.
 //
 // Errors: invalid (cluster name), certificate_invalid (the CA is damaged, expired or of another cluster),
 // gossip_key_invalid, file_error.

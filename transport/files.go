@@ -159,7 +159,7 @@ func makeDir(dir string) error {
 }
 
 // locked runs f while this process alone has the lock on dir. It waits at most lockWait for the lock. The lock is on
-// the directory itself, so no lock file remains. The kernel releases it when the process exits.
+// the directory itself, so no lock file remains. The kernel releases the lock when the process exits.
 func locked(dir string, f func() error) error {
 	d, err := os.Open(dir)
 	if err != nil {
