@@ -16,7 +16,7 @@ type committed struct {
 	index, term   uint64
 	entry         fsm.Entry
 	results       []fsm.Result
-	basis         *fsm.State // state on which the leader decided; nil for entries of people and agents
+	basis         *fsm.State // state on which the leader decided; nil if the entry is not from a leader's queue
 	before, after *fsm.State
 }
 

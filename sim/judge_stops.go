@@ -69,7 +69,7 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 
 // role checks a stop whose cause lies outside the job, unless it is a drain with force. An instance whose role never
 // allows evictions must not be stopped. If the role allows evictions only while the instance is not the leader, the
-// instance or a peer must have reported that it is not, and its node must be online.
+// instance or a peer must have reported that the instance does not lead, and its node must be online.
 func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, force bool) {
 	outside := slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
 		model.CausePreempted, model.CauseRebalance, model.CauseAffinity}, stop.Cause)

@@ -7,16 +7,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// digestEvery is the number of entries from one comparison of the servers' whole states to the next. States that differ
-// once stay different, so a later comparison still finds the difference. The results of every entry are compared too.
+// digestEvery is the number of entries from one comparison of the servers' whole states to the next. Once two states
+// differ, they stay different, so a later comparison still finds the difference. The results of every entry are
+// compared too.
 const digestEvery = 16
 
 // proposal is an entry that was proposed and is not committed yet.
 type proposal struct {
 	entry fsm.Entry
 	data  []byte
-	basis *fsm.State    // state on which the leader decided; nil for entries of people and agents
-	done  func(outcome) // called once, when the outcome is known or the leader has lost its leadership; may be nil
+	basis *fsm.State    // state on which the leader decided; nil if the entry is not from a leader's queue
+	done  func(outcome) // called when the outcome is known or the leader has lost its leadership, whichever is first; may be nil
 }
 
 // outcome is what the proposer learns. known is false if the leader lost its leadership before the entry was committed.

@@ -21,7 +21,7 @@ type machine struct {
 
 	power, agent, frozen bool
 	amnesia              bool // the agent's journal was lost when the power was cut
-	replaced             bool // once the servers have forgotten its node, the next start is that of another machine
+	replaced             bool // at the next start it becomes another machine, if the servers have forgotten its node
 	boot, incarnation    int
 	waits                []func() // functions whose time came while the machine was frozen
 	programs             []*program
@@ -48,12 +48,12 @@ type session struct {
 	self        selfCount  // generations of the agent's reports about its machine in this epoch
 }
 
-// selfCount has two generations of the agent's reports about its own machine: now is the latest, and said is the last
-// that the servers confirmed.
+// selfCount has two generations of the agent's reports about its own machine: now is that of the latest report, and
+// said is the last one that the servers confirmed.
 type selfCount struct{ now, said uint64 }
 
-// factsCount has the generation of the node's facts after the last change (now) and before it (before). moved is the
-// true time of that change. Heartbeats that were sent earlier than moved carry the generation before.
+// factsCount has two generations of the node's facts: now is the present one, and before is the one before the last
+// change. moved is the true time of that change. Heartbeats that were sent earlier carry the older generation.
 type factsCount struct {
 	now, before uint64
 	moved       model.Time
@@ -162,7 +162,8 @@ func (m *machine) thaw() {
 	m.w.net.changed()
 }
 
-// later calls do after d, unless the machine loses power before that. On a frozen machine the call waits for the thaw.
+// later calls the function do after the time d, unless the machine loses power before that. On a frozen machine the
+// call waits for the thaw.
 func (m *machine) later(d model.Duration, do func()) {
 	boot := m.boot
 	var due func()
@@ -178,7 +179,8 @@ func (m *machine) later(d model.Duration, do func()) {
 	m.w.after(d, due)
 }
 
-// soon is like later, but for work of the agent's process: do is not called if that process has ended by then.
+// soon is like later, but for work of the agent's process. If that process has ended by then, the function do is not
+// called.
 func (m *machine) soon(d model.Duration, do func()) {
 	incarnation := m.incarnation
 	m.later(d, func() {
@@ -211,8 +213,8 @@ func (m *machine) factsHeard(server int) uint64 {
 	return m.facts.before
 }
 
-// finds sets the troubles that the agent finds with its machine; no arguments mean that they are over. On a machine
-// with troubles, programs may fail to start.
+// finds sets the troubles that the agent finds with its machine. A call without arguments ends all troubles. On a
+// machine with troubles, programs may fail to start.
 func (m *machine) finds(troubles ...model.Trouble) {
 	m.troubles = troubles
 	m.self.now++

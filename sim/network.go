@@ -12,8 +12,8 @@ import (
 type hearing struct {
 	linked bool       // heartbeats get through now
 	heard  bool       // the server has heard the node since it started; heardOnce also looks at the current link
-	last   model.Time // when the server last heard the node, as of the last break of the link
-	since  model.Time // while linked: when the link began
+	last   model.Time // when the server last heard the node before the link last broke
+	since  model.Time // when the current link began; set while linked is true
 	asked  model.Time // when the agent's last request arrived; it is as good as a heartbeat
 	gaveUp uint64     // the epoch that this server agreed to call offline; it renews no lease of that epoch any more
 }
@@ -158,7 +158,7 @@ func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 }
 
 // silent reports whether a majority of servers finds a node silent. If another server has heard the node recently,
-// silent returns false and that server. If it returns true, the servers of the majority renew the node's lease no more.
+// silent returns false and that server. If it returns true, the servers that agreed no longer renew the node's lease.
 func (n *network) silent(l *leader, node int, age, threshold, interval model.Duration,
 	gossip fsm.Gossip) (bool, model.ServerID) {
 	agree := []int{l.id}

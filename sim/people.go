@@ -167,7 +167,7 @@ func (p *performer) operate(kind ActionKind) {
 	}
 }
 
-// eachNode visits the nodes whose intent is a or b, except for a random third of them.
+// eachNode visits the nodes whose intent is a or b, but skips each of them with a chance of one third.
 func (p *performer) eachNode(a, b model.Intent, visit func(*fsm.Node)) {
 	for _, n := range p.s.Nodes.All() {
 		if (n.Intent == a || n.Intent == b) && !rarely(p.r, 3) {
@@ -189,8 +189,8 @@ func (p *performer) drain(many bool) {
 }
 
 // giveUp confirms that the first suitable offline node is dead. If kind is not ActConfirmDead, the node is also
-// forgotten, and only a node without power is suitable. The confirmation has force if the machine has no power. Without
-// force, the servers refuse it while an instance of which only one may run may still run on the node.
+// forgotten, and only a node whose machine has no power is suitable. The confirmation has force if the machine has no
+// power. Without force, the servers refuse it while an instance of which only one may run may still run on the node.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)

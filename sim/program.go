@@ -149,7 +149,7 @@ func (p *program) boot() {
 
 func (p *program) behaves(word string) bool { return p.spec != nil && p.spec.Exec.Command == word }
 
-// in calls do after d, if this run of the process has not ended by then.
+// in calls the function do after the time d, unless this run of the process has ended by then.
 func (p *program) in(d model.Duration, do func()) {
 	run := p.run
 	p.m.later(d, func() {
