@@ -17,7 +17,7 @@ type proposal struct {
 	entry fsm.Entry
 	data  []byte
 	basis *fsm.State    // state on which the leader decided; nil if the entry is not from a leader's queue
-	done  func(outcome) // called when the outcome is known or the leader has lost its leadership, whichever is first; may be nil
+	done  func(outcome) // called when the entry is committed or the leadership ends, whichever is first; may be nil
 }
 
 // outcome is what the proposer learns. known is false if the leader lost its leadership before the entry was committed.

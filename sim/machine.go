@@ -32,7 +32,7 @@ type machine struct {
 }
 
 // session is what an agent's process knows about the servers. Only the fields that are marked as on disk survive the
-// process.
+// end of the process.
 type session struct {
 	epoch       uint64 // 0 means not registered
 	registering bool
