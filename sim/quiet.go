@@ -7,8 +7,7 @@ import (
 )
 
 const (
-	// longest time until everything is at rest; it is long because retries that only a person can end pause for an hour
-	// each
+	// limit of the time until everything is at rest; some retries pause for an hour each, and only a person can end them
 	quietLimit = 24 * model.Hour
 	quietFor   = 3 * model.Hour // time in which a cluster at rest must write nothing
 )

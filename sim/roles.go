@@ -88,8 +88,8 @@ func (w *world) sync(p *program, source bool) {
 	})
 }
 
-// facts returns the facts that the program's role check reports. If leads is true and the program is ready, it is the
-// leader.
+// facts returns the facts that the program's role check reports. The program reports itself as the leader only if leads
+// is true and it is ready.
 func (p *program) facts(leads bool) map[string]string {
 	switch {
 	case replicated(p):
