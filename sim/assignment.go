@@ -5,15 +5,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// assignments is a server's answer to an agent: every instance that the agent must run or stop now.
+// assignments is a server's answer to an agent. It lists every instance that the agent must run or stop now.
 type assignments struct {
 	epoch    uint64
 	index    uint64
-	register bool // the agent must register again; the list is empty
+	register bool // if true, the agent must register again, and list is empty
 	list     []assignment
 }
 
-// assignment is one instance in a server's answer.
 type assignment struct {
 	id        model.InstanceID
 	group     model.GroupID

@@ -7,21 +7,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// tries is how often a client sends a request at most, if it does not learn the outcome.
+// tries is the most times that a client sends one request. Attempts without a leader are not counted.
 const tries = 6
 
-// request is one write of a person. Its id stays the same when it is sent again.
+// request is one write of a person. Repeated sends use the same id.
 type request struct {
 	id       model.RequestID
 	name     string
 	groups   [][]fsm.Command
 	tries    int
 	answered bool
-	refused  *model.Error // refusal in the answer; nil if there was none
+	refused  *model.Error // last refusal in the answer; nil if no group was refused
 	index    uint64
 }
 
-// clients holds the requests of all people.
+// clients sends the requests of all people, and keeps them to compare their answers with the log.
 type clients struct {
 	w    *world
 	all  []*request
@@ -30,7 +30,7 @@ type clients struct {
 
 func newClients(w *world) *clients { return &clients{w: w, byID: map[model.RequestID]*request{}} }
 
-// ask sends the commands as one request, each in its own group.
+// ask sends the commands as one request, with each command in its own group.
 func (c *clients) ask(name string, commands ...fsm.Command) {
 	var groups [][]fsm.Command
 	for _, command := range commands {
@@ -63,7 +63,7 @@ func (c *clients) try(r *request) {
 	}
 }
 
-// answer takes the outcome of one try. A lost answer counts as unknown, and the request is tried again.
+// answer takes the outcome of one try. If the outcome is unknown, or the answer is lost, the request is tried again.
 func (c *clients) answer(r *request, o outcome) {
 	if r.answered {
 		return
@@ -88,7 +88,7 @@ func (c *clients) answer(r *request, o outcome) {
 	}
 }
 
-// again sends the request again a while later. Some people give up instead.
+// again tries the request again after a while. Sometimes the person gives up instead.
 func (c *clients) again(r *request) {
 	if r.tries > 0 && c.w.chance.IntN(8) == 0 {
 		r.tries = tries

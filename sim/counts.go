@@ -1,10 +1,10 @@
 package sim
 
-// Counter names a thing that is counted in a history. The counts show how much was done, and that each kind of
-// behaviour occurred.
+// Counter names one number that a history counts, such as placements or failovers. TestSeeds fails if such a number is
+// 0 in all of its histories.
 type Counter int
 
-// The counters.
+// The counters; counterNames describes them.
 const (
 	CountSteps Counter = iota
 	CountEntries
@@ -91,7 +91,7 @@ const (
 	counters // number of counters
 )
 
-// counterNames describes the counters, in order.
+// counterNames has the description of each counter, in the order of the constants.
 var counterNames = [counters]string{
 	"steps",
 	"entries applied",
@@ -182,7 +182,7 @@ func (c Counter) String() string { return counterNames[c] }
 // Valid reports whether c is a known counter.
 func (c Counter) Valid() bool { return c >= 0 && c < counters }
 
-// Counters lists all counters.
+// Counters returns all counters.
 func Counters() []Counter {
 	list := make([]Counter, counters)
 	for i := range list {
@@ -191,7 +191,7 @@ func Counters() []Counter {
 	return list
 }
 
-// Counts holds the number for each Counter.
+// Counts has one number for each Counter.
 type Counts [counters]int
 
 // Add adds the counts of another history.

@@ -4,8 +4,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fault performs a fault and schedules its end. So the end is not an action of its own: when Shrink leaves a fault out
-// of a history, its end is left out too.
+// fault performs a fault and schedules its end. The end is not an action of its own, so if Shrink removes a fault from
+// a history, the end disappears with it.
 func (p *performer) fault(kind ActionKind) {
 	switch {
 	case kind >= ActKillProgram:
@@ -85,8 +85,9 @@ func (p *performer) serverFault(kind ActionKind) {
 	}
 }
 
-// isolate cuts the leader, if there is one, off from the other servers until the next failover, which comes within 3 s.
-// Meanwhile the leader accepts entries but commits none. The failover loses most of them.
+// isolate cuts the leader off from the other servers until a failover, at most 3 s later. Until then the leader accepts
+// entries and commits none. The failover usually loses all of these. isolate does nothing if there is no leader, or if
+// the leader is isolated already.
 func (p *performer) isolate() {
 	l := p.log
 	if l.leader < 0 || l.isolated {
@@ -103,8 +104,8 @@ func (p *performer) isolate() {
 	})
 }
 
-// soon lets a fault strike just after the next entry is proposed, when that entry is probably not committed yet. In one
-// case in four the fault strikes at once.
+// strikeSoon lets a fault strike just after the next entry is proposed, when that entry is probably not committed yet.
+// In one case in four the fault strikes at once.
 func (p *performer) strikeSoon(strike func()) {
 	if rarely(p.r, 4) {
 		strike()
@@ -143,8 +144,8 @@ func (p *performer) trouble(kind ActionKind) {
 	}
 }
 
-// sicken makes the agent of a node find a trouble with its machine for a while. Sometimes the agents of more than half
-// of the nodes find it, as if something that they share had broken.
+// sicken makes the agent of one node find a trouble with its machine for a while. One time in five the agents of more
+// than half of the nodes find the trouble, as if something that the machines share had broken.
 func (p *performer) sicken() {
 	r := p.r
 	sick, long := []*machine{p.machine()}, between(r, 2000, 8*model.Minute)

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobNames returns the names that jobs can have. Each name has a fixed role, and together they cover all roles.
+// jobNames returns the names that jobs can have. The name fixes a job's role, and together the names cover all roles.
 func jobNames() []model.JobName {
 	return []model.JobName{"web", "api", "batch", "crit", "db", "kv", "lock", "quo", "lf", "shard", "one", "mon",
 		"probe", "front", "work", "pile"}
@@ -18,7 +18,7 @@ func pick[T any](r *rand.Rand, set ...T) T { return set[r.IntN(len(set))] }
 // rarely returns true about once in n calls.
 func rarely(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
-// spec draws a spec for a job. The name fixes the job's role; its size and limits vary.
+// spec draws a spec for the job of this name. The name fixes the job's role; size and limits vary.
 func spec(r *rand.Rand, name model.JobName) model.JobSpec {
 	g := model.GroupSpec{Name: "main", Count: r.IntN(5),
 		Exec: model.ExecSpec{Command: behaviour(r), Args: []string{fmt.Sprintf("v%d", r.IntN(4))}}}
@@ -80,7 +80,7 @@ func limit(r *rand.Rand, g *model.GroupSpec) {
 	}
 }
 
-// shape sets what the name of a job fixes: its role, class and data.
+// shape sets the fields that depend on the job's name, such as role, class, volumes and hooks.
 func shape(r *rand.Rand, j *model.JobSpec, g *model.GroupSpec) {
 	g.Eviction.Order = pick(r, "", "", model.OrderStopFirst)
 	check := &model.RoleCheckSpec{Exec: []string{"role"}}

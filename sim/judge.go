@@ -11,16 +11,17 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// committed is one committed entry with the state before and after it.
+// committed is an entry of the log with its results, and the state before and after it.
 type committed struct {
 	index, term   uint64
 	entry         fsm.Entry
 	results       []fsm.Result
-	basis         *fsm.State // the state on which a leader decided; nil for entries of people and agents
+	basis         *fsm.State // state on which the leader decided; nil if the entry is not from a leader's queue
 	before, after *fsm.State
 }
 
-// taken visits the commands that this entry carried out, group by group.
+// taken calls visit for each command that the entry carried out, with the command's group. Refused and replayed groups
+// are skipped.
 func (c *committed) taken(visit func(group []fsm.Command, command fsm.Command)) {
 	for i, group := range c.entry.Groups {
 		if c.results[i].Refusal != nil || c.results[i].Replay {
@@ -32,15 +33,15 @@ func (c *committed) taken(visit func(group []fsm.Command, command fsm.Command)) 
 	}
 }
 
-// judge checks every entry, every decision and every start of a program against the rules. It keeps its own records.
-// Rules about rows alone are checked by internal/testbed/invariant.
+// judge checks every entry, every decision and every start of a program against the rules. Package
+// internal/testbed/invariant checks the rules that concern only rows.
 type judge struct {
 	*world
 	rows     *invariant.Judge
 	requests requestBook
 	rates    rateBook
-	filled   map[string][]model.Time     // S7: when each slot was recently filled
-	sick     map[model.NodeID]model.Time // nodes whose agents report troubles, and since when they do
+	filled   map[string][]model.Time     // times at which each slot was recently filled, for S7
+	sick     map[model.NodeID]model.Time // cluster time since which a node has had troubles
 	sample   uint64                      // number of decisions judged so far
 }
 
@@ -105,9 +106,9 @@ func kinds(e fsm.Entry) string {
 	return text
 }
 
-// plan judges a decision. Its entries must carry the leader's term, and must not declare a node offline that a majority
-// hears. If the decision places instances, and for a sample of the others, deciding again must give the same plan. For
-// the sample, S14 is checked too.
+// plan judges a decision. Its entries must have the leader's term, and must not declare a node offline that a majority
+// of servers hears. For a decision that places instances, and for every 32nd decision, Decide must give the same plan
+// again. For every 32nd decision, plan also checks S14.
 func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	for _, e := range plan.Entries {
 		if e.Term != in.Term {
@@ -147,7 +148,7 @@ func places(plan reconcile.Plan) bool {
 	return false
 }
 
-// explained checks S14: if a group lacks instances and nothing is planned, there must be a reason.
+// explained checks S14: if a group lacks instances and nothing is planned, Explain must give a reason.
 func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 	if len(plan.Entries) > 0 {
 		return
@@ -161,7 +162,7 @@ func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
 	}
 }
 
-// waits reports whether the decision gives a reason why an instance of the group waits.
+// waits reports whether the explanation gives a reason why some instance of the group waits.
 func waits(s fsm.State, e *reconcile.Explanation, id model.GroupID) bool {
 	for i := range s.InstancesOf(id) {
 		if !i.Terminal() && len(e.Waiting(i.ID)) > 0 {

@@ -7,17 +7,17 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// unlimited reports whether budgets don't limit a stop: the stop has a recorded bypass, the node is disabled, or the
-// job is stopped.
+// unlimited reports whether no budget limits a stop, because the stop has a recorded bypass, or because its cause is a
+// disabled node or a stopped job.
 func unlimited(c *fsm.InstanceStop) bool {
 	return c.Bypass || c.Cause == model.CauseNodeDisabled || c.Cause == model.CauseJobStopped
 }
 
-// spared reports whether an instance counts as up for a budget: it is ready and its stop is not being prepared.
+// spared reports whether an instance is up in the sense of budgets: it is ready, and no stop of it is being prepared.
 func spared(i *fsm.Instance) bool { return i.Ready() && !i.Eviction.Preparing }
 
-// lost reports whether an instance is lost after the entry. The stop of a lost instance ends nothing that counts, even
-// if the same entry declared the node offline.
+// lost reports whether an instance is lost after the entry, which may itself declare the node offline. The judges
+// ignore the stop of a lost instance, because the instance is not up anyway.
 func (c *committed) lost(id model.InstanceID) bool {
 	i, ok := c.after.Instances.Get(id)
 	return ok && i.Status.Observed == model.ObservedLost
@@ -25,12 +25,12 @@ func (c *committed) lost(id model.InstanceID) bool {
 
 // debit is what one entry takes from the ready instances of a group.
 type debit struct {
-	limited int // stops and preparations of ready instances, as far as budgets limit them
-	given   int // preparations of ready instances that were given up
+	limited int // ready instances whose stop or preparation begins and is limited by budgets
+	given   int // ready instances whose preparation ends without a stop
 }
 
-// budgets checks S3 for the instances that must be ready, and passes stops on to the check of rates. It counts the
-// instances and reads the jobs' specs itself, and does not trust the sums in the state.
+// budgets checks the part of S3 about how many instances must be ready, and passes each stop to the check of rates. It
+// counts the instances and reads the jobs' specs itself, because the sums in the state may be wrong.
 func (j *judge) budgets(c *committed) {
 	debits := map[model.GroupID]*debit{}
 	var order []model.GroupID
@@ -116,8 +116,8 @@ func sparedOf(s *fsm.State, id model.GroupID) int {
 	return n
 }
 
-// specOf returns the spec of a group in the current version of its job. It returns an empty spec if there is none, or
-// if the job is stopped.
+// specOf returns the spec of a group in the current version of its job. It returns an empty spec if that version has no
+// such group, or if the job is stopped or unknown.
 func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	name, group := id.Split()
 	if job, ok := s.Jobs.Get(name); ok && !job.Stopped {
@@ -132,8 +132,8 @@ func specOf(s *fsm.State, id model.GroupID) *model.GroupSpec {
 	return &model.GroupSpec{}
 }
 
-// mustKeep returns how many instances of a group must be ready by its own budget, or else by its class. It returns 0 if
-// the group has no budget of its own, and a shared budget says how many must be ready.
+// mustKeep returns how many instances of a group must be ready. The group's own budget decides, or else the class of
+// its job. mustKeep returns 0 if the group has no budget of its own and one of its shared budgets sets a number.
 func mustKeep(s *fsm.State, id model.GroupID) int {
 	spec := specOf(s, id)
 	if b := spec.Budget; b != nil && (b.MinReady != nil || b.MaxDown != nil) {
@@ -154,8 +154,8 @@ func mustKeep(s *fsm.State, id model.GroupID) int {
 	return spec.Count - min(max(down, class.MaxDown.Floor), spec.Count)
 }
 
-// keeps returns how many of count instances a budget wants ready. It returns 0 if the budget has neither min_ready nor
-// max_down.
+// keeps returns how many instances a budget wants ready if there are count of them. It returns 0 if the budget has
+// neither min_ready nor max_down.
 func keeps(b *model.BudgetSpec, count int) int {
 	switch {
 	case b.MinReady != nil:
@@ -176,7 +176,7 @@ func part(a model.Amount, count int, up bool) int {
 	return a.N * count / 100
 }
 
-// sharers returns the groups whose specs name a shared budget, including groups of stopped jobs.
+// sharers returns the groups whose specs name the shared budget, including groups of stopped jobs.
 func sharers(s *fsm.State, name model.BudgetName) []model.GroupID {
 	var list []model.GroupID
 	for id := range s.Groups.All() {

@@ -7,27 +7,28 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stopBook lists the stops that counted toward a rate since the rate was last changed.
+// stopBook has the limit and the window of one rate, and the times of the stops that were counted toward the rate
+// within the last window.
 type stopBook struct {
 	most   int
 	window model.Duration
 	stops  []model.Time
 }
 
-// rateBook holds a stopBook for each rate, by name: "group/ID", "budget/NAME", "actor/KIND", or "rail" for the rate of
-// stops that no operator ordered.
+// rateBook has a stopBook for each rate, by name: "group/ID", "budget/NAME", "actor/KIND", or "rail" for stops that
+// nobody ordered (by the rescheduler, or by the policy for cordoned nodes).
 type rateBook struct{ of map[string]*stopBook }
 
 func newRateBook() rateBook { return rateBook{of: map[string]*stopBook{}} }
 
 func (b *rateBook) forget(name string) { delete(b.of, name) }
 
-// stop checks the part of S3 about rates: no window contains more stops than its rate allows, even if leaders change.
-// Times are the cluster times of the entries.
+// stop checks the part of S3 about rates: no window of cluster time may contain more stops than the rate allows, even
+// if the leader changes within the window.
 func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	now, ok := c.after.Instances.Get(stop.ID)
 	if ok && now.Desired == model.DesiredRunning || !runs(i) {
-		return // the stop is prepared first, or no program runs
+		return // the command only begins a preparation, or no program runs
 	}
 	if stop.Cause == model.CauseRebalance || stop.Cause == model.CauseAffinity || stop.By == fsm.ByPolicy {
 		running := 0
@@ -74,8 +75,9 @@ func (b *rateBook) actor(j *judge, c *committed, stop *fsm.InstanceStop) {
 	}
 }
 
-// spend counts a stop toward a rate. The stop must not exceed the rate, unless free is true. When a rate other than
-// "rail" changes, its count starts again.
+// spend counts a stop toward a rate. Unless free is true, the stop must not exceed the rate. If another rate is set
+// under the same name, counting begins again. The limit of "rail" follows the number of running instances, so a new
+// limit does not reset its count.
 func (b *rateBook) spend(j *judge, c *committed, name string, most int, window model.Duration, free bool) {
 	book := b.of[name]
 	if book == nil || name != "rail" && (book.most != most || book.window != window) {
@@ -91,7 +93,7 @@ func (b *rateBook) spend(j *judge, c *committed, name string, most int, window m
 	book.stops = append(book.stops, now)
 }
 
-// runs reports whether the program of an instance runs according to the state.
+// runs reports whether, according to the state, the program of an instance runs and has not begun to stop.
 func runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:

@@ -7,10 +7,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// requestBook records the requests and node labels in the log. The judge compares them with answers and states.
+// requestBook records the requests and node labels in the log. The judge compares them with the answers that clients
+// got, and with the states.
 type requestBook struct {
 	firstEntry  map[model.RequestID]uint64         // index of the request's first entry
-	refused     map[model.RequestID]bool           // whether that entry refused it
+	refused     map[model.RequestID]bool           // whether the first entry refused a group of the request
 	labels      map[model.NodeID]map[string]string // labels that clients wrote
 	agentLabels map[model.NodeID]map[string]string // labels that agents sent when they registered
 }
@@ -22,8 +23,8 @@ func newRequestBook() requestBook {
 	}
 }
 
-// checkEntry checks S4 for one entry. A request takes effect once, however often it is in the log. The labels of each
-// node are those that its agent sent when it registered, overridden by those that clients wrote.
+// checkEntry checks S4 for one entry. A request must take effect once, however often it is in the log. A node must have
+// the labels that its agent sent when it registered, overridden by those that clients wrote.
 func (j *judge) checkEntry(c *committed) {
 	if id := c.entry.Request; id != "" {
 		j.effect(c, id)
@@ -80,7 +81,8 @@ func (j *judge) effect(c *committed, id model.RequestID) {
 	}
 }
 
-// checkAnswer checks S4 for one answer: the log has the request, with the index and the outcome that the client got.
+// checkAnswer checks S4 for one answer: the log must have the request, with the index and the outcome that the client
+// got.
 func (j *judge) checkAnswer(r *request) {
 	index, ok := j.requests.firstEntry[r.id]
 	switch {
@@ -94,7 +96,7 @@ func (j *judge) checkAnswer(r *request) {
 	}
 }
 
-// checkStoredAnswers checks S4 at the end of a history: the state still has every answer.
+// checkStoredAnswers checks S4 at the end of a history: the state must still have every answer that a client got.
 func (j *judge) checkStoredAnswers() {
 	s := &j.log.first
 	for _, r := range j.clients.all {

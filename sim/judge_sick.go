@@ -5,9 +5,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sickness checks what follows when a node's own agent reports troubles. Only such a report makes the node degraded for
-// troubles (S15). Unless a setting allows it, nothing is placed there, because it would have to leave again (S7).
-// Instances there are stopped for that reason only after their group's toleration (S6), and not during a hold (S12).
+// sickness checks the rules about nodes with troubles. Only a report of the node's own agent gives a node troubles
+// (S15). No instance is placed on such a node, unless the setting place_on_degraded allows it (S7). Because of the
+// troubles, an instance is stopped only after its group's toleration (S6), and not during a hold (S12).
 func (j *judge) sickness(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		switch one := command.(type) {
@@ -38,8 +38,8 @@ func (j *judge) sickness(c *committed) {
 	}
 }
 
-// tolerated checks the stop of an instance because of its node's troubles. The stop must come after the group's
-// toleration, and not during a hold.
+// tolerated checks a stop whose cause is the troubles of the node. The stop must come after the toleration of the
+// instance's group, and not during a hold.
 func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	i, ok := c.before.Instances.Get(id)
 	if !ok {
@@ -58,7 +58,7 @@ func (j *judge) tolerated(c *committed, id model.InstanceID) {
 	}
 }
 
-// saidBy reports whether an entry contains a report of a node's agent with troubles of its machine.
+// saidBy reports whether the entry contains a report in which the agent of the node names troubles.
 func (c *committed) saidBy(id model.NodeID) bool {
 	said := false
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
@@ -68,7 +68,8 @@ func (c *committed) saidBy(id model.NodeID) bool {
 	return said
 }
 
-// recovers reports whether a node has no troubles after an entry. The report that ended them may be in that entry.
+// recovers reports whether the node has no troubles after the entry. The report that ended them may be in the entry
+// itself.
 func (c *committed) recovers(id model.NodeID) bool {
 	n, ok := c.after.Nodes.Get(id)
 	return ok && !n.Troubled()

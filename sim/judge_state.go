@@ -5,14 +5,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// stormWindow and stormLimit bound how often one slot is filled. A failed instance is tried again after growing pauses,
-// and a drained one moves once. So only many faults together come near the limit.
+// A slot is filled at most stormLimit times within stormWindow. A failed instance is replaced after growing pauses, and
+// a drained one moves only once, so only many faults together come near the limit.
 const (
 	stormWindow = model.Minute
 	stormLimit  = 14
 )
 
-// storms checks S7: no instance is replaced without need, and no slot is filled again and again.
+// storms checks S7: no instance is replaced without need, and no slot is filled more often than stormLimit allows.
 func (j *judge) storms(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		place, ok := command.(*fsm.InstancePlace)
@@ -45,8 +45,8 @@ func (j *judge) storms(c *committed) {
 	})
 }
 
-// content reports whether an instance holds its slot and there is no reason to replace it by the instance of place. The
-// rows before and now are the instance in the states earlier and after.
+// content reports whether there is no reason to replace an instance by the one that place creates. The parameter before
+// is the instance's row in the state earlier, and the parameter now is its row in the state after.
 func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.InstancePlace) bool {
 	if !before.Wanted() || !now.Wanted() || now.Eviction.Requested || before.Eviction.Requested ||
 		before.Version != place.Version {
@@ -72,8 +72,8 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	return true
 }
 
-// onPurpose reports whether nothing was wrong with the present instance when the leader decided to place another one.
-// If there was a reason which has gone since, one of the two instances is only surplus (L14).
+// onPurpose reports whether nothing was wrong with the instance that fills the slot when the leader decided to place
+// another one there. If there was a reason that is gone by now, one of the two instances is merely surplus (L14).
 func (c *committed) onPurpose(id model.InstanceID, place *fsm.InstancePlace) bool {
 	if c.basis == nil {
 		return true
@@ -88,7 +88,7 @@ func leaves(s *fsm.State, n *fsm.Node) bool {
 		s.Settings.EvictOn == model.EvictOnCordon
 }
 
-// purged counts jobs that the entry removed, and forgets the rates of their groups.
+// purged counts the jobs that the entry removed, and forgets the rates of their groups.
 func (j *judge) purged(c *committed) {
 	for name := range c.before.Jobs.All() {
 		if !c.after.Jobs.Has(name) {
@@ -100,8 +100,8 @@ func (j *judge) purged(c *committed) {
 	}
 }
 
-// offline checks S13: no decision declares a node offline that a majority heard a moment ago. It compares the decision
-// with what servers really heard, not with the leader's evidence.
+// offline checks S13: no decision may declare a node offline that a majority of servers heard within half of
+// offline_after. What the servers heard is taken from the model of the network, not from the leader's evidence.
 func (j *judge) offline(c *fsm.NodeHealth) {
 	half := j.log.first.Settings.OfflineAfter / 2
 	for _, m := range j.nodes {

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roles checks S6: if an instance with data or a role is stopped for a reason outside its job, that reason is recorded
-// and still holds.
+// roles checks S6 for every stop of a running instance. The cause that the stop names must really exist, and the
+// instance's role and data must allow the stop.
 func (j *judge) roles(c *committed) {
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -28,7 +28,7 @@ func (j *judge) roles(c *committed) {
 	})
 }
 
-// reason checks that the reason that a stop names exists. It reports whether that reason is a drain with force.
+// reason checks that the cause that a stop names exists in the state. force is true if the cause is a drain with force.
 func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (force bool) {
 	n, ok := c.before.Nodes.Get(i.Node)
 	if !ok {
@@ -67,9 +67,9 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 	return false
 }
 
-// role checks stops for causes from outside the job, except for drains with force. An instance whose role never allows
-// evictions must not be stopped. An instance that may be evicted only while it is not the leader must have reported
-// that it is not, and its node must be online.
+// role checks a stop whose cause lies outside the job, unless it is a drain with force. An instance whose role never
+// allows evictions must not be stopped. If the role allows evictions only while the instance is not the leader, the
+// instance or a peer must have reported that the instance does not lead, and its node must be online.
 func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, force bool) {
 	outside := slices.Contains([]model.Cause{model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeNotReady,
 		model.CausePreempted, model.CauseRebalance, model.CauseAffinity}, stop.Cause)
@@ -93,7 +93,8 @@ func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, forc
 	}
 }
 
-// saidByPeers reports whether other members may have reported facts for an instance that reports none itself.
+// saidByPeers reports whether some member of the group reports facts about the slots of others. These facts may concern
+// i.
 func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	for other := range s.InstancesOf(i.Group) {
 		if slices.ContainsFunc(slices.Sorted(maps.Keys(other.Status.Facts)), func(name string) bool {
@@ -105,8 +106,9 @@ func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// lastCopy checks that no copy with data is stopped while no other reliable copy exists. It accepts stops of whole
-// jobs, and those that a bypass, a drain with force or the policy always-allow permits.
+// lastCopy checks that no copy with data is stopped while no other reliable copy exists. It accepts every stop of a
+// stopped job or of a group whose count is 0, a user's stop with a bypass, and stops for a drain with force or with the
+// policy always-allow.
 func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
 	spec, ok := c.before.Spec(i.Group, i.Version)
 	g, known := c.before.Groups.Get(i.Group)
@@ -140,9 +142,9 @@ func holdsData(s *fsm.State, i *fsm.Instance) bool {
 	return false
 }
 
-// reliable reports whether another member, on another node that is not offline, is ready and in sync in the state s. If
-// strictly is true, that node must also be online and stay, and the member must not be marked for eviction. after is
-// the state after the entry.
+// reliable reports whether another member is ready and in sync in the state s, on another node that is not offline. If
+// strictly is true, that node must also be online, active and not recovering, and the member must not be marked for
+// eviction. after is the state after the entry.
 func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	for peer := range s.InstancesOf(i.Group) {
 		if peer.ID == i.ID || peer.Node == i.Node || !peer.Ready() || peer.Status.Facts[model.FactInSync] != "true" {
@@ -163,7 +165,8 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 	return false
 }
 
-// preemptions counts preemptions. It also checks a part of S11: nothing is preempted while a node has enough room.
+// preemptions counts preemptions. It also checks a part of S11: nothing is preempted while another node has enough
+// room.
 func (j *judge) preemptions(c *committed) {
 	c.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -194,8 +197,9 @@ func jobOf(s *fsm.State, id model.GroupID) *fsm.Job {
 	return job
 }
 
-// needed checks that no other node had room for the preemptor, both when the entry was decided and when it was
-// committed. It judges only groups that need nothing but memory. Room that empty slots wait for does not count as free.
+// needed fails the history if another node had room for the preemptor both when the entry was decided and after it was
+// applied. It judges only groups that need nothing but memory. Memory that other slots wait for is not regarded as
+// free.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
 	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() ||
@@ -216,7 +220,7 @@ func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	}
 }
 
-// waitedFor returns the memory that will be needed for slots whose instance is missing or has to leave.
+// waitedFor returns the memory that is needed for the slots whose instance is missing or must leave its node.
 func waitedFor(s *fsm.State) int64 {
 	sum := int64(0)
 	for id, g := range s.Groups.All() {

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// started checks what truly runs when a program starts. All programs on the machine fit into its memory and use
-// different ports (S1). No other program has the same identity or volume (S2).
+// started checks what truly runs when the program p starts. All programs on the machine must fit into its memory and
+// use different ports (S1). No other program may have the same identity or volume (S2).
 func (j *judge) started(p *program) {
 	j.fits(p)
 	if p.spec == nil || !p.spec.OneHolder() {
@@ -21,7 +21,7 @@ func (j *judge) started(p *program) {
 			}
 			shares := other.spec != nil &&
 				(!p.hasLocal() && !other.hasLocal() && other.spec.OneHolder() || p.hasLocal() && other.hasLocal())
-			doomed := m.frozen && other.fenced() && m.lease.over(other, j.now) // its shim kills it before it does anything
+			doomed := m.frozen && other.fenced() && m.lease.over(other, j.now) // its shim kills it as soon as the machine thaws
 			if shares && !doomed {
 				j.fail(fsm.S2, "%s starts on %s as slot %d of %s, and %s runs on %s (frozen %v)", p.id, p.m.id, p.slot,
 					p.group, other.id, m.id, m.frozen)

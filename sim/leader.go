@@ -7,27 +7,27 @@ import (
 )
 
 const (
-	firstPause = 50 // pause after a refusal, in ms; doubled for each further refusal in a row
-	longPause  = 5000
-	inFlight   = 16
-	retryAfter = 100 // in ms
+	firstPause = 50   // pause after the first refusal, in ms; each further refusal in a row doubles it
+	longPause  = 5000 // longest pause, in ms
+	inFlight   = 16   // most entries that wait for their outcome at once
+	retryAfter = 100  // in ms
 )
 
-// leader makes decisions and proposes them as reconcile.Loop does. It decides on the state with the entries under way
-// applied. After a refusal, it waits for all outcomes before it decides again.
+// leader makes decisions and proposes them as reconcile.Loop does. It decides on the committed state plus its own
+// proposals that are not committed yet. After a refusal, it waits for all outcomes before it decides again.
 type leader struct {
 	w     *world
 	id    int
 	term  uint64
 	since model.Time // true time at which its term began
-	base  model.Time // cluster time at that moment
+	base  model.Time // cluster time when its term began
 
 	flights []*flight
 	queue   []fsm.Entry
-	basis   *fsm.State // state that the entries in the queue were decided on
-	settle  bool       // after a refusal: the leader waits for all outcomes
+	basis   *fsm.State // state on which the entries in queue were decided
+	settle  bool       // set after a refusal, until all outcomes are known
 	pause   model.Duration
-	next    model.Time // when the next decision is due; 0 means that no time is set
+	next    model.Time // true time of the next decision; 0 means that none is planned
 }
 
 // flight is an entry that was proposed and has no outcome yet.
@@ -39,7 +39,7 @@ func newLeader(w *world, id int, term uint64, base model.Time) *leader {
 
 func (l *leader) leads() bool { return l.w.lead == l }
 
-// clock returns the cluster time as this leader computes it.
+// clock returns the cluster time. It advances with true time from base, and is never before the last committed entry.
 func (l *leader) clock() model.Time {
 	return max(l.base.Add(l.w.now.Sub(l.since)), l.w.log.first.Now)
 }
@@ -47,7 +47,8 @@ func (l *leader) clock() model.Time {
 // poke makes the leader decide soon, because something changed.
 func (l *leader) poke() { l.wake(l.w.now.Add(between(l.w.chance, 2, 12))) }
 
-// wake makes the leader decide at a time, unless it is due to decide earlier.
+// wake plans the next decision for the true time at. If a decision is already planned for that time or earlier, wake
+// does nothing.
 func (l *leader) wake(at model.Time) {
 	if l.next != 0 && l.next <= at {
 		return
@@ -96,7 +97,7 @@ func (l *leader) decide() model.Time {
 	return plan.Wake
 }
 
-// ahead returns the state with the entries under way applied.
+// ahead returns the committed state plus the leader's proposals that have no outcome yet.
 func (l *leader) ahead(now model.Time) fsm.State {
 	if len(l.flights) == 0 {
 		return l.w.log.first
@@ -105,7 +106,7 @@ func (l *leader) ahead(now model.Time) fsm.State {
 	draft := l.w.log.first.NewDraft(now)
 	for _, f := range l.flights {
 		for _, group := range f.entry.Groups {
-			_ = draft.Try(group...) // a group is refused if the state already contains it
+			_ = draft.Try(group...) // a refused group changes nothing
 		}
 	}
 	return *draft.State()
@@ -121,7 +122,7 @@ func (l *leader) submit() {
 	}
 }
 
-// land takes the outcome of a flight. A refusal means that the plan assumed another state, so the rest of the plan is
+// land takes the outcome of a flight. A refusal means that the plan assumed another state, so the entries in queue are
 // dropped.
 func (l *leader) land(f *flight, o outcome) {
 	for i, other := range l.flights {
@@ -150,7 +151,7 @@ func (l *leader) land(f *flight, o outcome) {
 	l.poke()
 }
 
-// undecided returns the entries that were planned or proposed and are not known to be committed.
+// undecided returns the entries that were proposed or are in the queue, and are not known to be committed.
 func (l *leader) undecided() []fsm.Entry {
 	var left []fsm.Entry
 	for _, f := range l.flights {

@@ -4,13 +4,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// lease is a node's right to run fenced programs. The shims time it, so it expires even if the agent is gone.
+// lease is a node's right to run programs of groups with an exclusive lease. The shims measure its time, so it expires
+// even if the agent is gone.
 type lease struct {
-	held  bool       // a majority answers heartbeats, and each answer extends the lease
-	since model.Time // time of the last heartbeat that a majority answered; set while the lease is not held
+	held  bool       // a majority answers the heartbeats, which extends the lease again and again
+	since model.Time // true time of the last heartbeat that a majority answered; 0 while held is true
 }
 
-// leaseMoved updates the lease. It is called when the servers that answer the node's heartbeats may have changed.
+// leaseMoved updates the lease. It must be called whenever other servers than before may answer the node's heartbeats.
 func (m *machine) leaseMoved() {
 	answers := 0
 	for s := range servers {

@@ -7,20 +7,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// digestEvery is the number of entries between two comparisons of whole replicas. Once two states differ they stay
-// different, so nothing is missed. The results of each single entry are compared too.
+// digestEvery is the number of entries from one comparison of the servers' whole states to the next. Once two states
+// differ, they stay different, so a later comparison still finds the difference. The results of every entry are
+// compared too.
 const digestEvery = 16
 
 // proposal is an entry that was proposed and is not committed yet.
 type proposal struct {
 	entry fsm.Entry
 	data  []byte
-	basis *fsm.State    // the state on which a leader decided; nil for entries of people and agents
-	done  func(outcome) // called once; may be nil
+	basis *fsm.State    // state on which the leader decided; nil if the entry is not from a leader's queue
+	done  func(outcome) // called when the entry is committed or the leadership ends, whichever is first; may be nil
 }
 
-// outcome is what the proposer learns. known is false if the leader lost its leadership. Then nobody knows yet whether
-// the entry will be committed.
+// outcome is what the proposer learns. known is false if the leader lost its leadership before the entry was committed.
+// The next leader may still commit the entry.
 type outcome struct {
 	known   bool
 	index   uint64
@@ -32,19 +33,20 @@ type logged struct {
 	term    uint64
 	data    []byte
 	results []fsm.Result
-	digest  string // digest of the state after this entry; only set for some entries
+	digest  string // digest of the state after this entry; empty unless the index is a multiple of digestEvery
 }
 
-// log is the replicated log as raft keeps it: the committed entries, the further entries of the leader, and the term.
+// log is the replicated log as raft keeps it: the committed entries, the leader's entries that are not committed yet,
+// and the term.
 type log struct {
 	w               *world
 	term            uint64
-	leader          int // -1 means none
+	leader          int // index of the server that leads; -1 means none
 	entries         []logged
 	pending         []*proposal // entries in the leader's log that are not committed yet
 	servers         []*server
 	first           fsm.State // state after the last committed entry, from the server that first applied it
-	isolated        bool      // the leader reaches no majority
+	isolated        bool      // the leader does not reach the other servers
 	strikeOnPropose func()    // a fault that strikes just after the next entry is proposed; nil if none waits
 }
 
@@ -56,8 +58,8 @@ func newLog(w *world) *log {
 	return l
 }
 
-// propose appends an entry to the leader's log. It returns false if there is no leader, or if the entry can't be
-// encoded. The entry is committed a while later, in order.
+// propose appends an entry to the leader's log. The entry is committed a while later, after all earlier ones, unless a
+// failover loses it. propose returns false if there is no leader, or if the entry can't be encoded.
 func (l *log) propose(p *proposal) bool {
 	if l.leader < 0 {
 		return false
@@ -92,7 +94,8 @@ func (l *log) commitDelay() model.Duration {
 	return between(r, 1, 15)
 }
 
-// commit commits all entries up to p, if the leader to which p was proposed still leads and is not isolated.
+// commit commits all pending entries up to p. It does nothing if the leader is isolated, or if there was a failover
+// after p was proposed.
 func (l *log) commit(p *proposal) {
 	if l.isolated {
 		return
@@ -139,7 +142,7 @@ func (l *log) land(p *proposal, term uint64) {
 	}
 }
 
-// spread makes the other servers apply what was committed, and the agents that poll the leader ask for assignments.
+// spread makes the other servers apply the committed entries soon, and answers the agents that poll the leader.
 func (l *log) spread() {
 	for _, s := range l.servers {
 		s.catchUp()
@@ -147,8 +150,8 @@ func (l *log) spread() {
 	l.w.net.published(l.leader)
 }
 
-// elect begins the term of a new leader. The server applies all committed entries, and appends an entry of its own. Its
-// cluster time starts at base, or at the time of the last entry if that is later.
+// elect begins the term of a new leader. The server first applies all committed entries, and then appends the entry
+// that begins the term. The leader's cluster time starts at base, or at the time of the last entry if that is later.
 func (l *log) elect(id int, base model.Time) {
 	l.term++
 	l.leader = id
@@ -164,8 +167,9 @@ func (l *log) elect(id int, base model.Time) {
 	l.spread()
 }
 
-// failover ends the current leadership, if there is one. Some of the uncommitted entries survive, from the first one
-// on; the rest is lost. A while later, a running server other than spare leads. A negative spare excludes no server.
+// failover ends the current leadership, if there is one. A random number of the uncommitted entries survives, the
+// oldest first, and the others are lost. After 0.3 to 4 s a running server other than spare becomes the leader. If
+// spare is negative, any running server may become it.
 func (l *log) failover(r *rand.Rand, spare int) {
 	if l.leader < 0 {
 		return
@@ -194,17 +198,17 @@ func (l *log) failover(r *rand.Rand, spare int) {
 		next := l.candidate(r, spare)
 		base := clock.Add(w.now.Sub(stopped) - loss)
 		if r.IntN(10) == 0 {
-			base = 0 // the new leader knows nothing of the others' clocks
+			base = 0 // the new leader never heard the cluster time of the old one
 		}
 		l.succeed(next, term, left[:kept], base)
-		if len(stale) > 0 && r.IntN(2) == 0 { // sometimes a decision of the old leader is proposed in the new term
+		if len(stale) > 0 && r.IntN(2) == 0 { // a decision of the old leader arrives in the new term and must be refused
 			l.propose(&proposal{entry: stale[0]})
 		}
 	})
 }
 
-// succeed commits the surviving entries of the old term, and then makes a server the leader. It does nothing if there
-// is a leader already.
+// succeed commits the surviving entries in their old term, and then makes the server id the leader. It does nothing if
+// there is a leader already.
 func (l *log) succeed(id int, term uint64, survivors []*proposal, base model.Time) {
 	if l.leader >= 0 || l.w.failure != nil {
 		return

@@ -21,38 +21,39 @@ type machine struct {
 
 	power, agent, frozen bool
 	amnesia              bool // the agent's journal was lost when the power was cut
-	replaced             bool // another machine takes its place once the servers have forgotten its node
+	replaced             bool // at the next start it becomes another machine, if the servers have forgotten its node
 	boot, incarnation    int
-	waits                []func() // functions that became due while the machine was frozen
+	waits                []func() // functions whose time came while the machine was frozen
 	programs             []*program
 	lease                lease
-	troubles             []model.Trouble // what its agent reports as wrong with it
+	troubles             []model.Trouble // what the agent finds wrong with the machine
 
 	session
 }
 
-// session is what an agent's process knows about the servers.
+// session is what an agent's process knows about the servers. Only the fields that are marked as on disk survive the
+// end of the process.
 type session struct {
 	epoch       uint64 // 0 means not registered
 	registering bool
 	opened      bool       // the first assignments of this epoch have arrived
 	full        bool       // the inventory must be sent
-	sending     uint64     // number of the report under way; 0 means none
+	sending     uint64     // number of the report that has no answer yet; 0 means none
 	sent        uint64     // number of the last report
 	home        int        // server that the agent polls; -1 means none
 	told        uint64     // index of the assignments that were last sent to the agent
-	seen        uint64     // index of the latest assignments; kept on disk
-	generation  uint64     // generation of statuses; kept on disk
-	facts       factsCount // facts reported in this epoch
-	self        selfCount  // own reports in this epoch
+	seen        uint64     // index of the newest assignments that were accepted; on disk
+	generation  uint64     // generation of the last status; on disk
+	facts       factsCount // generations of the facts in this epoch
+	self        selfCount  // generations of the agent's reports about its machine in this epoch
 }
 
-// selfCount counts the agent's reports about its own machine. now is the generation of the latest one, said the last
-// generation that the servers confirmed.
+// selfCount has two generations of the agent's reports about its own machine: now is that of the latest report, and
+// said is the last one that the servers confirmed.
 type selfCount struct{ now, said uint64 }
 
-// factsCount holds the generation of the node's facts, now and before the last change. Heartbeats sent before moved,
-// the time of that change, carry the generation before.
+// factsCount has two generations of the node's facts: now is the present one, and before is the one before the last
+// change. moved is the true time of that change. Heartbeats that were sent earlier carry the older generation.
 type factsCount struct {
 	now, before uint64
 	moved       model.Time
@@ -69,8 +70,8 @@ func newMachine(w *world, index int, r *rand.Rand) *machine {
 	return m
 }
 
-// start switches the power on and starts the agent. If the machine is to be replaced and the servers have forgotten its
-// node, another machine starts in its place.
+// start switches the power on and starts the agent. If replaced is set and the servers have forgotten the node, another
+// machine starts in its place.
 func (m *machine) start() {
 	if m.power {
 		return
@@ -88,7 +89,7 @@ func (m *machine) start() {
 // runs reports whether the machine has power, and its agent runs and is not frozen.
 func (m *machine) runs() bool { return m.power && m.agent && !m.frozen }
 
-// stop cuts the power: all programs end, and only the agent's journal remains.
+// stop cuts the power. All programs end, and only what the agent has on disk remains.
 func (m *machine) stop() {
 	if !m.power {
 		return
@@ -119,7 +120,7 @@ func (m *machine) startAgent() {
 	}
 }
 
-// stopAgent crashes the agent's process. The programs run on under their shims.
+// stopAgent crashes the agent's process. The programs continue under their shims.
 func (m *machine) stopAgent() {
 	if !m.power || !m.agent {
 		return
@@ -136,7 +137,7 @@ func (m *machine) forgetSession() {
 	m.session = session{home: -1, seen: m.seen, generation: m.generation, epoch: 0}
 }
 
-// freeze stops all processes of the machine, including the shims. thaw lets them continue.
+// freeze pauses all processes of the machine, including the shims. thaw lets them continue.
 func (m *machine) freeze() {
 	if m.power && !m.frozen {
 		m.w.step(CountFreezes)
@@ -161,7 +162,8 @@ func (m *machine) thaw() {
 	m.w.net.changed()
 }
 
-// later calls do after d, unless the machine loses power before that. While the machine is frozen, the call waits.
+// later calls the function do after the time d, unless the machine loses power before that. On a frozen machine the
+// call waits for the thaw.
 func (m *machine) later(d model.Duration, do func()) {
 	boot := m.boot
 	var due func()
@@ -177,7 +179,8 @@ func (m *machine) later(d model.Duration, do func()) {
 	m.w.after(d, due)
 }
 
-// soon is later for work of the agent's process. It does not call do if that process has ended by then.
+// soon is like later, but for work of the agent's process. If that process has ended by then, the function do is not
+// called.
 func (m *machine) soon(d model.Duration, do func()) {
 	incarnation := m.incarnation
 	m.later(d, func() {
@@ -187,7 +190,7 @@ func (m *machine) soon(d model.Duration, do func()) {
 	})
 }
 
-// replace turns m into another machine, with new disks, a new id and the same name.
+// replace turns m into another machine with new disks, a new id and the same name.
 func (m *machine) replace() {
 	m.replaced = false
 	m.id += "r"
@@ -197,7 +200,8 @@ func (m *machine) replace() {
 	}
 }
 
-// factsHeard returns the generation of the node's facts that a server knows from heartbeats.
+// factsHeard returns the generation of the node's facts that the server knows from heartbeats. It returns 0 if the
+// agent is not registered.
 func (m *machine) factsHeard(server int) uint64 {
 	row, ok := m.w.log.first.Nodes.Get(m.id)
 	if !ok || row.Agent.Epoch != m.epoch || m.epoch == 0 {
@@ -209,8 +213,8 @@ func (m *machine) factsHeard(server int) uint64 {
 	return m.facts.before
 }
 
-// finds sets the troubles that the agent finds with its machine. Without arguments there are none. While there are any,
-// programs may fail to start.
+// finds sets the troubles that the agent finds with its machine. A call without arguments ends all troubles. On a
+// machine with troubles, programs may fail to start.
 func (m *machine) finds(troubles ...model.Trouble) {
 	m.troubles = troubles
 	m.self.now++
@@ -218,7 +222,6 @@ func (m *machine) finds(troubles ...model.Trouble) {
 	m.kick()
 }
 
-// find returns the program of an instance on the machine, or nil.
 func (m *machine) find(id model.InstanceID) *program {
 	for _, p := range m.programs {
 		if p.id == id {

@@ -11,15 +11,15 @@ import (
 // hearing is what one server has heard from one node.
 type hearing struct {
 	linked bool       // heartbeats get through now
-	heard  bool       // a heartbeat got through since the server started
-	last   model.Time // while not linked: when the last heartbeat got through
-	since  model.Time // while linked: since when
-	asked  model.Time // when its agent last sent the server a request, which counts as a heartbeat
-	gaveUp uint64     // an epoch that this server agreed to call offline, so it no longer answers that epoch's heartbeats
+	heard  bool       // the server has heard the node since it started; heardOnce also looks at the current link
+	last   model.Time // when the server last heard the node before the link last broke
+	since  model.Time // when the current link began; set while linked is true
+	asked  model.Time // when the agent's last request arrived; it is as good as a heartbeat
+	gaveUp uint64     // the epoch that this server agreed to call offline; it renews no lease of that epoch any more
 }
 
 // network models which packets get through, and what follows for heartbeats and gossip. Heartbeats are not events: the
-// time of the last one is computed from when the link between the node and the server began or broke.
+// time of the last one is computed from when the link between node and server began or broke.
 type network struct {
 	w       *world
 	cut     [][servers]bool // by node and server: true if no packet gets through, either way
@@ -27,7 +27,7 @@ type network struct {
 	suspect []model.Time // by node: until when gossip suspects the node without a reason
 	lossy   int          // percentage of messages that are lost
 	twice   int          // percentage of messages that arrive a second time, later
-	watched bool         // the leader is due to look again soon, because a node is silent
+	watched bool         // watch has already planned the next decision
 }
 
 func newNetwork(w *world) *network { return &network{w: w} }
@@ -38,7 +38,7 @@ func (n *network) join(*machine) {
 	n.suspect = append(n.suspect, 0)
 }
 
-// interval returns the time between two heartbeats.
+// interval returns the time between two heartbeats of a node.
 func (n *network) interval() model.Duration {
 	return reconcile.Interval(n.w.log.first.Settings.OfflineAfter)
 }
@@ -48,7 +48,8 @@ func (n *network) linked(node, server int) bool {
 	return n.w.nodes[node].runs() && n.w.log.servers[server].up && !n.cut[node][server]
 }
 
-// changed updates which nodes and servers are linked, and the leases that follow from that.
+// changed updates the links between nodes and servers, and the leases that depend on them. It must be called after
+// every change of power, processes or cuts.
 func (n *network) changed() {
 	for i, m := range n.w.nodes {
 		for s := range servers {
@@ -71,10 +72,10 @@ func (n *network) changed() {
 	n.watch()
 }
 
-// first returns how long it takes until a restored link carries its first packet.
+// first returns how long a new link takes until it carries its first packet.
 func (n *network) first() model.Duration { return between(n.w.chance, 20, 600) }
 
-// lastBeat returns when a server last heard a node.
+// lastBeat returns when a server last heard a node, by a heartbeat or a request.
 func (n *network) lastBeat(node, server int) model.Time {
 	h := &n.hears[node][server]
 	if !h.linked {
@@ -105,8 +106,9 @@ func (n *network) beatBefore(node int, t model.Time) model.Time {
 	return model.Time((int64(t)-phase)/h*h + phase)
 }
 
-// age returns for how long a server has not heard a node, and whether it has heard the node since it started. If it has
-// not, the time counts from the start of the server or from when the node joined, whichever is later.
+// age returns for how long a server has not heard a node, and whether it has heard the node since the server started.
+// If it has not, the duration is measured from the start of the server or from when the node joined, whichever is
+// later.
 func (n *network) age(node, server int) (model.Duration, bool) {
 	heard := n.heardOnce(node, server)
 	last := n.lastBeat(node, server)
@@ -116,8 +118,8 @@ func (n *network) age(node, server int) (model.Duration, bool) {
 	return n.w.now.Sub(last), heard
 }
 
-// gossip returns what gossip says about a node. If one server is linked with the node, the node counts as alive for
-// all.
+// gossip returns what gossip shows of a node. A node that is linked with any server is alive, unless the fault
+// ActSuspect makes it suspected.
 func (n *network) gossip(node int) fsm.Gossip {
 	if n.w.now < n.suspect[node] {
 		return fsm.GossipSuspect
@@ -139,7 +141,7 @@ func (n *network) gossip(node int) fsm.Gossip {
 	return fsm.GossipAlive
 }
 
-// live returns a leader's evidence about the nodes. It follows the rule in docs/model.md, "Offline".
+// live returns a leader's evidence about the nodes, by the rules in docs/model.md, "Offline".
 func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	state := &n.w.log.first
 	threshold, interval := state.Settings.OfflineAfter, n.interval()
@@ -155,8 +157,8 @@ func (n *network) live(l *leader) map[model.NodeID]fsm.Liveness {
 	return out
 }
 
-// silent reports whether a majority finds a node silent. If another server has heard the node recently, it returns that
-// server. Servers that agree give the node up and no longer renew its lease.
+// silent reports whether a majority of servers finds a node silent. If another server has heard the node recently,
+// silent returns false and that server. If it returns true, the servers that agreed no longer renew the node's lease.
 func (n *network) silent(l *leader, node int, age, threshold, interval model.Duration,
 	gossip fsm.Gossip) (bool, model.ServerID) {
 	agree := []int{l.id}
@@ -194,7 +196,7 @@ func (n *network) silent(l *leader, node int, age, threshold, interval model.Dur
 	return true, ""
 }
 
-// watch makes the leader look again from time to time while a node is suspected, degraded, or silent but not offline.
+// watch makes the leader decide again from time to time while a node is suspected, degraded, or silent but not offline.
 func (n *network) watch() {
 	if n.watched || !n.anySilent() {
 		return
@@ -227,7 +229,7 @@ func (n *network) anySilent() bool {
 	return false
 }
 
-// published makes the agents that poll a server ask for new assignments.
+// published answers the long polls at a server: each agent that polls it gets new assignments, if there are any.
 func (n *network) published(server int) {
 	for _, m := range n.w.nodes {
 		if m.home == server {
@@ -236,8 +238,8 @@ func (n *network) published(server int) {
 	}
 }
 
-// send carries a message between a node's agent and the servers, if any server is linked with the agent. The message
-// may arrive late, twice, or not at all.
+// send carries a message from a node's agent to the servers or back. The message is lost if no server is linked with
+// the agent. It may also arrive late, twice, or not at all.
 func (n *network) send(node int, arrive func()) {
 	r := n.w.chance
 	if n.reach(node, r) < 0 || r.IntN(100) < n.lossy {
@@ -255,7 +257,7 @@ func (n *network) send(node int, arrive func()) {
 	}
 }
 
-// reach returns a server that is linked with a node's agent, or -1.
+// reach draws a server that is linked with a node's agent. It returns -1 if there is none.
 func (n *network) reach(node int, r *rand.Rand) int {
 	from := r.IntN(servers)
 	for i := range servers {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// performer performs one action. Its choices come from the action's number.
+// performer performs one action. Its choices are drawn from the action's number.
 type performer struct {
 	*world
 	r *rand.Rand
@@ -17,7 +17,7 @@ type performer struct {
 	n uint64
 }
 
-// perform performs an action. It picks objects from the current state, and does nothing if there are none.
+// perform performs an action on objects of the current state. It does nothing if no object is suitable.
 func (w *world) perform(a Action) {
 	state := w.log.first
 	p := &performer{world: w, r: rand.New(rand.NewPCG(a.Number, 1)), s: &state, n: a.Number}
@@ -41,7 +41,7 @@ func keys[K ~string, V any](t fsm.Table[K, V]) []K {
 	return list
 }
 
-// key draws the key of a row; false if the table is empty.
+// key draws the key of a row. It returns false if the table is empty.
 func key[K ~string, V any](r *rand.Rand, t fsm.Table[K, V]) (K, bool) {
 	list := keys(t)
 	if len(list) == 0 {
@@ -52,7 +52,7 @@ func key[K ~string, V any](r *rand.Rand, t fsm.Table[K, V]) (K, bool) {
 
 func (p *performer) machine() *machine { return pick(p.r, p.nodes...) }
 
-// instance draws an instance that should run and for which ok returns true; nil if there is none.
+// instance draws an instance that should run and for which ok returns true. It returns nil if there is none.
 func (p *performer) instance(ok func(*fsm.Instance) bool) *fsm.Instance {
 	var list []*fsm.Instance
 	for _, i := range p.s.Instances.All() {
@@ -107,7 +107,6 @@ func (p *performer) jobs(kind ActionKind) {
 	}
 }
 
-// drainOptions draws the options of a drain.
 func (p *performer) drainOptions(nodes int) model.DrainOptions {
 	r := p.r
 	o := model.DrainOptions{Deadline: pick(r, 20*model.Second, model.Minute, 10*model.Minute, model.Hour, model.Forever)}
@@ -168,7 +167,7 @@ func (p *performer) operate(kind ActionKind) {
 	}
 }
 
-// eachNode visits nodes whose intent is a or b, but leaves some out at random.
+// eachNode visits the nodes whose intent is a or b, but skips each of them with a chance of one third.
 func (p *performer) eachNode(a, b model.Intent, visit func(*fsm.Node)) {
 	for _, n := range p.s.Nodes.All() {
 		if (n.Intent == a || n.Intent == b) && !rarely(p.r, 3) {
@@ -189,9 +188,9 @@ func (p *performer) drain(many bool) {
 		&fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
-// giveUp performs the action on the first offline node that is fit for it. A person confirms that nothing runs on the
-// node any more, with force if the machine has no power. Without force, the servers refuse this while the only holder
-// of a slot may still run there. Nodes are forgotten, and machines replaced, only while the machine has no power.
+// giveUp confirms that the first suitable offline node is dead. If kind is not ActConfirmDead, the node is also
+// forgotten, and only a node whose machine has no power is suitable. The confirmation has force if the machine has no
+// power. Without force, the servers refuse it while an instance of which only one may run may still run on the node.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)
@@ -240,7 +239,7 @@ func (p *performer) evict(kind ActionKind) {
 	switch kind {
 	case ActEvict:
 		p.clients.ask("evict "+string(i.ID), evict(i))
-	case ActEvictPair: // two people evict two instances at the same time
+	case ActEvictPair: // two people evict two instances of a group at the same time
 		p.clients.ask("evict "+string(i.ID), evict(i))
 		if other := p.instance(func(o *fsm.Instance) bool { return o.Group == i.Group && o.ID != i.ID }); other != nil {
 			p.clients.ask("evict "+string(other.ID)+" too", evict(other))

@@ -50,7 +50,7 @@ func (p *performer) settings(kind ActionKind) {
 		c.RatePreemption = pick(r, model.ActorRate{}, model.ActorRate{Max: 2, Window: 30 * model.Second})
 	case ActPauseAll:
 		c.Paused = !c.Paused
-		if c.Paused { // the pause ends after a while
+		if c.Paused { // a person ends the pause after a while
 			p.after(between(r, 5000, 120000), func() {
 				again := p.log.first.Settings
 				again.Paused = false
@@ -112,7 +112,7 @@ func (p *performer) jobClass() {
 }
 
 // askMoves makes the leader carry out the moves that are possible now, even if the rescheduler is off. It does nothing
-// if there is no leader, or if the leader has other entries to write.
+// if there is no leader, or if the leader has entries that are queued or not committed yet.
 func (p *performer) askMoves() {
 	l := p.lead
 	if l == nil || len(l.flights) > 0 || len(l.queue) > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The command of a group is one of these words. It says how the group's programs behave.
+// The command of a group is one of these words, and determines how the group's programs behave.
 const (
 	behaveSteady = "steady" // ready within a few seconds
 	behaveSlow   = "slow"   // ready after a long start
@@ -22,18 +22,18 @@ type program struct {
 	assignment
 	chance *rand.Rand
 
-	alive    bool // its process exists
+	alive    bool // the process exists
 	ready    bool
 	stopping bool
 	gone     bool   // the servers don't assign it any more
 	run      int    // grows whenever the process starts or ends
 	began    uint64 // number of the last requested restart that was carried out
-	hooked   uint64 // the last preparation that was begun for it
+	hooked   uint64 // number of the last preparation that was begun
 
 	status model.InstanceStatus
 	acked  uint64            // generation of the last status that the servers confirmed
-	synced bool              // its copy is complete
-	told   map[string]string // facts that its role check reported last
+	synced bool              // its copy of the data is complete
+	told   map[string]string // facts that its role check last reported
 }
 
 func newProgram(m *machine, a assignment) *program {
@@ -44,7 +44,7 @@ func newProgram(m *machine, a assignment) *program {
 	return p
 }
 
-// fenced reports whether the program may run only while the node's lease is held.
+// fenced reports whether the program may run only while the node has a lease.
 func (p *program) fenced() bool {
 	return p.spec != nil && p.spec.Fenced()
 }
@@ -57,7 +57,8 @@ func (p *program) unreported() bool {
 	return p.status.Observed != model.ObservedPending && p.status.Generation > p.acked
 }
 
-// tell sets the status that the agent reports next. While no agent runs, the change is not noticed and nothing is set.
+// tell sets the status that the agent reports next. While no agent runs, it does nothing, because nobody notices the
+// change.
 func (p *program) tell(observed model.Observed, reason string) {
 	m := p.m
 	if !m.agent {
@@ -79,7 +80,7 @@ func (p *program) tell(observed model.Observed, reason string) {
 	m.kick()
 }
 
-// want takes what the servers assigned and acts on it.
+// want takes a new assignment of the program and acts on it.
 func (p *program) want(a assignment) {
 	before := p.assignment
 	p.assignment = a
@@ -104,9 +105,9 @@ func (p *program) want(a assignment) {
 	}
 }
 
-// start starts the process. As on a real agent, a fenced program starts only while the lease is held and after
-// assignments have arrived in this epoch; until then start is tried again. On a machine with troubles, the program may
-// fail.
+// start starts the process. As on a real machine, a program that needs a lease starts only while the lease is held and
+// after the first assignments of this epoch have arrived. Until then, start is tried again and again. On a machine with
+// troubles, half of the starts fail.
 func (p *program) start() {
 	if p.alive || p.gone || p.desired != model.DesiredRunning && p.desired != "" {
 		return
@@ -148,7 +149,7 @@ func (p *program) boot() {
 
 func (p *program) behaves(word string) bool { return p.spec != nil && p.spec.Exec.Command == word }
 
-// in calls do after d, if this run of the process has not ended by then.
+// in calls the function do after the time d, unless this run of the process has ended by then.
 func (p *program) in(d model.Duration, do func()) {
 	run := p.run
 	p.m.later(d, func() {
@@ -194,7 +195,8 @@ func (p *program) restart(reason string) {
 	})
 }
 
-// fails ends the process for good and reports why. If the program was to stop anyway, it reports that it has stopped.
+// fails ends the process without a restart, and reports the reason. If the program was to stop anyway, it is reported
+// as stopped.
 func (p *program) fails(reason string) {
 	if !p.alive {
 		return
@@ -209,7 +211,7 @@ func (p *program) fails(reason string) {
 	p.m.w.roles(p)
 }
 
-// end records the end of the process, even if no agent sees it.
+// end records that the process has ended, whether or not an agent sees it. It does nothing if no process runs.
 func (p *program) end() {
 	if p.alive {
 		p.alive, p.ready, p.synced = false, false, false
@@ -218,7 +220,7 @@ func (p *program) end() {
 	}
 }
 
-// stop begins the stop. The process ends within its grace, or the agent kills it.
+// stop begins the stop. After the drain delay, the process ends within its grace or is killed at the end of the grace.
 func (p *program) stop() {
 	if p.stopping {
 		return
@@ -250,7 +252,8 @@ func (p *program) kill() {
 	p.m.w.roles(p)
 }
 
-// dismiss ends a program that the servers no longer assign. The agent forgets it once they know that it has stopped.
+// dismiss ends a program that the servers no longer assign. The agent forgets the program once the servers have
+// confirmed the program's last status.
 func (p *program) dismiss() {
 	p.gone, p.desired = true, model.DesiredStopped
 	p.kill()
@@ -259,8 +262,8 @@ func (p *program) dismiss() {
 	}
 }
 
-// adopted makes a new process of the agent take over the program. The agent reports what happened meanwhile. It does
-// not know any facts of the program yet.
+// adopted makes a new process of the agent take over the program, and report what happened meanwhile. The new process
+// has no facts of the program yet.
 func (p *program) adopted() {
 	p.told = nil
 	switch {

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// upper bound of the time until everything is at rest; retries that only a person can end pause for an hour each
+	// limit of the time until everything is at rest; some retries pause for an hour each, and only a person can end them
 	quietLimit = 24 * model.Hour
 	quietFor   = 3 * model.Hour // time in which a cluster at rest must write nothing
 )
 
 // finish ends the faults and judges what must be true after that. Drains end (L2), everything settles and stays settled
-// (L3), and silent nodes are found (L4). What is wanted runs, or there is a reason why not (S14). Every replica has the
-// same state, and so has a replay of the log (S5).
+// (L3), and silent nodes are found (L4). What is wanted runs, or there is a reason why not (S14). Every server has the
+// same state, and a replay of the log gives the same state again (S5).
 func (w *world) finish() {
 	w.until(w.now.Add(20 * model.Second))
 	w.mend()
@@ -25,8 +25,8 @@ func (w *world) finish() {
 	}
 }
 
-// mend ends every fault, and does what only a person can do: it resumes actuation and paused drains, and cancels drains
-// without a deadline.
+// mend ends every fault. It also does what only a person can do: it resumes actuation and paused drains, and cancels
+// drains without a deadline.
 func (w *world) mend() {
 	if w.failure != nil {
 		return
@@ -70,7 +70,7 @@ func (w *world) mend() {
 	w.becomeWell()
 }
 
-// becomeWell lets every running program that is not ready become ready, because no faults are left.
+// becomeWell makes every running program that is not ready become ready soon.
 func (w *world) becomeWell() {
 	for _, m := range w.nodes {
 		for _, p := range m.programs {
@@ -81,7 +81,8 @@ func (w *world) becomeWell() {
 	}
 }
 
-// drainsEnd checks L2: drains end by themselves, by their deadlines plus some time for kills.
+// drainsEnd checks L2. A drain with a deadline must end by itself. For each of its nodes, it may take the deadline and
+// 1 min more.
 func (w *world) drainsEnd() {
 	latest := w.now.Add(model.Minute)
 	for _, d := range w.log.first.Drains.All() {
@@ -130,8 +131,8 @@ func (w *world) settle() {
 	}
 }
 
-// withdraw withdraws evictions that people requested and whose preparations keep failing, because only people can end
-// those.
+// withdraw withdraws the evictions that people requested and whose preparations keep failing. Only a person can end
+// such an eviction.
 func (w *world) withdraw() {
 	for id, i := range w.log.first.Instances.All() {
 		if e := i.Eviction; i.Desired == model.DesiredRunning && e.Requested && e.Cause == model.CauseUser && e.Aborts > 0 {
@@ -177,8 +178,8 @@ func (w *world) atRest() {
 	w.truth()
 }
 
-// truth checks that the state is true at rest: every ready instance runs and is ready, and no program runs that should
-// not.
+// truth checks that at rest the state agrees with the truth. Every ready instance must run and be ready, and no program
+// may run that should not.
 func (w *world) truth() {
 	s := &w.log.first
 	for _, m := range w.nodes {
@@ -196,8 +197,8 @@ func (w *world) truth() {
 	}
 }
 
-// silence checks L4: a node that loses its power is declared offline in time. After that the node returns, and the
-// cluster comes to rest again. silence does nothing if no node is suitable, or if a hold is active or could begin.
+// silence checks L4: a node that loses its power must be declared offline in time. After that the node returns, and the
+// cluster must come to rest again. silence does nothing if no node is suitable, or if a hold is active or could begin.
 func (w *world) silence() {
 	s := &w.log.first
 	var victim *machine
@@ -241,8 +242,8 @@ func (w *world) outages() int {
 	return n
 }
 
-// agree checks S5 at the end: all replicas, and a replay of the whole log, have the same state. It also checks S4: the
-// state still has every answer.
+// agree checks S5 at the end: all servers must have the same state, and so must a replay of the whole log. It also
+// checks S4: the state must still have every answer.
 func (w *world) agree() {
 	w.until(w.now.Add(model.Minute))
 	if w.failure != nil {
@@ -274,8 +275,8 @@ func (w *world) agree() {
 	w.unreadable()
 }
 
-// unreadable checks that an entry of a newer format stops a server. A server that skipped the entry would differ from
-// the others from then on (S5).
+// unreadable checks S5: a server must refuse to apply an entry of a newer format. If it skipped the entry, its state
+// would differ from the others' from then on.
 func (w *world) unreadable() {
 	newer := []byte{0xa4, 1, byte(model.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall, and no groups
 	if _, err := w.log.servers[0].machine.Apply(uint64(len(w.log.entries)+1), w.log.term, newer); err == nil &&
@@ -285,7 +286,7 @@ func (w *world) unreadable() {
 	}
 }
 
-// unnoticed returns how long after the last entry something could first have been decided. The plan should have asked
+// unnoticed returns how long after the last entry Decide would first have returned entries. The plan should have asked
 // for a wake-up at that time.
 func unnoticed(in reconcile.Input) model.Duration {
 	low, high := in.State.Now, in.Now

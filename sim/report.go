@@ -11,7 +11,7 @@ type Total struct {
 	Seeds  int
 	Failed []Result
 	Counts Counts
-	Took   time.Duration // CPU time, added up over the cores
+	Took   time.Duration // CPU time of all cores together
 }
 
 // Add adds the result of one history.
@@ -39,7 +39,7 @@ func (t *Total) String() string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// Story describes a failure for people: how to run it again, which actions are left, and the end of the trace.
+// Story describes a failure for people: how to run the history again, its actions, and the end of the trace.
 func (r *Result) Story() string {
 	var b strings.Builder
 	fmt.Fprintf(&b,

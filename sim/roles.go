@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roles makes the members of a program's group update their roles after a while, because something about the program
-// changed. It does nothing for a group without a role check.
+// roles makes the members of a program's group report their facts again after a while, because something about the
+// program changed. It does nothing for a group without a role check.
 func (w *world) roles(p *program) {
 	if p.spec == nil || p.spec.RoleCheck == nil {
 		return
@@ -31,8 +31,8 @@ func (w *world) members(group model.GroupID) []*program {
 	return list
 }
 
-// settleRoles makes every member report its facts. One of the ready members is the leader. A ready member whose copy is
-// not in sync completes it after a while.
+// settleRoles makes every member report its facts. One of the ready members is the leader. A ready member whose copy of
+// the data is not in sync completes the copy after a while.
 func (w *world) settleRoles(group model.GroupID) {
 	members := w.members(group)
 	if len(members) == 0 {
@@ -51,8 +51,8 @@ func (w *world) settleRoles(group model.GroupID) {
 	}
 }
 
-// choose returns the index of the new leader: a ready member, preferably on a machine that is not to be emptied. It
-// returns -1 if no member is ready.
+// choose returns the index of the new leader: a ready member, preferably on a node whose intent is active. It returns
+// -1 if no member is ready.
 func (w *world) choose(members []*program) int {
 	best := -1
 	for i, p := range members {
@@ -72,8 +72,8 @@ func replicated(p *program) bool {
 	return len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == model.VolumeReplicated
 }
 
-// sync completes a program's copy after a while. If source is true, it copies from a member in sync. Otherwise it uses
-// what is on the program's own disk, which is faster.
+// sync completes a program's copy after a while. If source is true, the program copies from a member in sync. Otherwise
+// it uses what is on its own disk, which is faster.
 func (w *world) sync(p *program, source bool) {
 	takes := between(p.chance, 500, 8000)
 	if !source {
@@ -88,7 +88,8 @@ func (w *world) sync(p *program, source bool) {
 	})
 }
 
-// facts returns what the program's role check reports.
+// facts returns the facts that the program's role check reports. The program reports itself as the leader only if leads
+// is true and it is ready.
 func (p *program) facts(leads bool) map[string]string {
 	switch {
 	case replicated(p):
@@ -134,7 +135,7 @@ func (w *world) resign(p *program) {
 	p.say(p.facts(false))
 }
 
-// unknown makes a member's role check fail for a while, so that its facts are withdrawn.
+// unknown makes a member's role check fail for a while, so that the member's facts are withdrawn.
 func (p *program) unknown() {
 	if p.alive && p.told != nil {
 		p.say(nil)

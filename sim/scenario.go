@@ -20,10 +20,10 @@ type Action struct {
 // scenario is a kind of history: how large it is, how long it takes, and how often each kind of action happens.
 type scenario struct {
 	name        string
-	least, most int // number of nodes
-	memory      []int64
+	least, most int     // number of nodes
+	memory      []int64 // sizes that a node can have, in MiB
 	actions     int
-	longest     model.Duration // longest usual time between two actions
+	longest     model.Duration // upper limit of the time between two actions; one gap in ten may be three times as long
 	hookFails   int            // percentage of hooks that fail
 	weights     []weight
 	jobs        []model.JobName // names that jobs can have; empty means all
@@ -53,7 +53,7 @@ func everything() []weight {
 	}
 }
 
-// more returns the weights of everything, with changes for some kinds.
+// more returns the weights of everything, with those in changes replaced.
 func more(changes ...weight) []weight {
 	all := everything()
 	for _, c := range changes {
@@ -68,7 +68,7 @@ func more(changes ...weight) []weight {
 
 func small() []int64 { return []int64{1024, 1024, 1536, 2048} }
 
-// scenarios returns all scenarios. The seed chooses one; the large one is rare.
+// scenarios returns all scenarios. The large one must be the last.
 func scenarios() []*scenario {
 	return []*scenario{
 		{name: "mixed", least: 3, most: 6, memory: small(), actions: 60, longest: 60 * model.Second,
@@ -124,7 +124,7 @@ func scenarioOf(cfg Config) *scenario {
 	}
 	at := random(cfg.Seed, "scenario").IntN(4 * len(all))
 	if at == 0 {
-		return all[len(all)-1] // the last scenario is the large one, which takes longest
+		return all[len(all)-1] // the large scenario, which takes longest and is therefore rare
 	}
 	return all[at%(len(all)-1)]
 }

@@ -12,16 +12,17 @@ import (
 // snapshotEvery is the number of entries after which a server makes a new snapshot.
 const snapshotEvery = 48
 
-// server is one replica. It applies the bytes of the log with the product's Machine, some time after their commit.
+// server is one replica. It applies the bytes of the log with the real fsm.Machine, some time after the entries were
+// committed.
 type server struct {
 	w       *world
 	id      int
 	machine *fsm.Machine
 	applied uint64 // number of applied log entries, including those that begin a term
 	up      bool
-	waking  bool       // it is due to apply committed entries soon
-	started model.Time // true time at which its process started
-	lag     model.Duration
+	waking  bool           // catchUp has planned to apply the committed entries
+	started model.Time     // true time at which its process started
+	lag     model.Duration // additional delay before it applies entries
 
 	kept      []byte // its latest snapshot
 	keptIndex uint64 // the log index of that snapshot
@@ -71,7 +72,7 @@ func sameResults(a, b []fsm.Result) bool {
 	return true
 }
 
-// compare compares the whole state with that of the server that first reached this index.
+// compare compares the whole state with the state that the first server had at this index.
 func (s *server) compare(index uint64, how string) {
 	want := s.w.log.entries[index-1].digest
 	s.w.counts[CountDigests]++
@@ -81,8 +82,8 @@ func (s *server) compare(index uint64, how string) {
 	}
 }
 
-// catchUp makes the server apply all committed entries a while from now, and the agents that poll it ask for
-// assignments.
+// catchUp makes the server apply all committed entries after a short delay. The agents that poll the server then get
+// new assignments.
 func (s *server) catchUp() {
 	if s.waking || !s.up || s.applied >= uint64(len(s.w.log.entries)) {
 		return
@@ -103,7 +104,7 @@ func (s *server) applyAll() {
 	}
 }
 
-// snapshot writes a snapshot and reads it back. The two states must be equal (S5).
+// snapshot makes a snapshot and reads it back. The state that was read must equal the state that was written (S5).
 func (s *server) snapshot() {
 	var out bytes.Buffer
 	state := s.state()
@@ -123,7 +124,7 @@ func (s *server) snapshot() {
 	}
 }
 
-// crash ends the server's process. restart starts it again from its own snapshot or another server's.
+// crash ends the server's process. restart starts it again, from its own snapshot or another server's.
 func (s *server) crash() {
 	s.up = false
 	s.w.step(CountServerCrashes)

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attach makes the agent look for a server. If it is not registered, or if a server gave up its epoch, it registers.
-// Otherwise it asks for its assignments.
+// attach makes the agent look for a server. The agent registers if it has no epoch, or if a server has called its epoch
+// offline. Otherwise it asks for its assignments.
 func (m *machine) attach() {
 	if !m.runs() {
 		return
@@ -17,7 +17,7 @@ func (m *machine) attach() {
 		return
 	}
 	m.w.net.asks(m.index, m.home)
-	for s := range servers { // answers to heartbeats show whether a server called this epoch offline
+	for s := range servers { // the answer to a heartbeat says whether the server called this epoch offline
 		if m.epoch != 0 && m.w.net.linked(m.index, s) && m.w.net.hears[m.index][s].gaveUp == m.epoch {
 			m.epoch = 0
 		}
@@ -31,7 +31,7 @@ func (m *machine) attach() {
 	}
 }
 
-// register asks the servers to register the node. If no answer comes, it asks again.
+// register asks the servers to register the node. If no answer arrives, the agent tries again.
 func (m *machine) register() {
 	if m.registering || !m.runs() {
 		return
@@ -80,9 +80,9 @@ func (m *machine) registered(key string) {
 	m.poll()
 }
 
-// poll answers the agent's long poll if its server has newer assignments than those last sent to the agent. The answer
-// is the full set. If the agent can't reach its server, it polls another one. If the server wants it to register, it
-// asks a second server.
+// poll answers the agent's long poll if its server has newer assignments than were last sent to the agent. The answer
+// is the full set. If the agent can't reach its server, it polls another one. If the server says that the agent must
+// register, poll lets the method again decide.
 func (m *machine) poll() {
 	if !m.runs() || m.epoch == 0 {
 		return
@@ -117,7 +117,8 @@ func (m *machine) poll() {
 	})
 }
 
-// again makes the agent register again if a second server wants it too. The first one may lag.
+// again asks a randomly chosen server whether the agent must register again, because the first server may lag. If the
+// answer is yes, the agent registers. Otherwise it polls the chosen server from now on.
 func (m *machine) again() {
 	epoch := m.epoch
 	m.soon(500, func() {
@@ -138,7 +139,7 @@ func (m *machine) again() {
 	})
 }
 
-// accept makes the node run what it was assigned, unless the assignments are outdated or its journal is lost.
+// accept makes the agent run what it was assigned, unless the assignments are outdated or the agent's journal is lost.
 func (m *machine) accept(set assignments) {
 	if !m.runs() || set.epoch != m.epoch || set.index < m.seen {
 		return
@@ -175,13 +176,13 @@ func (m *machine) converge(set assignments) {
 			p.dismiss()
 		}
 	}
-	for _, a := range fresh { // new programs start only after the stops began
+	for _, a := range fresh { // no new program starts before all stops have begun
 		m.programs = append(m.programs, newProgram(m, a))
 		m.programs[len(m.programs)-1].want(a)
 	}
 }
 
-// kick makes the agent send a report soon, if there is something to report.
+// kick makes the agent send a report soon, if there is something to report and no report waits for its answer.
 func (m *machine) kick() {
 	if m.sending != 0 || !m.runs() || m.epoch == 0 || !m.opened || !m.full && !m.pending() {
 		return

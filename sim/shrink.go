@@ -2,9 +2,9 @@ package sim
 
 import "time"
 
-// Shrink leaves actions out of a failing history as long as it still breaks the same rule. It stops when no action can
-// be left out, or when the real time limit has passed. It returns the shortest failing history that it found, with the
-// last lines of its trace.
+// Shrink removes actions from a failing history while it still breaks the same rule. It stops when no single action can
+// be removed, or when limit has passed in real time. It returns the shortest failing history that it found. Its trace
+// has at most the given number of lines.
 func Shrink(failed Result, lines int, limit time.Duration) Result {
 	end := time.Now().Add(limit)
 	cfg := Config{Seed: failed.Seed, Scenario: failed.Scenario, Keep: make([]bool, len(failed.Schedule)), Lines: lines}
@@ -37,7 +37,7 @@ func Shrink(failed Result, lines int, limit time.Duration) Result {
 	return best
 }
 
-// leaveOut tries to leave out actions, size of them at a time. It reports whether it left out any.
+// leaveOut tries to remove actions, size of them at a time. It reports whether it removed any.
 func leaveOut(cfg *Config, size int, end time.Time, try func([]bool) bool) bool {
 	found := false
 	for from := 0; from < len(cfg.Keep) && time.Now().Before(end); {

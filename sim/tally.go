@@ -152,7 +152,6 @@ func (j *judge) countChange(was, now *fsm.Instance) {
 	}
 }
 
-// describeCommand describes a command as one line of the trace.
 func describeCommand(c fsm.Command) string {
 	name := fsm.KindName(c.Kind())
 	switch one := c.(type) {

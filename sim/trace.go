@@ -7,8 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// trace hashes everything that happens. If a limit of lines is set, it also keeps that many lines of text, the latest
-// ones.
+// trace hashes everything that happens. If limit is above 0, it also keeps the latest lines of text.
 type trace struct {
 	sum   uint64
 	limit int
@@ -44,7 +43,6 @@ func (t *trace) text(s string) {
 	}
 }
 
-// on reports whether lines are kept.
 func (t *trace) on() bool { return t.limit > 0 }
 
 // say adds a line to the trace, if lines are kept.

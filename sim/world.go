@@ -16,7 +16,7 @@ type Config struct {
 	Seed     uint64
 	Scenario string // if empty, the seed chooses one
 	Keep     []bool // which actions of the schedule happen; nil means all
-	Lines    int    // number of the trace's last lines to keep; 0 means none
+	Lines    int    // how many of the trace's last lines are kept; 0 means none
 }
 
 // Result is the outcome of a history.
@@ -25,13 +25,13 @@ type Result struct {
 	Scenario string
 	Schedule []Action
 	Failure  *fsm.Finding // the broken rule; nil if every rule held
-	FailedAt int          // number of scheduled actions that had happened before the failure
+	FailedAt int          // number of actions of Schedule whose time had come before the failure
 	Hash     uint64       // hash of everything that happened
 	Counts   Counts
 	Trace    []string
 }
 
-// world is one history while it runs. It belongs to one goroutine.
+// world is one history while it runs. Only one goroutine may use it.
 type world struct {
 	seed     uint64
 	scenario *scenario
@@ -50,8 +50,8 @@ type world struct {
 	calm     bool // no more faults happen
 }
 
-// Run runs one history. It takes well below a second and uses no other goroutine. The same Config always gives the same
-// Result.
+// Run runs one history. It usually takes well below a second and uses no other goroutine. The same Config always gives
+// the same Result.
 func Run(cfg Config) Result {
 	_, result := run(cfg)
 	return result
@@ -96,7 +96,7 @@ func newWorld(cfg Config, sc *scenario) *world {
 	return w
 }
 
-// random returns a random source for one purpose. More draws for one purpose don't change those for another.
+// random returns a random source for one purpose. Draws for one purpose don't change those for another.
 func random(seed uint64, purpose string) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for i := range len(purpose) {
@@ -126,7 +126,7 @@ func (w *world) begin() {
 	}
 }
 
-// entry returns an entry of a person or an agent, which every term accepts.
+// entry returns an entry of a person or an agent. It carries no term, so it is accepted in every term.
 func (w *world) entry(actor model.Actor, commands ...fsm.Command) fsm.Entry {
 	e := fsm.Entry{Format: model.CurrentFormat, At: w.clock(), Wall: w.wall(), Actor: actor}
 	for _, c := range commands {
@@ -135,7 +135,7 @@ func (w *world) entry(actor model.Actor, commands ...fsm.Command) fsm.Entry {
 	return e
 }
 
-// clock returns the cluster time of the leader. Without a leader it returns that of the last entry.
+// clock returns the cluster time of the leader. Without a leader it returns the time of the last committed entry.
 func (w *world) clock() model.Time {
 	if w.lead != nil {
 		return w.lead.clock()
@@ -146,7 +146,7 @@ func (w *world) clock() model.Time {
 // wall returns the wall clock time, in ms. A history starts at an arbitrary fixed time.
 func (w *world) wall() int64 { return 1_700_000_000_000 + int64(w.now) }
 
-// until runs all events up to a time, or until a failure.
+// until runs all events up to the time t, and moves the clock to t. It stops early at a failure.
 func (w *world) until(t model.Time) {
 	for w.failure == nil && len(w.events.heap) > 0 && w.events.heap[0].at <= t {
 		e, _ := w.events.pop()
@@ -160,12 +160,12 @@ func (w *world) until(t model.Time) {
 
 func (w *world) after(d model.Duration, do func()) { w.events.push(w.now.Add(d), do) }
 
-// between draws a duration from low to high.
+// between draws a duration from low to high, including both.
 func between(r *rand.Rand, low, high model.Duration) model.Duration {
 	return low + model.Duration(r.Int64N(int64(high-low)+1))
 }
 
-// fail ends the history. Only the first failure counts.
+// fail ends the history. Later failures are ignored.
 func (w *world) fail(rule fsm.Invariant, format string, args ...any) {
 	if w.failure != nil {
 		return
@@ -176,7 +176,7 @@ func (w *world) fail(rule fsm.Invariant, format string, args ...any) {
 	w.trace.say("FAILED %v", w.failure)
 }
 
-// step counts an entry, or an event of an agent, a program or the network.
+// step counts one step of the history: an entry, or an event of an agent, a program or the network.
 func (w *world) step(kind Counter) {
 	w.counts[CountSteps]++
 	w.counts[kind]++

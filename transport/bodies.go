@@ -13,7 +13,7 @@ const (
 	defaultBodiesInAll     = 128 << 20
 )
 
-// Bodies bounds the bytes of request bodies that a server holds in memory at once. It is safe for many goroutines.
+// Bodies bounds the bytes of request bodies that a server has in memory at once. It is safe for concurrent use.
 type Bodies struct {
 	perCaller, inAll int64
 
@@ -22,7 +22,8 @@ type Bodies struct {
 	of   map[pki.Identity]int64
 }
 
-// NewBodies bounds the bytes of one caller, and of all callers together. Zeros mean 8 MiB and 128 MiB.
+// NewBodies returns a Bodies with limits in bytes: perCaller for each caller, and inAll for all callers together. A
+// limit of 0 or less means the default, which is 8 MiB for each caller and 128 MiB for all.
 func NewBodies(perCaller, inAll int64) *Bodies {
 	if perCaller <= 0 {
 		perCaller = defaultBodiesPerCaller
@@ -33,9 +34,9 @@ func NewBodies(perCaller, inAll int64) *Bodies {
 	return &Bodies{perCaller: perCaller, inAll: inAll, of: map[pki.Identity]int64{}}
 }
 
-// Take counts n bytes of a caller until Give is called with the same arguments. It refuses bytes above a limit, and
-// never blocks. Servers forward the requests of many callers, so only the limit of all callers together applies to
-// them. Code: busy.
+// Take counts n bytes for a caller until Give is called with the same arguments. It refuses them if they would exceed a
+// limit, and never blocks. Only the limit for all callers applies to a server, because servers forward the requests of
+// many callers. Code: busy.
 func (b *Bodies) Take(who pki.Identity, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +54,7 @@ func (b *Bodies) Take(who pki.Identity, n int64) error {
 	return nil
 }
 
-// Give releases bytes that Take counted.
+// Give releases n bytes that Take counted for the caller.
 func (b *Bodies) Give(who pki.Identity, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

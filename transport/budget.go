@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// gate is a raw connection that leaves its account when it is closed, whether http.Server, raft or a limit closes it.
-// It lies below TLS, because net/http needs the *tls.Conn itself.
+// gate is a connection below TLS that belongs to an account until it is closed, whether http.Server, raft or a limit
+// closes it. It is below TLS because net/http needs the *tls.Conn itself.
 type gate struct {
 	net.Conn
-	source string              // address without the port
-	since  time.Time           // when it was admitted
-	proof  []*x509.Certificate // the peer's certificates; set before it enters an account
+	source string              // the peer's address without the port
+	since  time.Time           // when waiting admitted it
+	proof  []*x509.Certificate // the peer's certificates; set before enter is called
 
 	mu     sync.Mutex
 	closed bool
@@ -34,8 +34,8 @@ func newGate(c net.Conn) *gate {
 	return g
 }
 
-// Close closes the connection and leaves its account. It is safe to call many times. Every call returns only when both
-// are done, because a second caller waits for the first.
+// Close closes the connection and removes it from its account. It may be called many times, also concurrently. A call
+// returns only when the connection is closed and removed, even if another call does this work.
 func (g *gate) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,7 +47,8 @@ func (g *gate) Close() error {
 	return err
 }
 
-// enter puts the gate into an account. It returns false if the gate is closed already or the account is full.
+// enter puts the gate into an account, under the name peer. It returns false if the gate is closed, or if the account
+// is closed or full.
 func (g *gate) enter(account *budget, peer string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,8 +59,8 @@ func (g *gate) enter(account *budget, peer string) bool {
 	return true
 }
 
-// budget counts open connections of one kind, in total and per peer. Above a limit it refuses new connections, because
-// the open ones have proved their identity and do work.
+// budget counts open connections of one kind, in total and per peer. At a limit it refuses new connections and keeps
+// the open ones, because these have proved their identity and do work.
 type budget struct {
 	mu      sync.Mutex
 	max     int
@@ -109,11 +110,11 @@ func (b *budget) len() int {
 	return len(b.open)
 }
 
-// closeIf closes the connections for which wrong returns true. It returns how many it closed.
+// closeIf closes the connections for which wrong returns true, and returns their number.
 func (b *budget) closeIf(wrong func(*gate) bool) (closed int) {
 	b.mu.Lock()
 	list := slices.Collect(maps.Keys(b.open))
-	b.mu.Unlock() // wrong takes time, and a gate's Close calls remove
+	b.mu.Unlock() // wrong takes time, and a gate's Close calls remove, which locks mu
 	for _, g := range list {
 		if wrong(g) {
 			closed++
@@ -131,28 +132,28 @@ func (b *budget) closeAll() {
 	for g := range b.open {
 		all = append(all, g)
 	}
-	b.mu.Unlock() // a gate's Close calls remove
+	b.mu.Unlock() // a gate's Close calls remove, which locks mu
 	for _, g := range all {
 		_ = g.Close()
 	}
 }
 
-// waiting holds the connections that have not yet proved their identity. When it is full, it admits a newcomer and
-// closes another connection: the oldest of the largest crowd. A crowd is all connections of one source address that
-// have sent a whole hello, or all that have not. So a crowd of silent connections pushes out its own, and not a
-// handshake that makes progress. No connection is closed before minStay: in a burst, newcomers wait in the kernel's
-// queue instead.
+// waiting has the connections that have not yet proved their identity. When it is full, it admits a new connection and
+// closes the oldest one of the largest crowd. A crowd is all connections of one source address that have sent a whole
+// TLS hello, or all connections of that address that have not. So many silent connections push out each other, and not
+// a handshake that makes progress. No connection is closed in its first 100 ms (minStay): in a burst, new connections
+// wait in the kernel's queue instead.
 type waiting struct {
 	mu     sync.Mutex
 	max    int
 	order  *list.List // of *gate, oldest first
 	places map[*gate]place
 	crowds map[connGroup]int
-	freed  chan struct{} // holds a token when a place may have become free
+	freed  chan struct{} // contains a token when a place may have become free
 }
 
-// minStay is enough to read a hello that is under way. With MaxPending it bounds how many new connections are admitted
-// each second: 2,560 by default.
+// minStay is enough time for a hello that is on its way. Of connections that never prove their identity, at most
+// MaxPending are admitted per minStay, by default 2,560 per second.
 const minStay = 100 * time.Millisecond
 
 type connGroup struct {
@@ -177,8 +178,9 @@ func (w *waiting) setMax(limit int) {
 	w.max = limit
 }
 
-// add admits g. It returns the connection that the caller must close to make room, or nil. If no connection may be
-// closed yet, g is not admitted, and the caller must call add again after at most the time wait.
+// add admits g. A victim that is not nil had to make room, and the caller must close it. If wait is above 0, no
+// connection may be closed yet: g is not admitted, and the caller must call add again after wait, or earlier if a place
+// becomes free.
 func (w *waiting) add(g *gate) (victim *gate, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +198,7 @@ func (w *waiting) add(g *gate) (victim *gate, wait time.Duration) {
 	return victim, 0
 }
 
-// heard notes that g sent a whole hello.
+// heard records that g has sent a whole hello.
 func (w *waiting) heard(g *gate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +236,7 @@ func (w *waiting) oldestOf(c connGroup) *gate {
 	}
 }
 
-// remove takes g out. It returns false if g was already pushed out.
+// remove removes g. It returns false if g was removed before, for example to make room.
 func (w *waiting) remove(g *gate) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

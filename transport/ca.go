@@ -19,15 +19,15 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// The default lifetimes. backdate is how far a certificate's start lies in the past, so that a machine with a slow
-// clock accepts the certificate.
+// The default lifetimes. Certificates are valid from 5 min before their creation (backdate), so that a machine with a
+// slow clock accepts them.
 const (
 	DefaultCATTL   = 10 * 365 * 24 * time.Hour
 	DefaultCertTTL = 365 * 24 * time.Hour
 	backdate       = 5 * time.Minute
 )
 
-// Authority is the certificate authority of one cluster, with its private key. It is safe for many goroutines.
+// Authority is the certificate authority of one cluster, with its private key. It is safe for concurrent use.
 type Authority struct {
 	cluster string
 	cert    *x509.Certificate
@@ -37,10 +37,11 @@ type Authority struct {
 // CertRequest describes a certificate to issue.
 type CertRequest struct {
 	Role pki.Role
-	// Name is the name of the server, node or person: at most 128 letters, digits and "-_.@".
+	// Name is the name of the server, node or person: at most 128 letters, digits and "-_.@", beginning with a letter or
+	// digit.
 	Name string
-	// Hosts are further DNS names and IP addresses of a server or agent. outspan's own clients don't need them, but
-	// browsers and curl do. localhost and the loopback addresses are always included.
+	// Hosts are further DNS names and IP addresses of a server or agent; a cli certificate must have none. outspan's own
+	// clients don't need them, but browsers and curl do. localhost and the loopback addresses are always included.
 	Hosts []string
 	// TTL is the lifetime; default DefaultCertTTL, or the CA's remaining lifetime if that is shorter. A TTL longer than
 	// the CA's remaining lifetime is refused.
@@ -113,7 +114,7 @@ func authorityCluster(cert *x509.Certificate) (string, bool) {
 // Cluster returns the name of the cluster whose certificates this CA issues.
 func (a *Authority) Cluster() string { return a.cluster }
 
-// NotAfter returns when the CA expires. No certificate that it issued is valid for longer.
+// NotAfter returns when the CA expires. No certificate that it issues is valid for longer.
 func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
 
 // PEM returns the CA's certificate, without its key.
@@ -182,9 +183,9 @@ func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
 	return now.Add(r.TTL), nil
 }
 
-// addHosts lets a server or agent use the certificate for incoming connections, and refuses hosts for a cli
-// certificate. It adds nothing to a cli certificate, which therefore can't pose as a server even if a check of the role
-// were missing.
+// addHosts makes the certificate of a server or agent usable for incoming connections, under the role's name, localhost
+// and the hosts of r. A cli certificate gets none of this, so that it can't pose as a server even if a check of the
+// role were missing. Hosts for a cli certificate are refused.
 func addHosts(t *x509.Certificate, r CertRequest) error {
 	if !r.Role.Listens() {
 		if len(r.Hosts) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// agentCodec holds the encoder and the decoder of the agents' protocol. It is immutable and safe for many goroutines.
+// agentCodec has the encoder and the decoder of the agents' protocol. Both are safe for concurrent use.
 var agentCodec = newAgentCodec()
 
 func newAgentCodec() (c struct {
@@ -31,8 +31,8 @@ func newAgentCodec() (c struct {
 // EncodeCBOR encodes a message of the agents' protocol. Equal values get equal bytes (Core Deterministic Encoding).
 func EncodeCBOR(v any) ([]byte, error) { return agentCodec.enc.Marshal(v) }
 
-// DecodeCBOR decodes a message of the agents' protocol. It is strict: it refuses unknown fields, duplicate keys, tags,
-// indefinite lengths, and bytes after the value. It limits the nesting and the number of elements. Code: invalid.
+// DecodeCBOR decodes a message of the agents' protocol. It refuses unknown fields, duplicate keys, tags, indefinite
+// lengths, and bytes after the value. It limits the nesting and the number of elements. Code: invalid.
 func DecodeCBOR(data []byte, v any) error {
 	if err := agentCodec.dec.Unmarshal(data, v); err != nil {
 		return model.Refuse(model.CodeInvalid, "the message can't be decoded: %v", err).

@@ -21,20 +21,20 @@ type ClientConfig struct {
 	// ServerName replaces the DNS name that the servers' certificates must have; see Dialer.
 	ServerName string
 	// RetryFor is how long a call is repeated while the servers elect a leader, start or are overloaded, or while the
-	// outcome is unknown. Default 10 s; a negative value means not at all. The call's context limits it too.
+	// outcome is unknown. Default 10 s; a negative value means that no call is repeated. The call's context limits it too.
 	RetryFor time.Duration
 	// Dial opens the connection below TLS; default net.Dialer. For a unix address, the parameter network is "unix".
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Client calls the servers: an agent's calls by its own methods, and HTTP requests by the embedded Caller. Both are
-// retried. It is safe for many goroutines.
+// Client calls the servers. Its own methods make the calls of an agent, and the embedded Caller makes HTTP requests. A
+// call that is safe to repeat is retried. A Client is safe for concurrent use.
 type Client struct {
 	*reach.Caller
-	lines []*agentLine // in the order of Servers; nil for a unix socket
+	lines []*agentLine // one for each of Servers, in the same order; nil for a unix socket
 }
 
-// NewClient checks the addresses and opens no connection. Codes: invalid, certificate_invalid.
+// NewClient returns a Client. It checks the addresses and opens no connection. Codes: invalid, certificate_invalid.
 func NewClient(cfg ClientConfig) (*Client, error) {
 	d := Dialer{Credentials: cfg.Credentials, ServerName: cfg.ServerName, Dial: cfg.Dial}
 	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Dial: cfg.Dial}

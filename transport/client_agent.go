@@ -11,13 +11,13 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Register registers this agent's node. If it succeeds, the registration is committed. It blocks as Caller.Send does.
+// Register registers this agent's node. On success, the registration is committed. Register blocks as Caller.Send does.
 // Codes: node_taken, name_taken, conflict, invalid, forbidden, stale, rate_limited, and those of Caller.Send.
 func (c *Client) Register(ctx context.Context, r RegisterRequest) (RegisterReply, error) {
 	return askAgent[RegisterReply](ctx, c, CallRegister, r, 0)
 }
 
-// Report sends observations. If it succeeds, they are committed. It blocks as Caller.Send does. Codes: stale for an
+// Report sends observations. On success, they are committed. Report blocks as Caller.Send does. Codes: stale for an
 // older epoch, not_found for a node that must register, not_caught_up, forbidden, rate_limited, and those of
 // Caller.Send.
 func (c *Client) Report(ctx context.Context, r ReportRequest) (ReportReply, error) {
@@ -69,7 +69,7 @@ const PathPeer = "/v1/peer/"
 // PathPeerRelay is the path to which a server forwards its agents' calls to the leader.
 const PathPeerRelay = PathPeer + "relay"
 
-// PeerClient calls other servers with this server's certificate. It is safe for many goroutines.
+// PeerClient calls other servers with this server's certificate. It is safe for concurrent use.
 type PeerClient struct{ via *reach.HTTPTransport }
 
 // NewPeerClient returns a PeerClient. d.Credentials must be a server's.
@@ -84,14 +84,14 @@ func NewAgentTransport(d Dialer) *reach.HTTPTransport {
 	return d.HTTPTransport()
 }
 
-// RoundTrip implements http.RoundTripper. It is used to forward requests.
+// RoundTrip implements http.RoundTripper, so that a server can forward HTTP requests to another one.
 func (p *PeerClient) RoundTrip(r *http.Request) (*http.Response, error) { return p.via.RoundTrip(r) }
 
 // Close closes idle connections.
 func (p *PeerClient) Close() { p.via.CloseIdleConnections() }
 
-// AskPeer sends a question to the server at address (host:port) and returns its answer. It makes one attempt and blocks
-// until that has succeeded or failed, or ctx ends. Codes: those of Caller.Send, and those of the answer.
+// AskPeer sends a question to the server at address (host:port) and returns the answer. It makes only one attempt, and
+// blocks until the attempt has succeeded or failed, or ctx ends. Codes: those of Caller.Send, and those of the answer.
 func (p *PeerClient) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
 	got, err := reach.To(address, p.via).Send(ctx, reach.Request{
 		Method: http.MethodPost, Path: PathPeer + url.PathEscape(question), Body: body, Content: ContentTypeCBOR, Once: true,

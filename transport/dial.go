@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Dialer opens authenticated connections. It needs Credentials; all other fields have defaults. It is safe for many
-// goroutines.
+// Dialer opens authenticated connections. Credentials are required; all other fields have defaults. A Dialer is safe
+// for concurrent use.
 type Dialer struct {
 	Credentials *Credentials
 	// Peer is the role that the other end must have; default RoleServer.
@@ -23,9 +23,9 @@ type Dialer struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// DialAPI opens a connection for HTTP/2 or HTTP/1.1. It fits http.Transport.DialTLSContext. It blocks until the
-// handshake is done, ctx ends or 5 s have passed. Codes: certificate_refused, not_tls. Errors of the network are
-// returned unchanged.
+// DialAPI opens a connection for HTTP/2 or HTTP/1.1. Its signature is that of http.Transport.DialTLSContext. It blocks
+// until the handshake is done, ctx ends or 5 s have passed. Codes: certificate_refused, not_tls. Errors of the network
+// are returned unchanged.
 func (d Dialer) DialAPI(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.dial(ctx, network, addr, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	if err != nil {
@@ -45,7 +45,7 @@ func (d Dialer) DialRaft(ctx context.Context, addr string) (net.Conn, error) {
 	return d.dialOnly(ctx, addr, protoRaft, "raft")
 }
 
-// DialAgent opens a connection for the calls of an agent to a server. It blocks and fails as DialAPI does.
+// DialAgent opens a connection to a server for the calls of an agent. It blocks and fails as DialAPI does.
 func (d Dialer) DialAgent(ctx context.Context, addr string) (net.Conn, error) {
 	return d.dialOnly(ctx, addr, protoAgent, "the agents' protocol")
 }

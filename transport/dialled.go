@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// dialled holds the open connections that were dialled with one Credentials. The zero value is ready to use. It is safe
-// for many goroutines.
+// dialled is the set of open connections that were dialled with one Credentials. The zero value is ready to use. It is
+// safe for concurrent use.
 type dialled struct {
 	mu   sync.Mutex
 	open map[*outward]struct{}
 }
 
-// outward is the network connection below TLS that this process dialled. Close removes it from account.
+// outward is a connection, below TLS, that this process dialled.
 type outward struct {
 	net.Conn
 	account *dialled
@@ -29,7 +29,7 @@ func (d *dialled) enter(o *outward) {
 	d.open[o] = struct{}{}
 }
 
-// Close implements net.Conn.
+// Close closes the connection and removes it from its account.
 func (o *outward) Close() error {
 	o.account.mu.Lock()
 	delete(o.account.open, o)

@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// OpenDir opens the directory of a cluster that lives on one machine (tls { dir = "..." }). The directory holds the
-// gossip key, and a CA with its key. Every process may issue itself a certificate with that key. OpenDir creates what
-// is missing. The directory then gets mode 0700, and the keys 0600. Several processes may call OpenDir at once; all get
+// OpenDir opens the directory of a cluster that lives on one machine (tls { dir = "..." }). The directory contains the
+// gossip key, and a CA with its key, with which every process may issue itself a certificate. OpenDir creates what is
+// missing: the directory with mode 0700, the keys with mode 0600. Several processes may call OpenDir at once; all get
 // the same CA and gossip key. The caller must bind only loopback addresses.
 //
 // Errors: invalid (cluster name), certificate_invalid (the CA is damaged, expired or of another cluster),

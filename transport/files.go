@@ -24,7 +24,7 @@ const (
 // lockWait limits how long a process waits for the lock on a directory.
 const lockWait = 10 * time.Second
 
-// CertFiles holds the paths of a certificate and its key.
+// CertFiles has the paths of a certificate and its key.
 type CertFiles struct{ Cert, Key string }
 
 // CAOptions describes a CA to create.
@@ -40,7 +40,7 @@ type CAOptions struct {
 // DefaultCluster is the cluster name when none is configured.
 const DefaultCluster = "outspan"
 
-// CreateCA writes ca.pem and ca-key.pem (mode 0600) into dir, and creates dir (mode 0700) if it is missing. Errors:
+// CreateCA writes ca.pem and ca-key.pem (mode 0600) into dir. It creates dir (mode 0700) if it is missing. Errors:
 // file_exists, file_error, invalid.
 func CreateCA(dir string, o CAOptions) (CertFiles, error) {
 	if o.Cluster == "" {
@@ -67,7 +67,7 @@ func CreateCA(dir string, o CAOptions) (CertFiles, error) {
 }
 
 // IssueCert issues a certificate with the CA in dir. It writes <role>-<name>.pem and <role>-<name>-key.pem (mode 0600)
-// into dir, and replaces existing files only if force is true. Errors: certificate_invalid (no usable CA), file_exists,
+// into dir. It replaces existing files only if force is true. Errors: certificate_invalid (no usable CA), file_exists,
 // file_error, invalid.
 func IssueCert(dir string, r CertRequest, force bool) (CertFiles, error) {
 	base := filepath.Join(dir, string(r.Role)+"-"+r.Name)
@@ -158,8 +158,8 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// locked runs f while this process alone holds the lock on dir. It waits at most lockWait for the lock. It locks the
-// directory itself, so no lock file is left. The kernel releases the lock when the process exits.
+// locked runs f while this process alone has the lock on dir. It waits at most lockWait for the lock. The lock is on
+// the directory itself, so no lock file remains. The kernel releases the lock when the process exits.
 func locked(dir string, f func() error) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -184,7 +184,7 @@ func locked(dir string, f func() error) error {
 	}
 }
 
-// writeFile replaces path in one step: a reader sees the old file or the whole new one, even after a crash.
+// writeFile replaces the file at path in one step. A reader sees the old file or the whole new one, even after a crash.
 func writeFile(path string, data []byte, mode fs.FileMode) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
 	if err != nil {

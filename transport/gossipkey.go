@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// GossipKey is the key that encrypts gossip: 16, 24 or 32 bytes. Gossip trusts everyone who has it, so String and
+// GossipKey is the key that encrypts gossip: 16, 24 or 32 bytes. Gossip trusts everyone who has the key, so String and
 // GoString hide it.
 type GossipKey []byte
 
@@ -35,8 +35,8 @@ func NewGossipKey() GossipKey {
 	return k
 }
 
-// CreateGossipKey writes a new key to path (mode 0600), and creates missing directories. It replaces an existing file
-// only if force is true. Errors: file_exists, file_error.
+// CreateGossipKey writes a new key to path (mode 0600), and creates missing directories (mode 0700). It replaces an
+// existing file only if force is true. Errors: file_exists, file_error.
 func CreateGossipKey(path string, force bool) (GossipKey, error) {
 	dir := filepath.Dir(path)
 	if err := makeDir(dir); err != nil {
