@@ -66,8 +66,8 @@ func startDrain[I any, P drainRequest[I]]() change[I, api.DrainReply] {
 	}
 }
 
-// ownDrain returns an error unless the node is the calling agent's own, and the choices neither force the drain nor
-// accept downtime nor set a policy. Codes: forbidden, not_found.
+// ownDrain returns an error unless the node is the calling agent's own. It also refuses choices that force the drain,
+// accept downtime or set a policy. Codes: forbidden, not_found.
 func (r *reading) ownDrain(node string, choices *api.DrainChoices) error {
 	n, refusal := r.NamedNode(node)
 	if refusal != nil {
@@ -102,7 +102,7 @@ func drainStart(c *api.DrainChoices, r *reading, nodes []string) ([]fsm.Command,
 	return []fsm.Command{&fsm.DrainStart{ID: id, Nodes: nodes, Message: c.Message, Options: options}}, nil
 }
 
-// selectNodes returns the sorted names of the nodes that have all of these labels. It leaves out disabled nodes.
+// selectNodes returns the sorted names of the nodes that have all of these labels, except disabled nodes.
 func (r *reading) selectNodes(labels map[string]string) []string {
 	var names []string
 	for _, n := range r.Nodes.All() {
