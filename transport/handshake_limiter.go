@@ -88,8 +88,8 @@ func (t *handshakeLimiter) pass() {
 // a turn to continue. During the handshake, only one goroutine may use a limitedConn.
 type limitedConn struct {
 	net.Conn
-	ctx     context.Context   // the handshake's
-	limiter *handshakeLimiter // nil after the handshake
+	ctx     context.Context   // context of the handshake
+	limiter *handshakeLimiter // nil after the handshake, as is ctx
 	held    bool
 	begun   bool
 }

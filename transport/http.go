@@ -37,7 +37,7 @@ type HTTPConfig struct {
 	Agents AnswerAgent
 	// Bodies limits the bytes of agents' calls that are held in memory; default NewBodies(0, 0).
 	Bodies *Bodies
-	// Refused gets the error of each agent's call that was refused before Agents got it. It must not block. Optional.
+	// Refused gets the error of each agent's call that is refused before it reaches Agents. It must not block. Optional.
 	Refused func(error)
 	// Logger gets debug messages about connections. If it is nil, nothing is logged.
 	Logger hclog.Logger
@@ -120,8 +120,8 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 }
 
 // Run serves the listeners until ctx ends or a listener fails. Then it makes long polls answer at once (see Stopping),
-// gives running requests ShutdownTimeout, and cuts off those that remain. Call Run only once. Errors: listen_failed if
-// a listener failed before ctx ended; otherwise shutdown_timeout if requests had to be cut off.
+// lets other requests continue for ShutdownTimeout, and cuts off those that remain. Call Run only once. Errors:
+// listen_failed if a listener failed before ctx ended; otherwise shutdown_timeout if requests had to be cut off.
 func (s *HTTPServer) Run(ctx context.Context, listeners ...net.Listener) error {
 	ended := make(chan error, len(listeners))
 	var serving sync.WaitGroup
@@ -151,9 +151,9 @@ func (s *HTTPServer) stop() error {
 	err := s.srv.Shutdown(ctx)
 	s.cut()
 	if err != nil {
-		_ = s.srv.Close() // returns no error of interest: Shutdown has already closed the listeners
+		_ = s.srv.Close() // its error is of no use, because Shutdown has already closed the listeners
 	}
-	// Shutdown waits only for connections, but a handler may run longer than its connection is open.
+	// Shutdown waits only for connections. A handler may run longer than its connection is open.
 	last, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if n := s.running.wait(last); n > 0 {
@@ -168,7 +168,7 @@ func (s *HTTPServer) stop() error {
 type stoppingKey struct{}
 
 // Stopping returns a channel that is closed when the server of a request or call begins to stop. Long polls and streams
-// must end then. If ctx does not belong to a request or call, Stopping returns nil, which blocks forever.
+// must end then. If ctx does not belong to a request or call, Stopping returns a nil channel.
 func Stopping(ctx context.Context) <-chan struct{} {
 	c, _ := ctx.Value(stoppingKey{}).(<-chan struct{})
 	return c

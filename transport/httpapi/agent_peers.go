@@ -13,10 +13,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A change of a group's list of peers wakes many agents' polls. Before each answer the server pauses for
-// peersPauseEach, times the rows of all lists that the agent follows, times the number of nodes. So larger lists are
-// sent less often, and don't cost more bytes per second. For 100 instances on 100 nodes the pause is 20 ms, for 1,000
-// on 1,000 it is 2 s.
+// A change of a group's list of peers wakes many agents' polls. The pause before each answer is the product of
+// peersPauseEach, the rows of all lists that the agent follows, and the number of nodes, at most peersPauseMost. So
+// larger lists are sent less often, and don't cost more bytes per second. For 100 instances on 100 nodes the pause is
+// 20 ms, for 1,000 on 1,000 it is 2 s.
 const (
 	peersPauseEach = 2 * time.Microsecond
 	peersPauseMost = 5 * time.Second

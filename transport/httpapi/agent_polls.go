@@ -181,8 +181,8 @@ func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration
 func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignments {
 	a := transport.Assignments{Incarnation: r.Incarnation, Unconfirmed: r.Unconfirmed}
 	if r.Confirmed > 0 {
-		// This is the age of the confirmation at the time of the newest entry. This server's own clock may be ahead of the
-		// leader's, and the agent must not get an age that is too high.
+		// The age of the restore's confirmation is measured at the time of the newest entry. This server's own clock may be
+		// ahead of the leader's, and the agent must not get an age that is too high.
 		a.Confirmed = max(r.logged.Sub(r.Confirmed), 1)
 	}
 	n, ok := r.Nodes.Get(q.Node)
@@ -215,8 +215,8 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 	return a
 }
 
-// hasSpec reports whether the agent should have the instance's spec from an earlier answer; a spec never changes. If
-// the instance waited for room at that time, the agent did not get the spec. The agent then asks for all specs again.
+// hasSpec reports whether the agent should have got the instance's spec with an earlier answer. A spec never changes.
+// If the instance waited for room at that time, the agent did not get the spec, and asks for all specs again.
 func (r *reading) hasSpec(i *fsm.Instance, q transport.AssignmentsRequest) bool {
 	return q.Incarnation == r.Incarnation && i.Marks.CreatedIndex <= q.Index
 }
@@ -279,7 +279,7 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 	return own
 }
 
-// agentServices returns an encoded transport.Services. It first waits until a service has changed after q.Index, at
+// agentServices returns an encoded transport.Services. It first waits until a service has changed since q.Index, at
 // most q.Wait.
 func (s *Server) agentServices(ctx context.Context, who caller, q transport.ServicesRequest) (cbor.RawMessage, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {

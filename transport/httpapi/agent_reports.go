@@ -78,9 +78,9 @@ func (s *Server) reportAgent(ctx context.Context, who caller,
 	return transport.ReportReply{Index: index}, nil
 }
 
-// trimReport removes the parts of a report that no state accepts, so that they are neither logged nor applied. It
-// returns the state with which it compared the report. If the report names an object that this server's state lacks,
-// the state may be too old, so trimReport first waits for a read barrier.
+// trimReport removes the parts of a report that would have no effect, so that the log does not store them. It returns
+// the state with which it compared the report. If the report names an object that this server's state lacks, the state
+// may be too old, so trimReport first waits for a read barrier.
 func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.State, error) {
 	if refusal := report.CheckSize(); refusal != nil {
 		s.cfg.Refused(refusal)
@@ -100,7 +100,7 @@ func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.S
 // Limits of entries with reports.
 const (
 	reportsAtOnce = 256
-	reportBytes   = fsm.MaxEntryBytes / 4 // of all reports in an entry; a larger report has an entry of its own
+	reportBytes   = fsm.MaxEntryBytes / 4 // bytes of all reports in an entry; a larger report has an entry of its own
 	reportEntries = 8                     // entries that are proposed at once
 )
 
@@ -118,7 +118,7 @@ func (s *Server) newReports() batcher[agentReport, fsm.Result] {
 	}
 }
 
-// commitReports proposes reports in one entry. Each has its own group, so a refused report does not affect the others.
+// commitReports proposes reports in one entry. Each report has its own group, so a refusal does not affect the others.
 func (s *Server) commitReports(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
 	state := s.cfg.Store.Current()
 	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(),

@@ -60,9 +60,9 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 	}
 }
 
-// AnswerAgent is a transport.AnswerAgent. It answers the call itself, or forwards it if only the leader can answer it.
-// Codes: rate_limited, forbidden for a caller that is not an agent, no_route for an unknown call, and those of the
-// call.
+// AnswerAgent is a transport.AnswerAgent. If only the leader can answer the call and this server does not lead, it
+// forwards the call. Codes: rate_limited, forbidden for a caller that is not an agent, no_route for an unknown call,
+// and those of the call.
 func (s *Server) AnswerAgent(ctx context.Context, id pki.Identity, call transport.AgentCall,
 	question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
@@ -196,7 +196,7 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address",
 		clip(q.Agent.Address), "first", n.Agent.Address)
 	heard := fmt.Sprintf("was heard %s ago", live.Age)
-	if live.Unheard { // not heard since this server became the leader
+	if live.Unheard { // not heard since this server started
 		heard = "may not have found this leader yet"
 	}
 	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name,

@@ -25,7 +25,7 @@ type batcher[Q, A any] struct {
 // batchBounds limits each batch, and how many are sent at once.
 type batchBounds struct {
 	calls  int
-	weight int // of all calls in a batch; a heavier call is sent alone
+	weight int // limit for all calls of a batch together; a heavier call is sent alone
 	flying int // batches sent at once; more than one, so that a slow batch delays only some of the calls
 	time   time.Duration
 }

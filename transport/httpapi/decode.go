@@ -170,7 +170,7 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 // explainDecode describes a decoding error without quoting the value, which may be a secret.
 func explainDecode(err error) error {
 	if err == nil {
-		return nil // called for each token, so it avoids refusedDecode, which always allocates
+		return nil // this is called for each token, and refusedDecode allocates even for nil
 	}
 	return refusedDecode(err)
 }

@@ -39,14 +39,15 @@ type Consensus interface {
 	Now() model.Time
 }
 
-// Question is what Explainer and Planner need to know for an answer.
+// Question is the input of the methods of Explainer and Planner.
 type Question struct {
 	State fsm.State
 	Live  map[model.NodeID]fsm.Liveness
 	Now   model.Time
 }
 
-// Explainer explains why work does not proceed. It uses the same code as the leader's decisions.
+// Explainer explains the state of objects, such as why a group lacks instances. It uses the same code as the leader's
+// decisions.
 type Explainer interface {
 	// Why explains the object that subject names: "instance/ID", "node/ID", "job/NAME", "group/JOB/GROUP", "drain/ID" or
 	// "deployment/ID".
@@ -126,8 +127,7 @@ type Snapshots interface {
 
 // Peers answers questions that servers ask each other outside the log.
 type Peers interface {
-	// AnswerPeer answers a question of another server. httpapi does not interpret the question's name or the CBOR of the
-	// bodies.
+	// AnswerPeer answers a question of another server. httpapi does not interpret the question, its body or the answer.
 	AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error)
 }
 

@@ -118,8 +118,8 @@ func (r *reading) selectNodes(labels map[string]string) []string {
 	return names
 }
 
-// drainReply builds the answer from the drain's row, so a repeated request gets the same answer. Only the forecast may
-// differ.
+// drainReply builds the answer from the drain's row. So the answer to a repeated request differs at most in the
+// forecast.
 func (o *outcome) drainReply() (api.DrainReply, error) {
 	reply := api.DrainReply{Written: o.Written, Started: []string{}, Rejected: []model.DrainRefusal{},
 		Forecast: []api.DrainForecast{}}
@@ -137,8 +137,8 @@ func (o *outcome) drainReply() (api.DrainReply, error) {
 	return reply, nil
 }
 
-// startedDrain returns the drain that the write started, or nil if it is no longer kept. It finds the drain by its id,
-// or for a stored outcome by the index of the write's entry.
+// startedDrain returns the drain that the write started, or nil if that drain is no longer kept. The command has the
+// drain's id. A repeated request has no command, so startedDrain uses the index of the entry.
 func (o *outcome) startedDrain() *fsm.Drain {
 	for _, c := range o.commands {
 		if start, ok := c.(*fsm.DrainStart); ok {

@@ -204,8 +204,8 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 	return p
 }
 
-// reach waits until this server's state has reached a position, at most eventsCatchUp. A position that is not reached
-// belongs to another cluster, or to a state before a restore. A reader that resumed from such a position would miss all
+// reach waits until this server's state has reached a position, at most eventsCatchUp. If it does not, the position
+// belongs to another cluster or to a state before a restore. A reader that resumed from such a position would miss all
 // events until the log is as long again. Code: event_collected.
 func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsCatchUp)

@@ -89,7 +89,7 @@ func (o *outcome) jobReply(name model.JobName) (api.JobReply, error) {
 	}
 	written := o.Written.Index
 	if o.DryRun {
-		written = j.Index // the draft's rows have the index that the next entry would get
+		written = j.Index // a row that the draft changed has the index of the next entry
 	}
 	reply.Changed = j.Index >= written && (!o.DryRun || j.Index > o.Written.Index)
 	o.undecided = reply.Changed && !o.DryRun

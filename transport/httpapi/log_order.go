@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// When logs are followed, lineWait is how long a line waits for older lines of other instances.
+	// lineWait is how long a line of a followed log waits for older lines of other instances.
 	lineWait = 300 * time.Millisecond
 	// lineRoom is how many bytes of one instance's lines may wait.
 	lineRoom = 256 << 10
@@ -34,7 +34,7 @@ type logOrder struct {
 	gone    bool // nobody reads any more
 }
 
-// logSource holds the waiting lines of one instance.
+// logSource has the waiting lines of one instance.
 type logSource struct {
 	name  string // orders lines of the same time
 	lines []logLine
