@@ -236,7 +236,7 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
 		if r.InGrace(i) {
-			// The instance was replaced while its node was silent. It may have clients, so it may still use its grace.
+			// The instance was replaced while its node was silent. Clients may still use it, so its stop may take its grace.
 			one.Desired = model.DesiredDraining
 		}
 		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes

@@ -11,7 +11,7 @@ import (
 // Delays of the answers to agents in a burst. A placement on thousands of machines wakes all their agents, and a change
 // of a service wakes every agent. Without a delay, each agent would get one change and at once ask for the next one.
 const (
-	delayAtOnce   = 64 // answers that are not delayed, in each period of one delay
+	delayAtOnce   = 64 // answers that are sent without delay, in a time as long as the delay
 	delayAssigned = 150 * time.Millisecond
 	delayServices = time.Second
 	delayPeers    = 300 * time.Millisecond

@@ -18,7 +18,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Limits of an event stream. When a stream has lasted streamLife, it ends, and its reader can resume it without a gap.
+// Limits of an event stream. A stream ends after streamLife, and its reader can resume it without a gap.
 const (
 	streamLife    = time.Hour
 	streamPing    = 15 * time.Second

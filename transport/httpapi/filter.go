@@ -68,7 +68,7 @@ func checkPath(t reflect.Type, path []string) error {
 		}
 		switch t.Kind() {
 		case reflect.Map:
-			return nil // the rest of the path is a key of the map
+			return nil // the remaining path is a key of the map
 		case reflect.Struct:
 		default:
 			return model.Refuse(model.CodeInvalid, "filter: %q has no inner fields", clip(strings.Join(path, ".")))

@@ -266,9 +266,9 @@ func evictKnown() change[evictInput, api.InstanceReply] {
 	return c
 }
 
-// evictReplica extends a write that stops an instance. Instead of stopping a replica at once, it requests that a copy
-// is first built on another node, unless the budget is bypassed. With the option surge, any other instance is replaced
-// before it stops. With the option cancel, such a request is withdrawn, or the group may use an avoided node again.
+// evictReplica extends a write that stops an instance. A replica is not stopped at once, unless the budget is bypassed:
+// a copy is built on another node first. The option surge replaces any other instance before it stops. The option
+// cancel withdraws such a request, or lets the group use an avoided node again.
 func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, api.InstanceReply] {
 	stop, plain := c.prepare, c.refused
 	c.refused = func(r *reading, in *evictInput, p *api.Problem) {

@@ -83,7 +83,7 @@ func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 }
 
 // rows returns the problems in order. For each code it returns at most problemRows problems, and one more row with the
-// number of those that it omits.
+// number of omitted problems.
 func (p *problems) rows() []api.ProblemRow {
 	rows := []api.ProblemRow{}
 	for _, code := range ProblemCodes() {
