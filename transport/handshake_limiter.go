@@ -7,25 +7,24 @@ import (
 	"sync"
 )
 
-// handshakeLimiter limits how many TLS handshakes compute at once. A handshake computes only while it holds a turn, and
-// holds none while it waits for its peer. Without a limit, thousands of agents that return at once would all advance
-// together and time out together. They would then start over, and raft's connections would wait for hundreds of other
-// handshakes. So handshakes that have begun are finished first. A handshake that still waits for its first turn has
-// cost nothing.
+// handshakeLimiter limits how many TLS handshakes compute at once. A handshake computes only while it has a turn, and
+// gives the turn back while it waits for its peer. Without a limit, thousands of agents that connect at once would slow
+// each other down until all handshakes time out and start over. Raft's connections would be slowed down too.
 type handshakeLimiter struct {
 	mu   sync.Mutex
 	free int
-	// finishing has the handshakes that wait for a further turn. The oldest gets the next turn.
+	// finishing has the handshakes that wait for a further turn. They are served before those in beginning, the oldest
+	// first.
 	finishing []chan struct{}
 	// beginning has the handshakes that wait for their first turn. The newest gets the next turn, because the oldest has
-	// the least time left.
+	// the least time left before it times out.
 	beginning []chan struct{}
 }
 
 func newHandshakeLimiter(n int) *handshakeLimiter { return &handshakeLimiter{free: max(1, n)} }
 
-// take blocks until the caller gets a turn. If ctx ends first, take returns ctx's error. begun is true if the handshake
-// has had a turn before.
+// take blocks until the caller gets a turn. If ctx ends first, take returns ctx's error. If begun is true, the
+// handshake has had a turn before.
 func (t *handshakeLimiter) take(ctx context.Context, begun bool) error {
 	t.mu.Lock()
 	if t.free > 0 {
@@ -49,7 +48,8 @@ func (t *handshakeLimiter) take(ctx context.Context, begun bool) error {
 	}
 }
 
-// forget removes a handshake that no longer waits. If it got a turn at that moment, forget passes the turn on.
+// forget removes a handshake whose context has ended. If the handshake has been given a turn meanwhile, forget passes
+// the turn on.
 func (t *handshakeLimiter) forget(called chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *handshakeLimiter) give() {
 	t.pass()
 }
 
-// pass gives a turn that is no longer used to the next handshake, if one waits; t.mu is held.
+// pass gives a free turn to the next handshake. If no handshake waits, the turn stays free. The caller holds t.mu.
 func (t *handshakeLimiter) pass() {
 	var next chan struct{}
 	switch n := len(t.beginning); {
@@ -84,12 +84,12 @@ func (t *handshakeLimiter) pass() {
 	close(next)
 }
 
-// limitedConn is a connection during its TLS handshake. The handshake holds a turn except while it reads or writes.
-// Only one goroutine may use a limitedConn.
+// limitedConn is a connection that takes turns during its TLS handshake. After each read or write, the handshake needs
+// a turn to continue. During the handshake, only one goroutine may use a limitedConn.
 type limitedConn struct {
 	net.Conn
-	ctx     context.Context   // of the handshake
-	limiter *handshakeLimiter // nil after the handshake
+	ctx     context.Context   // context of the handshake
+	limiter *handshakeLimiter // nil after the handshake, as is ctx
 	held    bool
 	begun   bool
 }
@@ -108,7 +108,7 @@ func (c *limitedConn) Write(b []byte) (int, error) {
 	return n, c.resume(err)
 }
 
-// over ends the last turn. From now on, reads and writes need no turn.
+// over ends the last turn. Later reads and writes need no turn.
 func (c *limitedConn) over() {
 	c.pause()
 	c.limiter, c.ctx = nil, nil

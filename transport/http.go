@@ -20,26 +20,26 @@ const DefaultMaxBody = 1 << 20
 // HTTPConfig limits the cost of an API connection, and configures the calls of agents.
 type HTTPConfig struct {
 	// ReadHeaderTimeout limits how long reading a request's header takes, including the wait for the first request;
-	// default 10 s. HTTP/2 has its own limit of 10 s for the preface.
+	// default 10 s. For the preface of HTTP/2, net/http has its own limit of 10 s.
 	ReadHeaderTimeout time.Duration
 	// IdleTimeout is how long a connection may be open without a request; default 3 min. If it is shorter, clients dial
 	// more often.
 	IdleTimeout time.Duration
 	// MaxHeaderBytes limits the size of a request's header; default 64 KiB.
 	MaxHeaderBytes int
-	// MaxStreams is how many requests one HTTP/2 connection may have open; default 512. A server that forwards more long
-	// polls at once opens further connections.
+	// MaxStreams is how many requests may be open on one HTTP/2 connection; default 512. A server that forwards more long
+	// polls than this opens further connections.
 	MaxStreams int
-	// ShutdownTimeout is how long running requests may go on after the server begins to stop; default 5 s. Then they are
-	// cut off.
+	// ShutdownTimeout is how long running requests may continue after the server begins to stop; default 5 s. After this
+	// time they are cut off.
 	ShutdownTimeout time.Duration
 	// Agents answers the calls of agents, which use their own protocol. If it is nil, agents' connections are closed.
 	Agents AnswerAgent
 	// Bodies limits the bytes of agents' calls that are held in memory; default NewBodies(0, 0).
 	Bodies *Bodies
-	// Refused gets the error of each agent's call that was refused before Agents got it. It must not block. Optional.
+	// Refused gets the error of each agent's call that is refused before it reaches Agents. It must not block. Optional.
 	Refused func(error)
-	// Logger; default none.
+	// Logger gets debug messages about connections. If it is nil, nothing is logged.
 	Logger hclog.Logger
 }
 
@@ -70,14 +70,14 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 	return c
 }
 
-// HTTPServer serves a handler on a Listener's API and on unix sockets, and serves the calls of agents. IdentityFrom and
-// Stopping work with the contexts of requests and calls.
+// HTTPServer answers HTTP requests on unix sockets and on the API of a Listener, and answers the calls of agents.
+// IdentityFrom and Stopping work with the contexts of requests and calls.
 type HTTPServer struct {
 	srv     *http.Server
 	limit   time.Duration
 	ending  context.Context // is canceled when the server begins to stop
 	end     context.CancelFunc
-	cut     context.CancelFunc // cancels the contexts of all requests
+	cut     context.CancelFunc // cancels the contexts of all requests and calls
 	running running
 	agents  AnswerAgent
 	bodies  *Bodies
@@ -85,7 +85,7 @@ type HTTPServer struct {
 	log     hclog.Logger
 }
 
-// NewHTTPServer prepares a server; Run starts it. An answer may take any time, because watches and log streams are
+// NewHTTPServer prepares a server; Run starts it. Answers have no time limit, because watches and log streams are
 // endless. An HTTP/2 connection is closed if its peer reads nothing for 30 s or does not answer a ping.
 func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	cfg = cfg.withDefaults()
@@ -107,7 +107,7 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 		},
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: ConnContext,
-		// Peers can provoke these errors, so they are logged at debug.
+		// Peers can provoke these errors, so they are logged at debug level.
 		ErrorLog: cfg.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
 	}
 	if s.agents != nil {
@@ -119,10 +119,9 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	return s
 }
 
-// Run serves the listeners until ctx ends or a listener fails, and then stops. It makes long polls answer at once (see
-// Stopping), gives running requests ShutdownTimeout, and cuts off those that remain. It returns nil if all requests
-// finished in time. Errors: shutdown_timeout if requests had to be cut off, listen_failed if a listener failed before
-// ctx ended. Call it once.
+// Run serves the listeners until ctx ends or a listener fails. Then it makes long polls answer at once (see Stopping),
+// lets other requests continue for ShutdownTimeout, and cuts off those that remain. Call Run only once. Errors:
+// listen_failed if a listener failed before ctx ended; otherwise shutdown_timeout if requests had to be cut off.
 func (s *HTTPServer) Run(ctx context.Context, listeners ...net.Listener) error {
 	ended := make(chan error, len(listeners))
 	var serving sync.WaitGroup
@@ -152,9 +151,9 @@ func (s *HTTPServer) stop() error {
 	err := s.srv.Shutdown(ctx)
 	s.cut()
 	if err != nil {
-		_ = s.srv.Close() // Shutdown has already closed the listeners
+		_ = s.srv.Close() // its error is of no use, because Shutdown has already closed the listeners
 	}
-	// Shutdown waits only for connections, and a handler may outlive its connection.
+	// Shutdown waits only for connections. A handler may run longer than its connection is open.
 	last, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if n := s.running.wait(last); n > 0 {
@@ -168,18 +167,18 @@ func (s *HTTPServer) stop() error {
 
 type stoppingKey struct{}
 
-// Stopping returns a channel that is closed when the request's server begins to stop. Long polls and streams must end
-// then. If ctx is not of a request or call, Stopping returns nil, a channel that is never ready.
+// Stopping returns a channel that is closed when the server of a request or call begins to stop. Long polls and streams
+// must end then. If ctx does not belong to a request or call, Stopping returns a nil channel.
 func Stopping(ctx context.Context) <-chan struct{} {
 	c, _ := ctx.Value(stoppingKey{}).(<-chan struct{})
 	return c
 }
 
-// running counts the handlers and agents' calls that run.
+// running counts the HTTP handlers and agents' calls that are running.
 type running struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // made by wait, closed by the last handler
+	idle chan struct{} // made by wait; closed when n drops to 0
 }
 
 func (r *running) count(next http.Handler) http.Handler {
@@ -200,8 +199,8 @@ func (r *running) add(d int) {
 	}
 }
 
-// wait blocks until nothing runs or ctx ends, and returns how many handlers and calls still run. Only one goroutine may
-// wait at a time.
+// wait blocks until no handler or call is running or ctx ends. It returns how many are still running. Only one
+// goroutine may wait at a time.
 func (r *running) wait(ctx context.Context) int {
 	r.mu.Lock()
 	if r.n == 0 {

@@ -13,20 +13,21 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// When a group's list of peers changes, many agents ask for it. The pause before the answer to an agent grows with the
-// number of rows in all lists that the agent follows, and with the number of nodes. So larger lists don't cost more
-// bytes per second. For 100 instances on 100 nodes the pause is 20 ms, for 1,000 on 1,000 it is 2 s.
+// A change of a group's list of peers wakes many agents' polls. The pause before each answer is the product of
+// peersPauseEach, the rows of all lists that the agent follows, and the number of nodes, at most peersPauseMost. So
+// larger lists are sent less often, and don't cost more bytes per second. For 100 instances on 100 nodes the pause is
+// 20 ms, for 1,000 on 1,000 it is 2 s.
 const (
 	peersPauseEach = 2 * time.Microsecond
 	peersPauseMost = 5 * time.Second
 )
 
-// maxPeerLists limits how many encoded lists are kept.
+// maxPeerLists limits how many encoded lists sharedPeers keeps.
 const maxPeerLists = 4096
 
-// agentPeers returns those of the requested lists that are newer than the agent's. If there are none, it first waits
-// until one of the lists changes, at most q.Wait. Lists that the agent never got are returned first, without the pause
-// for large lists.
+// agentPeers returns those of the requested lists that are newer than the agent's. If no list is newer, it first waits
+// until one of them changes, at most q.Wait. If the agent has never had some of the lists, agentPeers returns only
+// those, without the pause for large lists.
 func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRequest) (transport.Peers, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Peers{}, err
@@ -61,8 +62,8 @@ func (s *Server) agentPeers(ctx context.Context, who caller, q transport.PeersRe
 }
 
 // unknownPeers returns the groups of a request that have an instance on q.Node and a list newer than the agent's. If
-// never is true, it returns only groups whose list the agent never got. If this server's state is from before a restore
-// that the agent knows of, it returns none.
+// never is true, it returns only groups whose list the agent has never had. If the agent has seen a later incarnation
+// than this server's, unknownPeers returns no groups.
 func (r *reading) unknownPeers(q transport.PeersRequest, never bool) []*fsm.Group {
 	if r.Incarnation < q.Incarnation {
 		return nil
@@ -94,7 +95,7 @@ func (r *reading) peersPause(q transport.PeersRequest) time.Duration {
 	return min(time.Duration(rows*r.Nodes.Len())*peersPauseEach, peersPauseMost)
 }
 
-// sharedPeers caches the encoded lists of groups for all agents. It is safe for many goroutines.
+// sharedPeers caches the encoded lists of groups for all agents. Safe for concurrent use.
 type sharedPeers struct {
 	mu          sync.Mutex
 	incarnation uint64
@@ -120,7 +121,7 @@ func (p *sharedPeers) answer(r *reading, groups []*fsm.Group) (transport.Peers, 
 	return a, nil
 }
 
-// of returns the encoded list of a group. Concurrent callers wait while one of them encodes it.
+// of returns the encoded list of a group. Concurrent callers wait while one of them encodes.
 func (p *sharedPeers) of(r *reading, g *fsm.Group) (cbor.RawMessage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ func parsePoll(wait model.Duration) time.Duration {
 	return min(time.Duration(max(0, min(wait, model.Minute)))*time.Millisecond, maxWait)
 }
 
-// fencingBits is the number of bits for the log index in a fencing epoch. The bits above them hold the incarnation,
+// fencingBits is the number of bits for the log index in a fencing epoch. The bits above them contain the incarnation,
 // because an index may occur again after a restore.
 const fencingBits = 44
 
@@ -27,11 +27,11 @@ const fencingBits = 44
 // decision.
 const staleForAgents = 10 * time.Second
 
-// staleLook is how often a server with pending polls checks whether it may still answer them.
+// staleLook is how often a server with pending polls checks whether it may still answer agents.
 const staleLook = 2 * time.Second
 
-// caughtUp returns an error if this server's answers to agents may be outdated: it lags, has heard no leader for longer
-// than staleForAgents, or has no disk space for new entries. Code: not_caught_up.
+// caughtUp returns an error if this server's answers to agents may be outdated, because the server lags, has heard no
+// leader for longer than staleForAgents, or has no disk space for new entries. Code: not_caught_up.
 func (s *Server) caughtUp() error {
 	stale := s.cfg.Freshness.StaleFor()
 	switch {
@@ -47,8 +47,8 @@ func (s *Server) caughtUp() error {
 	return nil
 }
 
-// replaced returns an error if the agent follows a lineage that is neither this server's nor replaced by it. This
-// happens if other servers were recovered, which then have the newer state. Codes: not_caught_up, invalid.
+// replaced returns an error unless the agent follows this server's lineage or one that this server's lineage replaced.
+// Another lineage means that other servers were recovered and have the newer state. Codes: not_caught_up, invalid.
 func (s *Server) replaced(follows string) error {
 	ours := s.cfg.Store.Current().Cluster.History()
 	theirs, refusal := model.ParseHistory(follows)
@@ -62,9 +62,9 @@ func (s *Server) replaced(follows string) error {
 		clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
 }
 
-// assignments returns the node's assignments once they are newer than those of its agent, or after q.Wait. The answer
-// is always the whole set, so an agent also gets a restored state, whose indexes may be lower. An agent without a
-// current registration is told at once to register.
+// assignments returns all assignments of the node, once they are newer than those that its agent has, at the latest
+// after q.Wait. The answer is not a difference, because after a restore the state may be older than the agent's. An
+// agent without a current registration is asked at once to register.
 func (s *Server) assignments(ctx context.Context, who caller,
 	q transport.AssignmentsRequest) (transport.Assignments, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
@@ -77,7 +77,7 @@ func (s *Server) assignments(ctx context.Context, who caller,
 	woken, cancel := s.cfg.Store.WatchTopic(assignedTopic(q.Node))
 	defer cancel()
 	n, err := s.ownNode(who, q.Node)
-	switch { // every pending poll keeps this stack frame in memory, so it must stay small
+	switch { // every pending poll keeps this function's stack frame in memory, so the frame must stay small
 	case errors.Is(err, &model.Error{Code: model.CodeNotFound}):
 		return transport.Assignments{Register: true}, nil
 	case err != nil:
@@ -102,9 +102,9 @@ func (s *Server) assignments(ctx context.Context, who caller,
 
 func assignedTopic(id model.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
 
-// behind returns an error if the agent has seen a newer state than this server has. The leader will send that state to
-// this server. On the leader, behind returns nil: if its state was restored, the agent's next registration raises the
-// incarnation above the one that the agent saw. Code: not_caught_up.
+// behind returns an error if the agent has seen a newer state than this server has, because the leader will still send
+// that state to this server. The leader itself never gets this error: only a restore can make its state older than what
+// an agent saw, and then the agent's next registration raises the incarnation. Code: not_caught_up.
 func (s *Server) behind(seen model.Seen) error {
 	if _, leads, _ := s.cfg.Consensus.Leader(); leads || !s.cfg.Store.Current().Moment().Before(seen) {
 		return nil
@@ -113,18 +113,18 @@ func (s *Server) behind(seen model.Seen) error {
 		WithHint("ask another server")
 }
 
-// registered reports whether q is of the node's current registration, the node is not offline, and the agent has seen
-// no newer state.
+// registered reports whether q has the epoch of the node's current registration, the node is not offline, and the agent
+// has seen no newer state.
 func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) bool {
 	return n.Agent.Epoch == q.Epoch && n.Health != model.HealthOffline && !state.Moment().Before(q.Seen)
 }
 
-// lagWait is how long a lagging server waits for an agent's registration to arrive from the leader. If it were shorter,
-// the server would send agents away right after they registered, and they would have to ask or register again.
+// lagWait is how long a lagging server waits for an agent's registration to arrive from the leader. With a shorter
+// wait, agents that have just registered would be sent away, and would have to ask or register again.
 const lagWait = 2 * time.Second
 
-// awaitNode blocks until this server's state has the node's registration with that epoch, or a later one, and is no
-// older than what the agent has seen. It waits at most lagWait. If this server leads, it returns at once. It does not
+// awaitNode blocks until this server's state has the node's registration with the given epoch or a later one, and is at
+// least as new as what the agent has seen. It waits at most lagWait, and not at all if this server leads. It does not
 // wait for a registration of an earlier incarnation.
 func (s *Server) awaitNode(ctx context.Context, id model.NodeID, epoch uint64, seen model.Seen) {
 	if s.knows(id, epoch, seen) {
@@ -160,8 +160,8 @@ func (s *Server) knows(id model.NodeID, epoch uint64, seen model.Seen) bool {
 	return (ok && n.Agent.Epoch >= epoch || epoch != 0 && state.Outlived(epoch)) && !state.Moment().Before(seen)
 }
 
-// pause blocks until woken or over is closed, limit has passed, ctx ends or the server stops. It reports whether woken
-// ended the pause.
+// pause blocks until woken or over is closed, limit has passed, ctx ends or the server begins to stop. It returns true
+// if woken was closed.
 func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -176,13 +176,13 @@ func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration
 	return false
 }
 
-// assignments returns everything that the node must run or stop now. If q is not of a current registration, it only
-// tells the agent to register.
+// assignments returns everything that the node must run or stop now. If q is not of the current registration, the
+// answer has no instances and asks the agent to register.
 func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignments {
 	a := transport.Assignments{Incarnation: r.Incarnation, Unconfirmed: r.Unconfirmed}
 	if r.Confirmed > 0 {
-		// This uses the time of the newest entry. The server's own clock may be ahead of the leader's, and the agent must
-		// not get a time that is too long.
+		// The age of the restore's confirmation is measured at the time of the newest entry. This server's own clock may be
+		// ahead of the leader's, and the agent must not get an age that is too high.
 		a.Confirmed = max(r.logged.Sub(r.Confirmed), 1)
 	}
 	n, ok := r.Nodes.Get(q.Node)
@@ -191,7 +191,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		return a
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
-	// Until the node's inventory has arrived, any of its instances may have to keep running.
+	// Until the node's inventory has arrived, any of its instances may have to continue.
 	a.Unconfirmed = a.Unconfirmed || n.Restore.InventoryOwed || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		switch {
@@ -215,8 +215,8 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 	return a
 }
 
-// hasSpec reports whether an earlier answer in the same epoch contained the instance's spec, which never changes. It
-// may be wrong if the instance waited for room at that time. The agent then asks for all specs again.
+// hasSpec reports whether the agent should have got the instance's spec with an earlier answer. A spec never changes.
+// If the instance waited for room at that time, the agent did not get the spec, and asks for all specs again.
 func (r *reading) hasSpec(i *fsm.Instance, q transport.AssignmentsRequest) bool {
 	return q.Incarnation == r.Incarnation && i.Marks.CreatedIndex <= q.Index
 }
@@ -236,24 +236,24 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
 		if r.InGrace(i) {
-			// The instance was replaced while its node was silent. It may have clients, so it may use its grace.
+			// The instance was replaced while its node was silent. Clients may still use it, so its stop may take its grace.
 			one.Desired = model.DesiredDraining
 		}
 		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes
 		one.Copies, one.Held = r.CopiesUsed(i)
 		one.Unsettled = r.SlotUnsettled(spec, i.Group, i.Slot) != nil
 		if spec.OneHolder() || len(spec.Volumes) > 0 {
-			// A later holder of a slot has a higher index, even if the job was purged and submitted again. The incarnation is
-			// above the index, because after a restore a newer entry may have a lower index.
+			// A later holder of a slot has a higher index, even if the job was purged and submitted again. The incarnation is in
+			// the bits above the index, because after a restore a newer entry may have a lower index.
 			one.Fencing = r.Incarnation<<fencingBits + i.Marks.CreatedIndex
 		}
 	}
 	return one
 }
 
-// ownGates returns the gates on an instance's own facts that its planned stop must pass. The agent checks them once
-// more, because it sees a change of facts before the servers do. ownGates returns none if no stop is planned, or if a
-// forced drain or an operator's bypass skips the gates.
+// ownGates returns the gates on an instance's own facts that its planned stop must pass. The agent checks them again,
+// because it sees a change of facts before the servers do. If no stop is planned, or a forced drain or an operator's
+// bypass skips the gates, ownGates returns nil.
 func (r *reading) ownGates(i *fsm.Instance) []string {
 	cause := i.Eviction.Cause
 	switch {
@@ -264,7 +264,7 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 	}
 	if done := i.Status.Hook; i.Desired == model.DesiredDraining && cause == model.CauseUser &&
 		(done == nil || done.Seq != i.Eviction.Seq) {
-		return nil // the stop was not prepared, so an operator bypassed the budget
+		return nil // the stop was not prepared: an operator bypassed the budget
 	}
 	if drain, ok := r.Drains.Get(model.DrainID(i.Eviction.By)); ok && cause == model.CauseNodeDraining &&
 		drain.Options.Force {
@@ -279,8 +279,8 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 	return own
 }
 
-// agentServices returns an encoded transport.Services when a service has changed since q.Index, at the latest after
-// q.Wait.
+// agentServices returns an encoded transport.Services. It first waits until a service has changed since q.Index, at
+// most q.Wait.
 func (s *Server) agentServices(ctx context.Context, who caller, q transport.ServicesRequest) (cbor.RawMessage, error) {
 	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return nil, err
@@ -303,12 +303,12 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	return s.agents.known.of(s.reading())
 }
 
-// sharedServices caches the encoded services. A change wakes all agents, and all get the same bytes.
+// sharedServices caches the encoded services, because a change wakes all agents and all get the same bytes.
 type sharedServices struct {
 	mu          sync.Mutex
 	incarnation uint64 // an index may occur again after a restore
 	index       uint64
-	encoded     []byte // nil at first
+	encoded     []byte
 }
 
 // of returns the encoded services of r, which must read a published state. Concurrent callers wait while one of them

@@ -10,7 +10,7 @@ import (
 )
 
 // Limits of one agent's reports, so that no agent can overload the leader. An agent sends only changes, and at most one
-// report every 30 ms. 500 instances whose facts change every second take about 100 KB a second.
+// report every 30 ms. With 500 instances whose facts change every second, it sends about 100 KB a second.
 const (
 	reportBytesPerSecond = 512 << 10
 	reportBytesAtOnce    = 8 << 20
@@ -53,7 +53,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller,
 		return transport.ReportReply{}, err
 	}
 	index := state.Index
-	if report.News(state) { // false for a repetition after a lost answer
+	if report.News(state) { // false if the agent repeats a report whose answer was lost
 		if report.Full && !s.inventories.take(who.Identity) {
 			err := model.Refuse(model.CodeRateLimited,
 				"the agent of node %s sends its whole inventory again and again", n.Name).
@@ -78,9 +78,9 @@ func (s *Server) reportAgent(ctx context.Context, who caller,
 	return transport.ReportReply{Index: index}, nil
 }
 
-// trimReport removes the parts of a report that no state accepts, so that they are neither logged nor applied. It
-// returns the state with which it compared the report. If this server's state lacks an object that the report names,
-// the state may be too old. Then trimReport first waits for a read barrier.
+// trimReport removes the parts of a report that would have no effect, so that the log does not store them. It returns
+// the state with which it compared the report. If the report names an object that this server's state lacks, the state
+// may be too old, so trimReport first waits for a read barrier.
 func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.State, error) {
 	if refusal := report.CheckSize(); refusal != nil {
 		s.cfg.Refused(refusal)
@@ -97,14 +97,14 @@ func (s *Server) trimReport(ctx context.Context, report *fsm.NodeReport) (*fsm.S
 	return state, nil
 }
 
-// Limits of the reports in one entry, and of the entries.
+// Limits of entries with reports.
 const (
 	reportsAtOnce = 256
-	reportBytes   = fsm.MaxEntryBytes / 4 // of all reports in an entry; a larger report gets its own entry
-	reportEntries = 8                     // proposed at once
+	reportBytes   = fsm.MaxEntryBytes / 4 // bytes of all reports in an entry; a larger report has an entry of its own
+	reportEntries = 8                     // entries that are proposed at once
 )
 
-// agentReport is a report on its way into the log.
+// agentReport is a report that is to be written to the log.
 type agentReport struct {
 	by     model.Actor
 	report *fsm.NodeReport
@@ -118,7 +118,7 @@ func (s *Server) newReports() batcher[agentReport, fsm.Result] {
 	}
 }
 
-// commitReports proposes reports in one entry. Each has its own group, so a refused report does not affect the others.
+// commitReports proposes reports in one entry. Each report has its own group, so a refusal does not affect the others.
 func (s *Server) commitReports(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
 	state := s.cfg.Store.Current()
 	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(),

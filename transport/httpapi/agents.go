@@ -16,7 +16,7 @@ import (
 // heartbeatKey is the size in bytes of the random key that authenticates a node's heartbeats.
 const heartbeatKey = 32
 
-// agentCallState holds what the calls of all agents share.
+// agentCallState has what the calls of all agents share.
 type agentCallState struct {
 	guard    *pollGuard   // notifies polls when this server may no longer answer agents
 	assigned *answerDelay // delays answers to polls for assignments
@@ -29,7 +29,6 @@ type agentCallState struct {
 	calls    map[transport.AgentCall]agentCall
 }
 
-// agentCall describes a call of the agents' protocol.
 type agentCall struct {
 	byLeader bool // only the leader can answer this call
 	answer   answerCall
@@ -61,9 +60,9 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 	}
 }
 
-// AnswerAgent is a transport.AnswerAgent. It answers the call itself, or forwards it if only the leader can answer it.
-// Codes: rate_limited, forbidden for a caller that is not an agent, no_route for an unknown call, and those of the
-// call.
+// AnswerAgent is a transport.AnswerAgent. If only the leader can answer the call and this server does not lead, it
+// forwards the call. Codes: rate_limited, forbidden for a caller that is not an agent, no_route for an unknown call,
+// and those of the call.
 func (s *Server) AnswerAgent(ctx context.Context, id pki.Identity, call transport.AgentCall,
 	question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
@@ -127,7 +126,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 	if err := who.isNode(q.Name); err != nil {
 		return transport.RegisterReply{}, err
 	}
-	if _, err := netip.ParseAddr(q.Agent.Address); err != nil { // other processes dial it, and jobs get it as a string
+	if _, err := netip.ParseAddr(q.Agent.Address); err != nil { // other processes dial it, and jobs get it as text
 		return transport.RegisterReply{},
 			model.Refuse(model.CodeInvalid, "the address %q of the agent of node %s is no IP address",
 				clip(q.Agent.Address), q.Name).
@@ -149,7 +148,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 	key := make([]byte, heartbeatKey)
 	rand.Read(key) // never fails: without randomness, the runtime ends the process
 	q.Agent.Key, q.Agent.Epoch = key, 0
-	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // Apply would drop the rest, so it need not be logged
+	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // so that the log does not contain what Apply would cut off
 	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape,
 		Seen: q.Seen, Refused: q.Refused}
 	// An agent repeats its registration until it succeeds, so refused registrations must not fill the log.
@@ -197,7 +196,7 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address",
 		clip(q.Agent.Address), "first", n.Agent.Address)
 	heard := fmt.Sprintf("was heard %s ago", live.Age)
-	if live.Unheard { // not heard since this server became the leader
+	if live.Unheard { // not heard since this server started
 		heard = "may not have found this leader yet"
 	}
 	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name,
@@ -206,8 +205,8 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 			"own; if the node moved here, stop the agent there")
 }
 
-// follows returns an error if the node belongs to another cluster, or to a lineage that is neither ours nor replaced by
-// it. Codes: conflict, invalid.
+// follows returns an error unless the node is new, or follows our lineage or one that ours replaced. Codes: conflict,
+// invalid.
 func (s *Server) follows(q transport.RegisterRequest, ours model.History) error {
 	theirs, refusal := model.ParseHistory(q.Cluster)
 	switch {
@@ -229,7 +228,7 @@ func (s *Server) follows(q transport.RegisterRequest, ours model.History) error 
 			"server recover --supersedes %s on one server", clip(theirs.Lineage()))
 }
 
-// serverInfos returns the addresses and listeners of the servers. If the servers can't be listed now, it returns none,
+// serverInfos returns the addresses and listeners of the servers. If the servers can't be listed now, it returns nil,
 // and the agent keeps the addresses that it knows.
 func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, listens []string) {
 	if s.cfg.Servers.List == nil {

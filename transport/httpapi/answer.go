@@ -19,7 +19,7 @@ const contentTypeJSON = "application/json"
 func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_ = encodeJSON(w, v) // the status is sent: an error here means that the caller has gone
+	_ = encodeJSON(w, v) // the status is already sent, so an error, such as a lost connection, can't be reported
 }
 
 func encodeJSON(w io.Writer, v any) error {
@@ -51,7 +51,7 @@ func (a answered) GetStatus() int { return a.Status }
 // ContentType implements huma.ContentTypeFilter.
 func (a answered) ContentType(string) string { return api.ContentTypeProblem }
 
-// MarshalJSON leaves the wrapping out.
+// MarshalJSON encodes the problem without the wrapper.
 func (a answered) MarshalJSON() ([]byte, error) { return json.Marshal(a.Problem) }
 
 func asAnswer(err error) error {
@@ -61,7 +61,7 @@ func asAnswer(err error) error {
 	return answered{api.NewProblem(err)}
 }
 
-// formats returns the formats of JSON operations. Request bodies don't use them; see decodeBody.
+// formats returns the formats of JSON operations. Request bodies are decoded by decodeBody instead.
 func formats() map[string]huma.Format {
 	format := huma.Format{
 		Marshal: func(w io.Writer, v any) error {
@@ -78,7 +78,7 @@ func formats() map[string]huma.Format {
 	return map[string]huma.Format{contentTypeJSON: format, "json": format}
 }
 
-// reshape turns huma's own errors about parameters into problems. It leaves out the values that the caller sent.
+// reshape turns huma's own errors about parameters into problems. It omits the values that the caller sent.
 func reshape(m *huma.ErrorModel) *api.Problem {
 	if m.Status >= http.StatusInternalServerError {
 		return api.NewProblem(errors.New(m.Detail))
@@ -94,7 +94,7 @@ func reshape(m *huma.ErrorModel) *api.Problem {
 		WithHint("the parameters are listed in /openapi.json"))
 }
 
-// statusFromCode makes huma answer invalid requests with the status from the table of codes.
+// statusFromCode makes huma answer an invalid request with the status that the table of codes has for "invalid".
 func statusFromCode(ctx huma.Context, next func(huma.Context)) { next(statusContext{ctx}) }
 
 type (
@@ -113,7 +113,8 @@ func (c statusContext) SetStatus(status int) {
 // Unwrap lets humago find its own context.
 func (c statusContext) Unwrap() huma.Context { return c.humaContext }
 
-// refusedAt adds a log index to a refusal: that of the refused entry, or of the state on which the refusal is based.
+// refusedAt adds a log index to a refusal: the index of the refused entry, or of the state on which the refusal is
+// based.
 func refusedAt(refusal *model.Error, index uint64) error {
 	return api.NewProblem(refusal).At(index)
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Delays of the answers to agents in a burst. A placement on thousands of machines wakes all their agents. Without a
-// delay, each would get one change and at once ask again for the next one. A change of a service wakes every agent.
+// Delays of the answers to agents in a burst. A placement on thousands of machines wakes all their agents, and a change
+// of a service wakes every agent. Without a delay, each agent would get one change and at once ask for the next one.
 const (
-	delayAtOnce   = 64 // answers that are not delayed, in each period of one delay
+	delayAtOnce   = 64 // answers that are sent without delay, in a time as long as the delay
 	delayAssigned = 150 * time.Millisecond
 	delayServices = time.Second
 	delayPeers    = 300 * time.Millisecond
-	delayEach     = 300 * time.Microsecond // added to the delay for each waiting answer; one answer takes about this time
-	delayMost     = 600 * time.Millisecond // the delay grows to at most this
+	delayEach     = 300 * time.Microsecond // added per waiting answer, about the time that sending it takes
+	delayMost     = 600 * time.Millisecond // bound of the growth; delayServices is longer, so it never grows
 )
 
-// answerDelay delays answers while many are due, so that each includes the changes made meanwhile. While few are due,
-// none is delayed.
+// answerDelay delays the answers of a burst, so that each includes the changes made meanwhile. Up to delayAtOnce
+// answers per delay are not delayed.
 type answerDelay struct {
 	time time.Duration
 
@@ -33,8 +33,8 @@ func newAnswerDelay(d time.Duration) *answerDelay {
 	return &answerDelay{time: d, free: bucket{left: delayAtOnce, at: time.Now()}}
 }
 
-// wait blocks for the delay if many answers are due, and longer if very many wait. It returns early if ctx ends or the
-// server stops.
+// wait blocks for the delay if many answers are ready, and longer if very many wait. It returns early if ctx ends or
+// the server begins to stop.
 func (l *answerDelay) wait(ctx context.Context) {
 	if l.goesAtOnce() {
 		return

@@ -9,24 +9,24 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// batcher sends calls in batches. It sends a call at once if fewer than bounds.flying batches are under way. Otherwise
+// batcher sends calls in batches. It sends a call at once if fewer than bounds.flying batches are being sent. Otherwise
 // the call waits, and is sent together with other waiting calls. The goroutine of a batch's first call sends the batch,
-// even if that call's context has ended. A batcher is safe for many goroutines.
+// even if the context of that call has ended. Safe for concurrent use.
 type batcher[Q, A any] struct {
 	send   func(ctx context.Context, calls []Q) ([]A, error) // one answer for each call
 	weight func(Q) int                                       // what a call adds to the weight of its batch
 	bounds batchBounds
 
 	mu      sync.Mutex
-	flying  int              // batches under way
+	flying  int              // batches that are being sent
 	waiting []*batched[Q, A] // in order of arrival, not yet in a batch
 }
 
-// batchBounds limits each batch, and how many are under way.
+// batchBounds limits each batch, and how many are sent at once.
 type batchBounds struct {
 	calls  int
-	weight int // of all calls in a batch; a heavier call is sent alone
-	flying int // batches under way at once, so that a slow batch delays only some of the calls
+	weight int // limit for all calls of a batch together; a heavier call is sent alone
+	flying int // batches sent at once; more than one, so that a slow batch delays only some of the calls
 	time   time.Duration
 }
 
@@ -49,7 +49,7 @@ type batch[Q, A any] struct {
 }
 
 // do returns the answer to a call. It blocks until the answer has arrived or ctx ends. A call that sends a batch waits
-// for the whole batch even if ctx ends, at most bounds.time. Codes: timeout, and those of send.
+// until the batch is answered, even if ctx ends, for at most bounds.time. Codes: timeout, and those of send.
 func (b *batcher[Q, A]) do(ctx context.Context, call Q) (answer A, err error) {
 	one := &batched[Q, A]{call: call, turn: make(chan struct{}), done: make(chan struct{})}
 	b.mu.Lock()
@@ -71,7 +71,7 @@ func (b *batcher[Q, A]) do(ctx context.Context, call Q) (answer A, err error) {
 	return one.answer, one.err
 }
 
-// leave withdraws a call whose caller no longer waits. It reports whether the call must still send its batch.
+// leave withdraws a call whose caller no longer waits. It returns true if the caller must still send the batch.
 func (b *batcher[Q, A]) leave(one *batched[Q, A]) (sends bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,8 +87,8 @@ func (b *batcher[Q, A]) leave(one *batched[Q, A]) (sends bool) {
 	return one.batch.calls[0] == one
 }
 
-// next starts a batch of as many waiting calls as fit, unless enough batches are under way. It lets the first of these
-// calls send the batch. b.mu is held.
+// next makes a batch of as many waiting calls as fit, unless bounds.flying batches are being sent already. It wakes the
+// goroutine of the batch's first call to send the batch. The caller holds b.mu.
 func (b *batcher[Q, A]) next() {
 	if b.flying == b.bounds.flying || len(b.waiting) == 0 {
 		return
@@ -108,8 +108,8 @@ func (b *batcher[Q, A]) next() {
 	close(flight.calls[0].turn)
 }
 
-// fly sends a batch and hands out the answers. If send panics, the other calls get an error, and the panic continues in
-// the caller of fly.
+// fly sends a batch and gives each call its answer. If send panics, the other calls get an error, and the panic
+// continues in the caller of fly.
 func (b *batcher[Q, A]) fly(flight *batch[Q, A]) {
 	defer flight.giveUp()
 	calls := make([]Q, len(flight.calls))

@@ -46,7 +46,7 @@ func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []model.GroupID) 
 	return v
 }
 
-// actorBudget returns the rate limit of one kind of actor.
+// actorBudget returns the rate limit of one kind of actor in the form of a budget.
 func (r *reading) actorBudget(k model.StopOrigin, rate model.ActorRate) api.Budget {
 	used := r.UsedBy(k)
 	return api.Budget{
@@ -57,7 +57,7 @@ func (r *reading) actorBudget(k model.StopOrigin, rate model.ActorRate) api.Budg
 	}
 }
 
-// wallOf converts a cluster time to wall time for people. It returns nil if t has passed or never comes.
+// wallOf converts a cluster time to wall time for people. It returns nil if t has passed or is model.Never.
 func (r *reading) wallOf(t model.Time) *time.Time {
 	if t <= r.now || t == model.Never {
 		return nil
@@ -106,7 +106,7 @@ func (r *reading) down(l *fsm.Ledger, groups []model.GroupID) api.BudgetDown {
 	return v
 }
 
-// lossOf returns why an instance that should run does not serve.
+// lossOf returns the cause for which an instance that should run is not ready.
 func lossOf(i *fsm.Instance) model.Cause {
 	switch reason := model.Cause(i.Status.Reason); {
 	case i.Status.Observed == model.ObservedLost:
@@ -168,7 +168,8 @@ func (s *Server) budgetOperations() []operation {
 	}
 }
 
-// Prefixes of the list's keys. Budgets of groups are listed first, then shared budgets, then the rates of actors.
+// Prefixes of the keys in the list of budgets. Budgets of groups are listed first, then shared budgets, then the rates
+// of actors.
 const (
 	groupKeys  = "1"
 	sharedKeys = "2"
@@ -203,7 +204,7 @@ func listBudgets(r *reading, _ *budgetList, from string, yield func(string, api.
 	return nil
 }
 
-// budgeted reports whether the list shows a group's budget. It leaves out removed groups and groups of stopped jobs.
+// budgeted reports whether the list shows a group's budget. It omits removed groups and groups of stopped jobs.
 func (r *reading) budgeted(g *fsm.Group) bool {
 	job, _ := g.ID.Split()
 	j, ok := r.Jobs.Get(job)

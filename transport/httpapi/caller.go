@@ -85,7 +85,7 @@ func withCaller(ctx context.Context, c caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// callerFrom returns the caller, which guard sets for every operation.
+// callerFrom returns the caller, which guard has stored in the context of every operation.
 func callerFrom(ctx context.Context) caller {
 	c, _ := ctx.Value(callerKey{}).(caller)
 	return c

@@ -120,8 +120,8 @@ func setClass() change[classInput, api.ClassReply] {
 	}
 }
 
-// maxDown returns a class's limit of instances that may be down, after the changes in a body. A percentage of a small
-// group may round down to 0. So if the body sets a percentage above 0 and no floor, the floor is 1.
+// maxDown returns a class's limit of instances that may be down, with the changes in b. A percentage of a small number
+// may round down to 0, so if b sets a percentage above 0 and no floor, the floor is 1.
 func maxDown(b *api.ClassBody, old fsm.Class, exists bool) *model.MaxDown {
 	m := old.MaxDown
 	if !exists {

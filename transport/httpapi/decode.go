@@ -51,8 +51,8 @@ func checkValue(dec *json.Decoder, t reflect.Type, path string, depth int) error
 	return nil
 }
 
-// checkText refuses a string that t can't decode with UnmarshalText. json.Unmarshal would refuse it too, but its error
-// would not name the field.
+// checkText refuses a string that t's UnmarshalText refuses. json.Unmarshal would refuse it too, but its error would
+// not name the field.
 func checkText(t reflect.Type, path, text string) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -129,7 +129,7 @@ func unknownField(at, key string, fields map[string]reflect.Type) error {
 	return refusal.WithHint("the fields are listed in /openapi.json")
 }
 
-// shape returns t without pointers, or nil if t allows any JSON value or decodes itself.
+// shape returns t without pointers. It returns nil if t allows any JSON value or has its own decoding method.
 func shape(t reflect.Type) reflect.Type {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -167,10 +167,10 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// explainDecode returns an error that describes a decoding error without the value.
+// explainDecode describes a decoding error without quoting the value, which may be a secret.
 func explainDecode(err error) error {
 	if err == nil {
-		return nil // refusedDecode allocates, so it is not called for each token
+		return nil // this is called for each token, and refusedDecode allocates even for nil
 	}
 	return refusedDecode(err)
 }
@@ -220,7 +220,7 @@ func jsonKind(t reflect.Type) string {
 	return "something else"
 }
 
-// clip shortens a caller's string for logs and answers.
+// clip shortens a caller's string to 120 bytes for logs and answers.
 func clip(s string) string {
 	const most = 120
 	if len(s) > most {

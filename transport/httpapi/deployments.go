@@ -113,7 +113,7 @@ func showDeployment(_ context.Context, r *reading, in *deploymentRead) (api.Depl
 }
 
 // failDeployment returns the commands that end a deployment as failed. If a group has auto_revert, the same entry also
-// reverts the job to its stable version, where that is possible.
+// reverts the job to its stable version, if that is possible.
 func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command {
 	reason := in.Input.Reason
 	if reason == "" {

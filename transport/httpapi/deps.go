@@ -17,7 +17,7 @@ import (
 type Store interface {
 	// Watch returns the state, and a channel that is closed when a newer state is published.
 	Watch() (fsm.State, <-chan struct{})
-	// Current returns the state itself, which nobody may change.
+	// Current returns the published state without copying it. Callers must not change the state.
 	Current() *fsm.State
 	// WatchTopic returns a channel that is closed at the next entry that touches the topic. cancel must be called when the
 	// channel is no longer needed.
@@ -26,34 +26,35 @@ type Store interface {
 
 // Consensus writes to the replicated log, and reports who leads.
 type Consensus interface {
-	// Leader returns who leads. self is true only while this server leads, its lease is in force and its first barrier is
-	// done. ok is false while no leader is known.
+	// Leader returns who leads. self is true only while this server leads and a barrier has confirmed its leadership. ok
+	// is false while no leader is known.
 	Leader() (leader transport.ServerInfo, self, ok bool)
-	// Propose commits an entry and returns the results of its groups once the entry is applied here. Codes: no_leader if
-	// the entry can't have been committed, unknown if it may have been, disk_full, busy.
+	// Propose commits an entry and returns the results of its groups once the entry is applied here. Codes: unknown if the
+	// entry may have been committed; no_leader, disk_full, busy or timeout if it was not committed.
 	Propose(context.Context, fsm.Entry) ([]fsm.Result, error)
-	// ReadBarrier returns once this leader has applied everything that was committed before the call. Code: no_leader on a
-	// server that does not lead.
+	// ReadBarrier returns once this leader has applied everything that was committed before the call. Codes: no_leader,
+	// timeout, disk_full.
 	ReadBarrier(context.Context) error
 	// Now returns the current cluster time.
 	Now() model.Time
 }
 
-// Question is the input of an explanation or a prediction.
+// Question is the input of the methods of Explainer and Planner.
 type Question struct {
 	State fsm.State
 	Live  map[model.NodeID]fsm.Liveness
 	Now   model.Time
 }
 
-// Explainer explains why things are as they are. It uses the same code as the leader's decisions.
+// Explainer explains the state of objects, such as why a group lacks instances. It uses the same code as the leader's
+// decisions.
 type Explainer interface {
 	// Why explains the object that subject names: "instance/ID", "node/ID", "job/NAME", "group/JOB/GROUP", "drain/ID" or
 	// "deployment/ID".
 	Why(q Question, subject string) (model.WhyResult, error)
-	// Waiting returns what can't be placed or stopped now, and what is left of the running drains.
+	// Waiting returns what can't be placed or stopped now, and what remains to be done in the running drains.
 	Waiting(Question) Waiting
-	// DrainStatus returns what is left on each node of a drain.
+	// DrainStatus returns what remains to be done on each node of a drain.
 	DrainStatus(Question, model.DrainID) []model.DrainStatus
 }
 
@@ -61,14 +62,14 @@ type Explainer interface {
 type Planner interface {
 	// Forecast returns what an existing drain will do with each instance.
 	Forecast(Question, model.DrainID) []model.Forecast
-	// Moves returns the moves that would balance the nodes, and the commands that begin the unblocked ones.
+	// Moves returns the moves that would balance the nodes, and the commands that begin those moves that nothing blocks.
 	Moves(Question) ([]fsm.Move, [][]fsm.Command)
 	// Plan returns what submitting a job would do.
 	Plan(Question, model.JobSpec) (model.JobPlan, error)
 }
 
-// Waiting holds why groups lack instances, why instances that should leave are still there, and what is left on each
-// node of the running drains.
+// Waiting has the reasons why groups lack instances and why instances that should leave have not left, and what remains
+// to be done on each node of the running drains.
 type Waiting struct {
 	Groups    map[model.GroupID]model.Blocker
 	Instances map[model.InstanceID][]model.Blocker
@@ -77,7 +78,8 @@ type Waiting struct {
 
 // Freshness reports how far this server lags.
 type Freshness interface {
-	// CaughtUp is false after a start until this server has applied what was committed before the start.
+	// CaughtUp is false after a start until this server has applied everything that the leader had applied when this
+	// server first heard from it.
 	CaughtUp() bool
 	// StaleFor returns how long ago this server last provably had all committed entries. It returns 0 on the leader.
 	StaleFor() time.Duration
@@ -89,7 +91,7 @@ type Freshness interface {
 type Liveness interface {
 	// Voters returns the index and the voters of the newest committed configuration that this server knows.
 	Voters() (index uint64, voters []model.ServerID)
-	// Heard records a sign of life of a node over mTLS.
+	// Heard records that the agent of a node made a request over mTLS, which shows that the node is alive.
 	Heard(model.NodeID)
 	// Live returns the evidence about every node, for the leader's decisions and for people.
 	Live() map[model.NodeID]fsm.Liveness
@@ -107,9 +109,9 @@ type MemberOps interface {
 	// Join makes this server contact the gossip of another server, at address (host:port).
 	Join(ctx context.Context, address string) error
 	Promote(ctx context.Context, id model.ServerID) error
-	// Remove removes a server from the cluster. If force is false, it fails if quorum would be lost.
+	// Remove removes a server from the cluster. If force is false, Remove fails if quorum would be lost.
 	Remove(ctx context.Context, id model.ServerID, force bool) error
-	// TransferLeader hands leadership to a server. If to is empty, it chooses the server; see cluster.Server.
+	// TransferLeader hands leadership to a server. If to is empty, TransferLeader chooses the server; see cluster.Server.
 	TransferLeader(ctx context.Context, to model.ServerID) error
 }
 
@@ -125,8 +127,7 @@ type Snapshots interface {
 
 // Peers answers questions that servers ask each other outside the log.
 type Peers interface {
-	// AnswerPeer answers a question of another server. httpapi does not interpret the question's name or the CBOR of the
-	// bodies.
+	// AnswerPeer answers a question of another server. httpapi does not interpret the question, its body or the answer.
 	AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error)
 }
 
@@ -136,7 +137,7 @@ type Config struct {
 	Name, Version string
 	// Format is the newest format that this program writes; default model.CurrentFormat.
 	Format uint16
-	Logger hclog.Logger // default: none
+	Logger hclog.Logger // default: nothing is logged
 
 	Store     Store
 	Consensus Consensus
@@ -151,16 +152,15 @@ type Config struct {
 	PeerTransport, AgentTransport http.RoundTripper
 	// Metrics answers /metrics. If it is nil, the path does not exist.
 	Metrics http.Handler
-	// Limits limits requests and streams.
-	Limits Limits
+	Limits  Limits
 	// Bodies limits the bytes of request bodies that are held in memory; default transport.NewBodies(0, 0).
 	Bodies *transport.Bodies
-	// Refused gets the errors of requests that are refused because of the caller, its rate, their size, or the server's
-	// load. It must not block. Optional.
+	// Refused gets the errors of requests that are refused because of the caller, the caller's rate, the request's size,
+	// or the server's load. It must not block. Optional.
 	Refused func(error)
 }
 
-// Servers groups the parts for operations on the servers themselves. Each may be nil: its operations then answer
+// Servers has the parts for operations on the servers themselves. If a part is nil, the operations that need it answer
 // not_supported.
 type Servers struct {
 	List      ServerList

@@ -66,8 +66,8 @@ func startDrain[I any, P drainRequest[I]]() change[I, api.DrainReply] {
 	}
 }
 
-// ownDrain returns an error unless the node is the calling agent's own, and the choices neither force the drain nor
-// accept downtime nor set a policy. Codes: forbidden, not_found.
+// ownDrain returns an error unless the node is the calling agent's own. It also refuses choices that force the drain,
+// accept downtime or set a policy. Codes: forbidden, not_found.
 func (r *reading) ownDrain(node string, choices *api.DrainChoices) error {
 	n, refusal := r.NamedNode(node)
 	if refusal != nil {
@@ -102,7 +102,7 @@ func drainStart(c *api.DrainChoices, r *reading, nodes []string) ([]fsm.Command,
 	return []fsm.Command{&fsm.DrainStart{ID: id, Nodes: nodes, Message: c.Message, Options: options}}, nil
 }
 
-// selectNodes returns the sorted names of the nodes that have all of these labels. It leaves out disabled nodes.
+// selectNodes returns the sorted names of the nodes that have all of these labels, except disabled nodes.
 func (r *reading) selectNodes(labels map[string]string) []string {
 	var names []string
 	for _, n := range r.Nodes.All() {
@@ -118,8 +118,8 @@ func (r *reading) selectNodes(labels map[string]string) []string {
 	return names
 }
 
-// drainReply builds the answer from the drain's row, so a repeated request gets the same answer. Only the forecast may
-// differ.
+// drainReply builds the answer from the drain's row. So the answer to a repeated request differs at most in the
+// forecast.
 func (o *outcome) drainReply() (api.DrainReply, error) {
 	reply := api.DrainReply{Written: o.Written, Started: []string{}, Rejected: []model.DrainRefusal{},
 		Forecast: []api.DrainForecast{}}
@@ -137,8 +137,8 @@ func (o *outcome) drainReply() (api.DrainReply, error) {
 	return reply, nil
 }
 
-// startedDrain returns the drain that the write started, or nil if it is no longer kept. It finds the drain by its id,
-// or for a stored outcome by the index of the write's entry.
+// startedDrain returns the drain that the write started, or nil if that drain is no longer kept. The command has the
+// drain's id. A repeated request has no command, so startedDrain uses the index of the entry.
 func (o *outcome) startedDrain() *fsm.Drain {
 	for _, c := range o.commands {
 		if start, ok := c.(*fsm.DrainStart); ok {

@@ -91,8 +91,8 @@ func drainRoute(verb, summary string) route {
 	return route{id: verb + "-drain", path: "/v1/drains/{id}/" + verb, tag: "drains", summary: summary}
 }
 
-// drainTopics returns the topics on which a drain's view depends: its own row and, while it is draining, the instances.
-// If the drain is not found, it returns the topic of all drains.
+// drainTopics returns the topics on which the view of a drain depends: the drain's own row and, while the drain is in
+// the phase draining, the instances. If the drain is not found, drainTopics returns the topic of all drains.
 func (s *Server) drainTopics(in *drainRead) []fsm.Topic {
 	state, _ := s.cfg.Store.Watch()
 	d, refusal := state.FindDrain(in.ID)

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// checkTypes returns an error if no event can have one of the types, because an empty answer would look as if nothing
-// had happened. Code: invalid.
+// checkTypes returns an error if no event can have one of the types. Without the error, an empty stream would look as
+// if nothing had happened. Code: invalid.
 func checkTypes(types []string) error {
 	var known, areas []string
 	for _, t := range model.EventTypes() {
@@ -32,8 +32,8 @@ func checkTypes(types []string) error {
 }
 
 // findSubjects converts words such as node/NAME, or KIND/ID with a unique prefix of an id, to subjects of events. It
-// returns an error if a word names neither an object of the state nor the subject of a kept event. If follow is true,
-// names of future objects are allowed. Codes: invalid, not_found, ambiguous.
+// returns an error if a word names neither an object of the state nor the subject of a kept event. If follow is true, a
+// word may also be the name of an object that does not exist yet. Codes: invalid, not_found, ambiguous.
 func findSubjects(state *fsm.State, words []string, follow bool) ([]string, error) {
 	found := make([]string, 0, len(words))
 	for _, word := range words {
@@ -125,8 +125,8 @@ func hasEvents(state *fsm.State, subject string) bool {
 	return false
 }
 
-// since parses a time, or a duration before now. It returns the position before the first event that is not older.
-// Code: invalid.
+// since parses text as a time, or as a duration that ends now. It returns the position before the first event at or
+// after the time. Code: invalid.
 func (s *Server) since(state fsm.State, text string) (fsm.EventKey, error) {
 	from, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Limits of an event stream. When a stream has lasted streamLife, it ends, and its reader can resume it without a gap.
+// Limits of an event stream. A stream ends after streamLife, and its reader can resume it without a gap.
 const (
 	streamLife    = time.Hour
 	streamPing    = 15 * time.Second
@@ -171,7 +171,7 @@ func (e *eventStream) positionOfLast(state fsm.State, n int) fsm.EventKey {
 		return newest(state)
 	}
 	if oldest, _, _ := state.Events.Min(); last[0] == oldest {
-		return 0 // because the position before the oldest event counts as no longer kept
+		return 0 // checkKept would refuse the position before the oldest event
 	}
 	return last[0] - 1
 }
@@ -204,8 +204,8 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 	return p
 }
 
-// reach waits until this server has reached a position, at most eventsCatchUp. If it does not reach the position, that
-// is of another cluster, or from before an older snapshot was restored. A reader that resumed there would miss all
+// reach waits until this server's state has reached a position, at most eventsCatchUp. If it does not, the position
+// belongs to another cluster or to a state before a restore. A reader that resumed from such a position would miss all
 // events until the log is as long again. Code: event_collected.
 func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsCatchUp)
@@ -231,8 +231,8 @@ func (e *eventStream) wants(typ model.EventType, subject string) bool {
 	return matches(string(typ), e.types) && matches(subject, e.subjects)
 }
 
-// matches reports whether text is one of the words, or begins with a word that ends in '.' or '/'. Without words, it
-// returns true.
+// matches reports whether text is one of the words, or begins with a word that ends in '.' or '/'. If there are no
+// words, it returns true.
 func matches(text string, words []string) bool {
 	for _, w := range words {
 		if text == w || strings.HasSuffix(w, ".") && strings.HasPrefix(text, w) || strings.HasSuffix(w, "/") &&
@@ -243,8 +243,8 @@ func matches(text string, words []string) bool {
 	return len(words) == 0
 }
 
-// run writes events as they happen. It returns nil when ctx ends or the server stops, and without follow after the
-// newest event. It returns an error if the reader has gone or is too slow.
+// run writes events as they happen. It returns nil when ctx ends or the server stops. If e.follow is false, it returns
+// nil after the newest event. It returns an error if the reader has gone or is too slow.
 func (e *eventStream) run(ctx context.Context, w http.ResponseWriter) error {
 	flush := http.NewResponseController(w)
 	if err := flush.Flush(); err != nil { // so that a reader sees that the stream is open before the first event
@@ -285,8 +285,8 @@ func (e *eventStream) greet(buf *bytes.Buffer) {
 	}
 }
 
-// collect writes the next events into buf. It reports whether more events can be read at once. It returns an error if
-// the reader is so slow that events which it has not read are no longer kept.
+// collect writes the next events into buf. If more is true, further events can be read at once. It returns an error if
+// the reader is so slow that events that it has not read are no longer kept.
 func (e *eventStream) collect(state fsm.State, buf *bytes.Buffer) (more bool, err error) {
 	if err := checkKept(state, e.after); err != nil && e.after != 0 {
 		return false, err
@@ -317,8 +317,8 @@ func (e *eventStream) write(buf *bytes.Buffer, event *fsm.Event) {
 	buf.WriteByte('\n')
 }
 
-// wait blocks until there may be new events, or adds a sign of life to buf after streamPing. It returns true if ctx has
-// ended or the server stops.
+// wait blocks until there may be new events, at most streamPing. When streamPing has passed, it adds a sign of life to
+// buf. It returns true if ctx has ended or the server stops.
 func (e *eventStream) wait(ctx context.Context, woken <-chan struct{}, buf *bytes.Buffer) (ended bool) {
 	ping := time.NewTimer(streamPing)
 	defer ping.Stop()

@@ -20,8 +20,8 @@ func (factsDocument) Schema(huma.Registry) *huma.Schema {
 	}
 }
 
-// member returns the identity that an instance keeps across replacements, as its agent passes it on
-// (OUTSPAN_MEMBER_ID). It returns "" if replacements in the group get new identities.
+// member returns the identity that an instance keeps across replacements, which the agent sets as OUTSPAN_MEMBER_ID. It
+// returns "" if replacements in the group get new identities.
 func (r *reading) member(i *fsm.Instance) string {
 	spec, ok := r.Spec(i.Group, i.Version)
 	if !ok || spec.Replacement.Identity != "same" {

@@ -68,7 +68,7 @@ func checkPath(t reflect.Type, path []string) error {
 		}
 		switch t.Kind() {
 		case reflect.Map:
-			return nil // the rest of the path is a key of the map
+			return nil // the remaining path is a key of the map
 		case reflect.Struct:
 		default:
 			return model.Refuse(model.CodeInvalid, "filter: %q has no inner fields", clip(strings.Join(path, ".")))
@@ -113,8 +113,8 @@ func (c condition) match(item reflect.Value) bool {
 	return strings.Contains(got, c.want)
 }
 
-// fieldText returns a field as in the JSON, but without quotes, and with a list's items joined by blanks. It returns ""
-// if the field is missing or has inner fields.
+// fieldText returns the text of a field as JSON would have it, but without quotes, and with the items of a list joined
+// by blanks. It returns "" if the field is missing or has inner fields.
 func fieldText(v reflect.Value, path []string) string {
 	for i, name := range path {
 		for v.Kind() == reflect.Pointer {

@@ -42,7 +42,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	}
 	defer resp.Body.Close()
 	body := io.Reader(resp.Body)
-	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // read it whole, so that a failure can be answered
+	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // read first, so that a failure can be answered
 		whole, err := io.ReadAll(body)
 		if err != nil {
 			writeError(w, forwardFailed(rt, leader, err))
@@ -93,12 +93,12 @@ func leaderSilent(leader transport.ServerInfo) *model.Error {
 		WithHint("%s", withoutLeader)
 }
 
-// mostPassed is how many bytes of an answer are forwarded at once.
+// mostPassed limits how many bytes of an answer are read before they are sent to the caller.
 const mostPassed = 32 << 10
 
 // copyFlushed copies bytes as they arrive. length is their number, or -1 if it is not known.
 func copyFlushed(w http.ResponseWriter, from io.Reader, length int64) error {
-	size := length + 1 // not 0 for an empty answer
+	size := length + 1 // at least 1, even for an empty answer
 	if length < 0 || size > mostPassed {
 		size = mostPassed
 	}

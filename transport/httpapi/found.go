@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// foundOperations run on the server that was asked. They ask every agent.
+// foundOperations run on the server that gets the request, and ask every agent.
 func (s *Server) foundOperations() []operation {
 	rt := getRoute("found-volumes", "/v1/found-volumes", "volumes",
 		"List data of volumes on nodes' disks that nothing uses and that the servers don't keep")
@@ -47,9 +47,9 @@ func (s *Server) found(ctx context.Context) api.FoundVolumes {
 	return all
 }
 
-// foundIn lists the data of one slot on one node that the servers don't know. Each item has the data of one epoch, and
-// of every other volume the newest data that is not newer. If the servers know all data of an item, foundIn leaves the
-// item out. While a transfer of the slot is under way, it returns nothing.
+// foundIn lists the data of one slot on one node that the servers don't know. An item has one copy of a volume's data
+// and, for each other volume of the slot, the newest copy that is not newer. If the servers know all copies of an item,
+// the item is omitted. While a transfer of the slot runs, foundIn returns nil.
 func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items []api.FoundVolume) {
 	group, slot := data[0].Group, data[0].Slot
 	if _, moving := state.TransferOf(group, slot); moving {
@@ -107,7 +107,8 @@ func compareBool(a, b bool) int {
 }
 
 // inUse reports whether the servers know this data on the node: as the current data of a volume, as a kept old copy, or
-// as data of a replicated volume. Data that was put aside is not current, even if a restored state has its epoch.
+// as data of a replicated volume. Data that was put aside is not current, even if a restored state names its epoch as
+// current.
 func inUse(state *fsm.State, node model.NodeID, group model.GroupID, slot int,
 	data model.VolumeEpoch, aside bool) bool {
 	row, ok := state.Volumes.Get(model.NewVolumeID(group, slot, data.Name))
@@ -117,7 +118,7 @@ func inUse(state *fsm.State, node model.NodeID, group model.GroupID, slot int,
 	if policy, ok := state.Policy(group); ok && slices.ContainsFunc(policy.Volumes, func(v model.VolumeSpec) bool {
 		return v.Name == data.Name && v.Kind == model.VolumeReplicated
 	}) {
-		return true // the program itself brings each member up to date
+		return true // the program itself replicates this data
 	}
 	_, kept := state.KeptBy(group, slot, node, data)
 	return kept

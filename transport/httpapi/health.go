@@ -34,7 +34,6 @@ func (s *Server) health() api.Health {
 	return api.Health{Status: "ok", Name: s.cfg.Name, Leader: ok && self, Index: state.Index, Disk: s.disk()}
 }
 
-// disk returns the state of this server's disk.
 func (s *Server) disk() api.Disk {
 	if !s.cfg.Freshness.TakesEntries() {
 		return api.DiskFull

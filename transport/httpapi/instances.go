@@ -56,8 +56,8 @@ func (r *reading) eviction(i *fsm.Instance) api.Eviction {
 	return v
 }
 
-// endpoint returns the host:port of an instance's port. It returns false if the instance has no such port or its node
-// is gone.
+// endpoint returns the host:port of an instance's port. It returns false if the instance has no such port, or if its
+// node is no longer in the state.
 func (r *reading) endpoint(i *fsm.Instance, port string) (string, bool) {
 	n, ok := r.Nodes.Get(i.Node)
 	number, has := i.Claims.Ports.Get(port)
@@ -207,15 +207,15 @@ type evictInput struct {
 	WriteParams
 	InstancePath
 	Input   api.EvictBody
-	returns bool // cancel was given, so the group may use the avoided node again
+	returns bool // cancel was given, and the group may use the avoided node again
 }
 
 func (in *evictInput) body() any { return &in.Input }
 
 func (in *evictInput) ref() string { return in.ID }
 
-// evictInstance returns the write that stops an instance. It also stops an instance that runs on a node but is unknown
-// to the state, given its whole id. It refuses surge.
+// evictInstance returns the write that stops an instance. If the whole id is given, it also stops an instance that runs
+// on a node but is not in the state. It refuses the option surge.
 func evictInstance() change[evictInput, api.InstanceReply] {
 	c := evictKnown()
 	known := c.prepare
@@ -266,9 +266,9 @@ func evictKnown() change[evictInput, api.InstanceReply] {
 	return c
 }
 
-// evictReplica extends a write that stops an instance. The eviction of a replica becomes a request: its copy is built
-// on another node first, and then the replica is stopped. A bypass of the budget stops a replica at once. With surge,
-// any other instance is replaced before it stops. With cancel, a request or the avoidance of a node is withdrawn.
+// evictReplica extends a write that stops an instance. A replica is not stopped at once, unless the budget is bypassed:
+// a copy is built on another node first. The option surge replaces any other instance before it stops. The option
+// cancel withdraws such a request, or lets the group use an avoided node again.
 func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, api.InstanceReply] {
 	stop, plain := c.prepare, c.refused
 	c.refused = func(r *reading, in *evictInput, p *api.Problem) {

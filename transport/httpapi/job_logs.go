@@ -62,7 +62,7 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	m.run(ctx)
 	if m.follow && r.Context().Err() == nil {
-		panic(http.ErrAbortHandler) // the server ended it: the reader must not mistake this for the end of the logs
+		panic(http.ErrAbortHandler) // the server ended the stream; the reader must not mistake this for the end of the logs
 	}
 }
 
@@ -81,7 +81,7 @@ type logMerge struct {
 	query   url.Values
 	follow  bool
 	times   bool // show times
-	running bool // leave out instances that have ended
+	running bool // omit instances that have ended
 	slots   chan struct{}
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -89,7 +89,7 @@ type logMerge struct {
 	out     *boundedWriter
 
 	mu   sync.Mutex
-	gone int // instances whose logs are gone
+	gone int // instances whose logs no longer exist
 }
 
 func (m *logMerge) run(ctx context.Context) {
@@ -102,7 +102,7 @@ func (m *logMerge) run(ctx context.Context) {
 	}
 	if !m.follow {
 		state, _ := m.s.cfg.Store.Watch()
-		for some := range slices.Chunk(m.present(&state), maxJobLogs) { // logs that are merged must be open together
+		for some := range slices.Chunk(m.present(&state), maxJobLogs) { // all logs of a merge must be open together
 			m.begin(ctx, some, true)
 			m.wg.Wait()
 		}
@@ -125,7 +125,7 @@ func (m *logMerge) run(ctx context.Context) {
 	}
 }
 
-// tellGone writes a line with the number of instances whose logs are gone, if there are any.
+// tellGone writes a line with the number of instances whose logs no longer exist, if there are any.
 func (m *logMerge) tellGone() {
 	switch {
 	case m.gone == 1:
@@ -150,7 +150,7 @@ func (m *logMerge) begin(ctx context.Context, all []*fsm.Instance, first bool) {
 	}
 }
 
-// present returns the instances that have started. With follow or running, it leaves out those that have ended.
+// present returns the instances that have started. If m.follow or m.running is true, it omits those that have ended.
 func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
 	var all []*fsm.Instance
 	for id := range state.GroupsOf(m.job) {
@@ -166,8 +166,8 @@ func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
 	return all
 }
 
-// read passes on the lines of one instance. If first is false, the instance started after the stream, and tail is
-// ignored.
+// read passes on the lines of one instance. If first is false, the instance appeared after the stream began, so all its
+// lines are sent and tail is ignored.
 func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source *logSource) {
 	select {
 	case m.slots <- struct{}{}:
@@ -215,8 +215,8 @@ type jobLines struct {
 	show   bool // show the times
 }
 
-// copy cuts the input into lines, and lines that are too long into pieces. It holds back an incomplete line until the
-// rest or the end arrives. It stops early if nobody reads any more.
+// copy passes on the input line by line. It cuts lines that are too long into pieces. It stops early if nobody reads
+// any more.
 func (l jobLines) copy(from io.Reader) error {
 	in := bufio.NewReaderSize(from, maxLogLine)
 	for {

@@ -67,8 +67,8 @@ func (r *reading) currentVersion(name string) uint64 {
 	return 0
 }
 
-// countsChanged reports whether a group has another count in v than in the version before v. It ignores groups that
-// only one of the versions has.
+// countsChanged reports whether a group has a different count in v than in the version before v. It ignores groups that
+// only one of the two versions has.
 func (r *reading) countsChanged(v *fsm.JobVersion) bool {
 	before, ok := r.JobVersion(v.Job, v.Version-1)
 	if !ok {

@@ -17,7 +17,7 @@ type submitInput struct {
 
 func (in *submitInput) body() any { return &in.Input }
 
-// JobWrite holds the parameters of a write to one job.
+// JobWrite has the parameters of a write to one job.
 type JobWrite struct {
 	WriteParams
 	JobPath
@@ -80,7 +80,7 @@ func submitJob() change[submitInput, api.JobReply] {
 	}
 }
 
-// jobReply returns the answer to a write. The answer contains the job if it still exists.
+// jobReply returns the answer to a write to a job. The answer contains the job if the job still exists.
 func (o *outcome) jobReply(name model.JobName) (api.JobReply, error) {
 	reply := api.JobReply{Written: o.Written}
 	j, ok := o.Jobs.Get(name)
@@ -89,7 +89,7 @@ func (o *outcome) jobReply(name model.JobName) (api.JobReply, error) {
 	}
 	written := o.Written.Index
 	if o.DryRun {
-		written = j.Index // rows that the draft changed have the index of the next entry
+		written = j.Index // a row that the draft changed has the index of the next entry
 	}
 	reply.Changed = j.Index >= written && (!o.DryRun || j.Index > o.Written.Index)
 	o.undecided = reply.Changed && !o.DryRun
@@ -141,8 +141,8 @@ func scaleJob() change[scaleInput, api.JobReply] {
 	})
 }
 
-// onlyGroup returns name. If name is empty, it returns the name of the job's only group. Code: invalid if the job has
-// more than one.
+// onlyGroup returns name. If name is empty, it returns the name of the job's only group. Code: invalid if name is empty
+// and the job has several groups.
 func (r *reading) onlyGroup(j *fsm.Job, name string) (string, error) {
 	if name != "" {
 		return name, nil

@@ -68,8 +68,8 @@ func (r *reading) jobGroup(g *fsm.Group) api.JobGroup {
 	return v
 }
 
-// degraded returns why a group can't get all its instances without help: a local volume of a slot is on an offline
-// node. Otherwise it returns "".
+// degraded returns a code if a local volume of one of the group's slots is on an offline node, because that slot can't
+// be filled without help. Otherwise it returns "".
 func (r *reading) degraded(g *fsm.Group) model.Code {
 	for slot := range g.Count {
 		spec, ok := r.Policy(g.ID)
@@ -84,7 +84,7 @@ func (r *reading) degraded(g *fsm.Group) model.Code {
 	return ""
 }
 
-// eligibleNodes returns how many nodes a system group must cover.
+// eligibleNodes returns on how many nodes a system group should run: the eligible nodes that meet its constraints.
 func (r *reading) eligibleNodes(g *fsm.Group) int {
 	spec, ok := r.Policy(g.ID)
 	if g.Count == 0 || !ok {

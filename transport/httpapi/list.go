@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxItems is the maximum number of items in one answer. The parameter next gets the following ones.
+// maxItems is the maximum number of items in one answer. With the parameter next, a caller gets the items after them.
 const maxItems = 5000
 
 // ListParams are the parameters of every list.
@@ -38,14 +38,14 @@ type List[V any] struct {
 	only *selection
 }
 
-// listing holds the functions of one list. rows yields the items in order of their keys, beginning at the key from.
+// listing has the functions of one list. rows yields the items in order of their keys, beginning at the key from.
 type listing[I, V any] struct {
 	topics func(*I) []fsm.Topic
 	rows   func(r *reading, in *I, from string, yield func(key string, item V) bool) error
 }
 
 // list returns the operation of a list. A page ends at a key, and the next page begins after that key. So an item that
-// exists all the time is returned exactly once.
+// exists during all requests is returned exactly once.
 func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) operation {
 	return read[I, P](s, rt, l.topics, func(_ context.Context, r *reading, in *I) (List[V], error) {
 		p := P(in).list()

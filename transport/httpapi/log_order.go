@@ -7,23 +7,23 @@ import (
 )
 
 const (
-	// With follow, lineWait is how long a line waits for older lines of other instances.
+	// lineWait is how long a line of a followed log waits for older lines of other instances.
 	lineWait = 300 * time.Millisecond
 	// lineRoom is how many bytes of one instance's lines may wait.
 	lineRoom = 256 << 10
 )
 
-// logLine is one line of an instance, as it will be written.
+// logLine is one line of an instance, with its prefix.
 type logLine struct {
-	at   string // when it was written: UTC text of fixed length that sorts by time; "" or "-" if not known
+	at   string // when the program wrote it: UTC text of fixed length that sorts by time; "" or "-" if not known
 	text []byte
 	came time.Time
 }
 
-// logOrder merges the lines of several instances by time. It is safe for many goroutines.
+// logOrder merges the lines of several instances by time. Safe for concurrent use.
 //
-// Without follow, the order is exact: a line is written once every instance that has not ended has a line. With follow,
-// an instance may be silent for long, so a line waits at most lineWait.
+// If follow is false, the order is exact: a line is written only when every instance that has not ended has a waiting
+// line. If follow is true, an instance may be silent for long, so a line waits at most lineWait.
 type logOrder struct {
 	follow bool
 	write  func([]byte) bool // returns false if nobody reads any more; called by one goroutine at a time
@@ -34,7 +34,7 @@ type logOrder struct {
 	gone    bool // nobody reads any more
 }
 
-// logSource holds the waiting lines of one instance.
+// logSource has the waiting lines of one instance.
 type logSource struct {
 	name  string // orders lines of the same time
 	lines []logLine
@@ -65,8 +65,8 @@ func (o *logOrder) close(s *logSource) {
 	o.pass()
 }
 
-// add takes over a line. While too many bytes of its instance wait, add blocks; with follow, it writes the oldest lines
-// instead. It returns false if nobody reads any more.
+// add adds a line of an instance. While too many bytes of the instance wait, add blocks if o.follow is false, and
+// writes the oldest lines if o.follow is true. It returns false if nobody reads any more.
 func (o *logOrder) add(s *logSource, at string, text []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -123,7 +123,7 @@ func (o *logOrder) overdue(now time.Time) bool {
 	return false
 }
 
-// pass writes the oldest lines while every instance that has not ended has a line. o.mu is held.
+// pass writes the oldest lines while every instance that has not ended has a waiting line. The caller holds o.mu.
 func (o *logOrder) pass() {
 	for !o.gone {
 		var waits bool

@@ -18,11 +18,12 @@ import (
 
 const contentTypeLog = "application/octet-stream"
 
-// headerLogOffset is the header with the stream offset of the answer's first byte. Agents send it for one stream only.
+// headerLogOffset is the header with the stream offset of the answer's first byte. Agents send it only if one stream
+// was requested.
 const headerLogOffset = "Outspan-Log-Offset"
 
-// headerLogTimes is the header by which an agent says that each line begins with its time and a blank. noLogTime stands
-// for an unknown time.
+// headerLogTimes is a header of an agent's answer. It means that each line begins with its time and a blank. noLogTime
+// stands for an unknown time.
 const (
 	headerLogTimes = "Outspan-Log-Times"
 	noLogTime      = "-"
@@ -54,7 +55,8 @@ func (s *Server) logOperations() []operation {
 }
 
 // checkLogQuery refuses unknown parameters and invalid values before the server connects to an agent. It allows the
-// shared parameters and those in also; only the agent checks offset. Code: invalid.
+// shared parameters, and the parameters that the argument also lists. The agent checks the value of offset. Code:
+// invalid.
 func checkLogQuery(r *http.Request, also ...string) error {
 	if err := checkQuery(r, append([]string{"stream", "follow", "tail", "timestamps", "since"}, also...)...); err != nil {
 		return err
@@ -93,7 +95,8 @@ func isSince(text string) bool {
 	return err == nil && d >= 0 && d != model.Forever
 }
 
-// instanceLogs passes on the log that the agent of the instance's node sends. Every server can do that.
+// instanceLogs passes on the log that the agent of the instance's node sends. Any server can do this, not only the
+// leader.
 func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 	release, err := s.streams.take(callerFrom(r.Context()).Identity)
 	if err != nil {
@@ -150,8 +153,8 @@ func streamContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// agentLog requests the log of an instance from its agent. The caller must close the body. Codes: not_found,
-// agent_unreachable, and those of the agent.
+// agentLog requests the log of an instance from its node's agent. The caller must close the response's body. Codes:
+// not_found, agent_unreachable, and those of the agent.
 func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance,
 	query url.Values) (*http.Response, error) {
 	n, ok := state.Nodes.Get(i.Node)
@@ -192,7 +195,7 @@ func copyBounded(w http.ResponseWriter, from io.Reader) error {
 	return copyFlushed(&boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)}, from, -1)
 }
 
-// boundedWriter gives each write its own deadline.
+// boundedWriter gives each write a deadline of writeBound.
 type boundedWriter struct {
 	http.ResponseWriter
 	flush *http.ResponseController

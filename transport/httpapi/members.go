@@ -30,11 +30,12 @@ func shown(entries []ServerEntry) []api.Member {
 	return members
 }
 
-// MemberOwn is what a server reports of itself. The API does not show it; the problems in the status follow from it.
+// MemberOwn is what a server reports of itself. The API does not show it, but some problems in the status follow from
+// it.
 type MemberOwn struct {
 	DataDir     string
 	Expect      int       // bootstrap_expect
-	Saved       time.Time // when somebody last saved a snapshot from it; zero means never
+	Saved       time.Time // when a snapshot was last saved from this server; zero means never
 	Certificate transport.Lifetime
 	Agents      map[string]transport.Lifetime // certificates near their end, by the name of the agent that uses them
 }
@@ -200,9 +201,9 @@ type bodied[I any] interface {
 	body() any
 }
 
-// act makes an operation that changes the servers themselves and writes no entry. The leader runs the operation, except
-// for join, which any server runs. The answer lists the current members. As repeating the operation does no harm, its
-// request id is ignored.
+// act makes an operation that changes the servers themselves and writes no entry. It runs on the leader, except for
+// join, which runs on the server that gets the request. The answer lists the current members. The request id is
+// ignored, because repeating the operation does no harm.
 func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {
 	rt.write, rt.allow = true, forCLI
 	handle := func(ctx context.Context, in *I) (*body[api.MemberReply], error) {

@@ -12,8 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// avoiding returns the groups that avoid a node now. The state has the end of each avoidance in cluster time; the view
-// shows it as wall time.
+// avoiding returns the groups that avoid a node now.
 func (r *reading) avoiding(n *fsm.Node) []api.Avoidance {
 	list := []api.Avoidance{}
 	for _, a := range n.Avoiding(r.now) {
@@ -22,7 +21,7 @@ func (r *reading) avoiding(n *fsm.Node) []api.Avoidance {
 	return list
 }
 
-// wallAt returns a future moment of cluster time as wall time.
+// wallAt converts a future cluster time to wall time, in whole seconds.
 func (r *reading) wallAt(t model.Time) time.Time {
 	return r.wall.Add(time.Duration(t.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Second)
 }
@@ -52,7 +51,7 @@ func (r *reading) node(n *fsm.Node) api.Node {
 			api.UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
 	}
 	if n.Intent == model.IntentDraining {
-		v.DrainID = n.Drain // n.Drain stays when the node leaves the intent draining; then the view hides it
+		v.DrainID = n.Drain // not shown for other intents, although n.Drain keeps its value
 		if d, ok := r.Drains.Get(n.Drain); ok {
 			part, _ := d.Node(n.ID)
 			v.DrainPhase = part.Phase
@@ -70,8 +69,8 @@ func (r *reading) node(n *fsm.Node) api.Node {
 	return v
 }
 
-// drainWords says how the last drain of a node ended. The text is empty while that drain runs, and after the node has
-// left the intent draining.
+// drainWords returns a text about how the last drain of a node ended. The text is empty while that drain runs, and
+// after the node has left the intent draining.
 func (r *reading) drainWords(n *fsm.Node) string {
 	d, part, ok := r.EndedDrain(n)
 	switch {
@@ -122,7 +121,7 @@ func (s *Server) nodeOperations() []operation {
 	}
 }
 
-// drainNodeRoute is also open to the node's own agent, which may drain the node at its shutdown.
+// drainNodeRoute is also open to the node's own agent, for on_shutdown = "drain".
 func drainNodeRoute() route {
 	rt := nodeRoute("drain", "Drain a node")
 	rt.allow = forCLI | forAgent
@@ -149,8 +148,8 @@ func showNode(_ context.Context, r *reading, in *nodeRead) (api.Node, error) {
 	return r.node(n), nil
 }
 
-// nodeReply shows the node after a write. It shows none if the write removed the node. For a repeated request, a later
-// write may have removed it.
+// nodeReply shows the node after a write. It shows no node if this write removed it. In the answer to a repeated
+// request, a later write may have removed the node.
 func (o *outcome) nodeReply(ref string) (api.NodeReply, error) {
 	reply := api.NodeReply{Written: o.Written}
 	if n, refusal := o.NamedNode(ref); refusal == nil {
@@ -186,7 +185,8 @@ func (in *intentInput) body() any { return &in.Input }
 
 func (in *intentInput) ref() string { return in.ID }
 
-// setIntent changes the intent of a node. barred are intents that only another verb can end.
+// setIntent changes the intent of a node. It refuses to end the intents in barred, which only another verb can end.
+// Code: conflict.
 func setIntent(to model.Intent, barred ...model.Intent) change[intentInput, api.NodeReply] {
 	return onNode((*intentInput).ref, func(_ *reading, n *fsm.Node, in *intentInput) (fsm.Command, error) {
 		if slices.Contains(barred, n.Intent) {

@@ -37,8 +37,8 @@ func documentConfig(version string) huma.Config {
 	}
 }
 
-// schemaName returns the name of a type's schema. The name of the stored settings must differ from that of the answer
-// that shows them.
+// schemaName returns the name of a type's schema. model.Settings needs a name of its own, because the answer that shows
+// it, api.Settings, has the name Settings.
 func schemaName(t reflect.Type, hint string) string {
 	if t == reflect.TypeFor[model.Settings]() {
 		return "SettingsValues"
@@ -109,8 +109,8 @@ func queryParam(name, doc string) *huma.Param {
 	return &huma.Param{Name: name, In: "query", Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
 }
 
-// finishDocument adds the plain operations and the schema of problems to huma's document, and encodes the document. It
-// does not change at run time.
+// finishDocument adds the plain operations and the schema of problems to huma's document, and encodes the document. The
+// document does not change at run time.
 func (s *Server) finishDocument() ([]byte, error) {
 	doc := s.huma.OpenAPI()
 	registry := doc.Components.Schemas
@@ -134,8 +134,8 @@ func (s *Server) openAPI() operation {
 		}))
 }
 
-// checkQuery refuses query parameters that are not in known. Plain operations need it; huma checks those of all others.
-// Code: invalid.
+// checkQuery refuses query parameters that are not in known. Plain operations call it; for all other operations, huma
+// checks the parameters. Code: invalid.
 func checkQuery(r *http.Request, known ...string) error {
 	for name := range r.URL.Query() {
 		found := false

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// pollGuard wakes all pending long polls when this server may no longer answer them. While polls are pending, one
-// goroutine checks on behalf of all of them. 5,000 agents have 10,000 long polls open, and a ticker for each would wake
-// 5,000 goroutines a second.
+// pollGuard wakes all pending long polls when this server may no longer answer them. One goroutine checks for all of
+// them. With a ticker for each poll, the 10,000 long polls of 5,000 agents would wake 5,000 goroutines a second.
 type pollGuard struct {
 	look  func() error // fails if the server may not answer; must not block
 	every time.Duration
 
 	mu    sync.Mutex
 	users int
-	watch *pollWatch // nil while there are no polls
+	watch *pollWatch // nil while nothing checks
 }
 
 // pollWatch is one run of the goroutine that checks.

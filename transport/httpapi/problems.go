@@ -34,7 +34,7 @@ const (
 	problemRows    = 8                  // rows per code; more problems are only counted
 	serverPatience = 5 * model.Second   // a server that has not answered for this long is a problem
 	clockPatience  = 2 * model.Second   // a clock that is wrong by more than this is a problem
-	backupAge      = 7 * 24 * time.Hour // not having saved the state for longer than this is a problem
+	backupAge      = 7 * 24 * time.Hour // a state that was last saved longer ago than this is a problem
 	littleDisk     = 2 << 30            // bytes; a disk is nearly full if less than this and less than a twentieth is free
 )
 
@@ -74,7 +74,7 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	members, _ := s.members(ctx) // on an error, the problems of servers are missing
+	members, _ := s.members(ctx) // after an error, the problems of servers are missing
 	counts := map[api.ProblemCode]int{}
 	for code, rows := range s.problems(s.reading(), members, s.differing()).found {
 		counts[code] = len(rows)
@@ -82,8 +82,8 @@ func (s *Server) ProblemCounts() map[api.ProblemCode]int {
 	return counts
 }
 
-// rows returns the problems in order. For each code it returns at most problemRows problems, and one more row that
-// counts the rest.
+// rows returns the problems in order. For each code it returns at most problemRows problems, and one more row with the
+// number of omitted problems.
 func (p *problems) rows() []api.ProblemRow {
 	rows := []api.ProblemRow{}
 	for _, code := range ProblemCodes() {
@@ -143,8 +143,8 @@ func (p *problems) cluster() {
 	}
 }
 
-// server adds the problems of one server: it does not answer, or its disk is full, its clock is wrong, or its
-// certificate is near its end.
+// server adds the problems of one server: it does not answer, its disk is full or nearly full, its clock is wrong, or
+// its certificate is near its end.
 func (p *problems) server(m *ServerEntry) {
 	const setClock = "on it: chronyc makestep"
 	subject, now := "server/"+m.Name, p.r.wall
@@ -170,7 +170,7 @@ func (p *problems) server(m *ServerEntry) {
 }
 
 // silent reports whether a server does not answer. Only the leader knows for how long a server has not answered; other
-// servers know what gossip says.
+// servers know only what gossip says.
 func (p *problems) silent(m *ServerEntry) bool {
 	switch fsm.Gossip(m.State) {
 	case fsm.GossipAlive, fsm.GossipSuspect:
@@ -181,7 +181,8 @@ func (p *problems) silent(m *ServerEntry) bool {
 	return true
 }
 
-// silentServerAdvice returns what to do about a server that does not answer. Without a leader no server can be removed.
+// silentServerAdvice returns what to do about a server that does not answer. Without a leader no server can be removed,
+// so the advice is only to start it.
 func (p *problems) silentServerAdvice(m *ServerEntry) string {
 	if !p.led {
 		return "start it again"
@@ -230,8 +231,8 @@ func (p *problems) nodes() {
 	}
 }
 
-// agents adds the agents' certificates near their end. If servers saw different certificates of an agent, the one that
-// is valid for longest counts.
+// agents adds the agents' certificates near their end. If servers saw different certificates of an agent, it uses the
+// certificate that ends last.
 func (p *problems) agents() {
 	newest := map[string]transport.Lifetime{}
 	for _, m := range p.members {
@@ -248,7 +249,7 @@ func (p *problems) agents() {
 	}
 }
 
-// formats adds the nodes whose agents can't read the format newest, which keeps the cluster at an older format.
+// formats adds the nodes whose agents can't read the newest format, and so keep the cluster at an older format.
 func (p *problems) formats(newest uint16) {
 	for _, n := range p.r.Nodes.All() {
 		if p.r.Format < newest && n.HoldsBack(newest) {
@@ -263,8 +264,8 @@ func (p *problems) formats(newest uint16) {
 
 func agentVersion(n *fsm.Node) string { return "(version " + cmp.Or(n.Agent.Version, "unknown") + ")" }
 
-// backup adds a problem if the state was last saved more than backupAge ago. If it was never saved, the age of the
-// cluster counts.
+// backup adds a problem if the state was last saved more than backupAge ago, or was never saved and the cluster is
+// older than backupAge.
 func (p *problems) backup() {
 	var saved time.Time
 	for _, m := range p.members {

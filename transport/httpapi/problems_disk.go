@@ -20,7 +20,7 @@ func (r *reading) disk(i *fsm.Instance) api.InstanceDisk {
 	return api.InstanceDisk{}
 }
 
-// emptyDisk returns the commands that show what fills a work directory and that replace its instance.
+// emptyDisk returns the commands that show what fills an instance's work directory, and that replace the instance.
 func (r *reading) emptyDisk(i *fsm.Instance, use model.DiskUse) string {
 	return "on " + r.nodeName(i.Node) + ": du -ah " + use.Dir +
 		" | sort -h; to begin anew with an empty one: outspan instance evict " + string(i.ID)
