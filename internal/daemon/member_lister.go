@@ -91,8 +91,8 @@ func (s *serverPart) ownMachine() metrics.Machine {
 	return metrics.Machine{FreeBytes: c.FreeBytes, TotalBytes: c.TotalBytes, Saved: unixMilli(c.SavedAt)}
 }
 
-// certificates returns the lifetimes of the certificates that this server reports: its own certificate, and the
-// certificates of connected agents that should be renewed.
+// certificates returns the lifetimes that this server reports: of its own certificate, and of those agents'
+// certificates that should be renewed.
 func (s *serverPart) certificates() cluster.Certificates {
 	return cluster.Certificates{Own: s.creds.Lifetime(), Agents: s.listener.AgentsNearEnd(time.Now())}
 }

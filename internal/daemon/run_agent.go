@@ -290,7 +290,7 @@ func (a *agentPart) release() {
 }
 
 // client returns a client that calls servers with the certificate in creds. The client's addresses are those in
-// servers, followed by those in known. If servers is empty, the address of this process's own server takes its place.
+// servers, followed by those in known. If servers is empty, the address of this process's own server is used instead.
 func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
 	if len(servers) == 0 {
 		servers = []string{p.own}

@@ -188,7 +188,7 @@ func (d *demo) freeEverywhere(port int) bool {
 		if err != nil {
 			return false
 		}
-		_ = l.Close() // the listener only tried the port
+		_ = l.Close() // the listener was opened only to try the port
 	}
 	return true
 }

@@ -50,7 +50,7 @@ type eventView struct {
 }
 
 // until calls done every 50 ms, until done returns true. It returns an error when limit has passed or ctx is canceled.
-// The parameter what is the text for the awaited event in the error.
+// The error begins with the parameter what, the name of the awaited event.
 func until(ctx context.Context, what string, limit time.Duration, done func() (bool, error)) error {
 	err := procs.Until(ctx, limit, 50*time.Millisecond, func(context.Context) error {
 		ok, err := done()
@@ -172,7 +172,7 @@ func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {
 }
 
 // eventTime returns the time of the first event whose Type equals kind and whose Data.After equals after. It ignores
-// events that happened more than a second before from.
+// events that happened more than a second before the time in from.
 func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time) (at time.Time,
 	found bool, err error) {
 	var list struct{ Items []eventView }
@@ -203,7 +203,7 @@ func (d *demo) leader(ctx context.Context) (*procs.Member, error) {
 }
 
 // onePerSlot checks, after the failover, that no slot has two instances that should run. It records the number of slots
-// that have one.
+// that have such an instance.
 func (d *demo) onePerSlot(ctx context.Context) error {
 	list, err := d.instances(ctx)
 	if err != nil {

@@ -84,7 +84,8 @@ func (e *eraser) fail(name string, err error) {
 	}
 }
 
-// empty removes all entries of a directory that it can. level is the number of open directories, including dir.
+// empty removes the entries of a directory, except those that it can't remove. level is the number of open directories,
+// including dir.
 func (e *eraser) empty(dir *os.File, level int) {
 	for again := true; again; { // repeat, because reading may skip names while entries are removed
 		again = false

@@ -31,7 +31,7 @@ func (d *Decoder) File(name string, src []byte, fields ...Field) hcl.Body {
 	return body
 }
 
-// Err returns all mistakes so far as one error, or nil if there are none. Code: invalid.
+// Err returns all mistakes as one error, or nil if there are no mistakes. Code: invalid.
 func (d *Decoder) Err() error { return asError(d.diags) }
 
 // body decodes one body. The message about an unknown key suggests a known key or lists all known keys. An attribute
@@ -111,8 +111,8 @@ func (d *Decoder) eval(attr *hcl.Attribute) (cty.Value, bool) {
 	return v, !diags.HasErrors()
 }
 
-// value evaluates an attribute's expression. If the value does not have the type want, value adds a mistake that quotes
-// example, and returns false. It converts nothing: a number is not accepted as a string.
+// value evaluates an attribute's expression. If the result does not have the type want, value adds a mistake that
+// quotes example, and returns false. It converts nothing: a number is not accepted as a string.
 func (d *Decoder) value(attr *hcl.Attribute, want cty.Type, example string) (cty.Value, bool) {
 	v, ok := d.eval(attr)
 	if !ok {

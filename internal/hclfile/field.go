@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attribute is an attribute that the function set decodes. kind describes the values for people. The attribute is never
-// printed.
+// Attribute is an attribute that is decoded by calling set. kind describes the values for people. The attribute is
+// never printed.
 func Attribute(name, kind string, set func(*Decoder, *hcl.Attribute)) Field {
 	return Field{name: name, kind: kind, set: set}
 }

@@ -25,8 +25,8 @@ func (d *Decoder) note(at hcl.Range, path ...string) {
 }
 
 // PlaceOf returns the place of a key, such as "log/level", as "FILE:LINE,COLUMN". If the key is missing, PlaceOf
-// returns the place of the closest block around it. If there is no such block either, it returns the parameter
-// otherwise.
+// returns the place of the closest block around it. If there is no such block either, PlaceOf returns the default in
+// the parameter otherwise.
 func (d *Decoder) PlaceOf(key, otherwise string) string {
 	for key != "" {
 		if at, ok := d.places[key]; ok {

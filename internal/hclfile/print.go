@@ -108,9 +108,9 @@ func (p *Printer) quoted(s string) string {
 	return b.String()
 }
 
-// escaped returns a character as it is written in an HCL string, which has no \x and no \a. If again is true, the next
-// character is the same. The first character of "$$" and "%%" must be escaped, because HCL reads these pairs as
-// escapes.
+// escaped returns a character as it is written in an HCL string. strconv.Quote can't be used, because HCL has no \x and
+// no \a. If again is true, the next character is the same. The first character of "$$" and "%%" must be escaped,
+// because HCL reads these pairs as escapes.
 func escaped(r rune, again bool) string {
 	switch {
 	case r == '"' || r == '\\':

@@ -38,7 +38,7 @@ func (m Mutant) key() string {
 type findings struct {
 	packages []*packages.Package
 	mutants  []Mutant
-	sources  map[string][]byte // by absolute path; the build uses a source in place of the file there, if any
+	sources  map[string][]byte // by absolute path; the build uses a source in place of the file at its path, if any
 }
 
 // find loads the packages that match patterns and finds all possible mutants. The sources that it returns contain all
@@ -271,7 +271,7 @@ func isZero(v constant.Value) bool {
 	return false
 }
 
-// cases adds mutants that negate the conditions of a case. A switch without a tag has such conditions.
+// cases adds mutants that negate the conditions of a case, such as those of a switch without a tag.
 func (f *finder) cases(c *ast.CaseClause) {
 	for _, e := range c.List {
 		if b, ok := f.info.TypeOf(e).Underlying().(*types.Basic); ok && b.Info()&types.IsBoolean != 0 {

@@ -10,11 +10,11 @@
 // run once to record which test reaches which change. After that, each change is tried with the tests that reach it,
 // the fast ones first, until a test fails.
 //
-// A change is noticed if a test fails, or if the test process crashes, takes too much processor time or memory, or
-// waits forever. The limit is on processor time, so a busy machine doesn't raise the score. The score is the share of
-// the changes that are noticed. The score of a sample differs from that of all changes by a few per cent. The score is
-// lower than with the tests of make test, because here properties draw fewer cases (-checks), and tests that take more
-// than -slow seconds of processor time don't run.
+// The score is the share of the changes that are noticed. A change is noticed if a test fails, or if the test process
+// crashes, takes too much processor time or memory, or waits forever. Processor time is limited, and not wall-clock
+// time, so a busy machine doesn't raise the score. The score of a sample differs from that of all changes by a few per
+// cent. The score is lower than with the tests of make test, because here properties draw fewer cases (-checks), and
+// tests that take more than -slow seconds of processor time don't run.
 //
 // The file equivalents.txt lists changes that don't change the program's behaviour. These changes are not tried. An
 // entry of the file that fits no change is an error.

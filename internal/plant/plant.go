@@ -1,4 +1,4 @@
-// Package plant puts known bugs into the product, one at a time, to show that the tests of whole clusters find them.
+// Package plant puts known bugs into the product, one at a time, to show that the tests find them.
 //
 // A build without the tag "planted" has none of the bugs: Is always returns false, so the compiler removes every branch
 // that depends on Is. A process built with the tag has the bug that the environment variable OUTSPAN_PLANT names, or no
@@ -44,7 +44,7 @@ const (
 	// StaleLastCopy treats a member as a healthy copy of the data if its last report said so, however old the report is,
 	// and even if the member's node is offline.
 	StaleLastCopy Bug = "stale_last_copy"
-	// OfflineByGossip marks a node offline as soon as gossip declares it dead, even if servers hear its heartbeats.
+	// OfflineByGossip marks a node offline as soon as gossip declares the node dead, even if servers hear its heartbeats.
 	OfflineByGossip Bug = "offline_by_gossip"
 	// ReplaceBeforeFencing replaces a lost instance that is not known to have stopped, although only one instance of its
 	// slot may run.

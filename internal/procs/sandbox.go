@@ -97,7 +97,7 @@ func FreePorts(address string) (api, gossip int, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
 	}
-	defer first.Close() // stays open meanwhile, so that second gets another port
+	defer first.Close() // not before second is open, so that second gets another port
 	second, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
@@ -228,8 +228,8 @@ func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) 
 	return out.String(), 0, err
 }
 
-// Get runs a command with --json and decodes the output into the value that to points to. It returns an error if the
-// exit code is not 0.
+// Get runs a command with --json and decodes the output into the variable that the parameter to points to. It returns
+// an error if the exit code is not 0.
 func (s *Sandbox) Get(ctx context.Context, to any, args ...string) error {
 	out, code, err := s.Run(ctx, append(args, "--json")...)
 	if err != nil {
