@@ -171,8 +171,8 @@ func (s *serverPart) raftPart() metrics.Raft {
 		Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
 }
 
-// run serves until ctx ends or something fails. It stops in reverse order of the start: the API finishes the open
-// requests, then leadership is handed over, and then the port closes.
+// run serves until ctx ends or one of its goroutines fails. It stops in reverse order of the start: the API finishes
+// the open requests, then leadership is handed over, and then the port closes.
 func (s *serverPart) run(ctx context.Context) error {
 	defer s.release()
 	base := context.WithoutCancel(ctx)

@@ -82,8 +82,8 @@ const (
 	PrefixInWrites Bug = "prefix_in_writes"
 	// AbsentNodesCount makes the rollout of a system group wait for nodes that are offline or cordoned.
 	AbsentNodesCount Bug = "absent_nodes_count"
-	// LeaseByRole gives a group with the role quorum a lease, even if its job file has none. A node that hears no servers
-	// then kills its members of the group.
+	// LeaseByRole gives a group with the role quorum a lease, even if its job file asks for no lease. A node that hears no
+	// servers then kills its members of the group.
 	LeaseByRole Bug = "lease_by_role"
 	// OlderLineage lets servers communicate with servers of a lineage that a recovery replaced.
 	OlderLineage Bug = "older_lineage"
