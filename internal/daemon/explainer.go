@@ -25,8 +25,8 @@ type planner struct {
 // started one after the other. A longer time would keep old rows in memory.
 const keptFor = time.Minute
 
-// remembering calls do with the cache that forecasts share. While another call uses that cache, do gets an empty cache
-// instead.
+// remembering calls the function do with the cache that forecasts share. While another call uses that cache, do gets an
+// empty cache instead.
 func (p *planner) remembering(do func(*reconcile.Cache)) {
 	if !p.mu.TryLock() {
 		do(new(reconcile.Cache))

@@ -108,7 +108,8 @@ func (a *agentPart) notePort(err error) {
 	a.agent.NotePort(port, &model.PortProblem{Port: port, Code: model.PortTaken, Reason: reason})
 }
 
-// ownPorts returns the ports that the configuration gives to this process, even if another process holds them now.
+// ownPorts returns the ports that the configuration gives to this process, even if another process holds them now. No
+// instance gets one of these ports.
 func (a *agentPart) ownPorts() []int { return []int{a.p.cfg.Listen.Port, a.p.cfg.Listen.GossipPort} }
 
 // LetPass lets all users pass through a directory, but gives nobody the permission to list it. Instances that run as
@@ -289,8 +290,9 @@ func (a *agentPart) release() {
 	}
 }
 
-// client returns a client that calls servers with the certificate in creds. The client's addresses are those in
-// servers, followed by those in known. If servers is empty, the address of this process's own server is used instead.
+// client returns a client that calls servers with the certificate in creds. The client uses the addresses in the lists
+// servers and known, in this order. If servers is empty, the client uses the address of this process's own server
+// instead.
 func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
 	if len(servers) == 0 {
 		servers = []string{p.own}

@@ -31,8 +31,8 @@ type outcome struct {
 // test that needs its own number of cases runs alone.
 const quick = 0.4
 
-// each calls do for every element of a list, with at most workers calls at a time, and blocks until all calls have
-// returned. After an error it starts no more calls, and returns the error.
+// each calls the function do for every element of a list, and blocks until all calls have returned. The parameter
+// workers is the largest number of calls at a time. After an error each starts no more calls, and returns the error.
 func each[T any](ctx context.Context, workers int, list []T, do func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
