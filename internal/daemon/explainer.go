@@ -11,22 +11,22 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// explainer answers the API's questions about why things wait. It runs the same passes as the leader's loop, but only
-// returns the reasons.
+// explainer answers the API's questions about why something waits. It runs the same passes as the leader's loop, but
+// returns only the reasons.
 type explainer struct{}
 
 // planner answers the API's questions about what a change would do. It also runs the passes of the leader's loop.
 type planner struct {
 	mu   sync.Mutex
-	seen *reconcile.Cache // filled by forecasts; nil again after keptFor
+	seen *reconcile.Cache // made by a forecast, and dropped after keptFor; otherwise nil
 }
 
-// keptFor is how long planner keeps a cache for several forecasts, since drains are often started one after the other.
-// But the cache must not keep old rows in memory for long.
+// keptFor is how long a planner keeps the cache of its first forecast for later forecasts, because drains are often
+// started one after the other. A longer time would keep old rows in memory.
 const keptFor = time.Minute
 
-// remembering calls do with the cache of earlier forecasts. If another call is using that cache, do gets an empty
-// cache.
+// remembering calls the function do with the cache that forecasts share. While another call uses that cache, do gets an
+// empty cache instead.
 func (p *planner) remembering(do func(*reconcile.Cache)) {
 	if !p.mu.TryLock() {
 		do(new(reconcile.Cache))
@@ -48,7 +48,7 @@ func input(q httpapi.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
 
-// explained returns why things wait. It leaves out moves by the rescheduler, because planning them takes most of the
+// explained returns why things wait. It does not plan the rescheduler's moves, because planning them takes most of the
 // time in a large cluster.
 func explained(q httpapi.Question) *reconcile.Explanation {
 	in := input(q)
@@ -119,7 +119,7 @@ func (p *planner) Forecast(q httpapi.Question, id model.DrainID) []model.Forecas
 	p.remembering(func(seen *reconcile.Cache) {
 		in := input(q)
 		in.Cache = seen
-		// an error means that a node no longer exists, so there is no forecast
+		// an error means that the drain can't start, for example because a node no longer exists
 		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options)
 	})
 	return forecast

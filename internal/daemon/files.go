@@ -10,19 +10,19 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// NamedFiles is what CheckFiles found in the files that a configuration names.
+// NamedFiles is the result of CheckFiles.
 type NamedFiles struct {
-	ReadableKeys []string               // private keys that every user of the machine can read
-	Ends         map[pki.Role]time.Time // when the certificate expires, by the role that it was checked for
+	ReadableKeys []string               // paths of the private keys that every user of the machine can read
+	Ends         map[pki.Role]time.Time // when the certificate expires, by the role for which it was checked
 }
 
-// CheckFiles checks the certificate and the keys that a configuration names, as the process would at its start. The
-// error says why the process would not start. If the configuration names a TLS directory, CheckFiles only checks which
-// keys are readable.
+// CheckFiles checks the certificate and the keys that a configuration names, as the process does when it starts. An
+// error says why the process would not start. If the configuration names a TLS directory, CheckFiles only looks for
+// keys that every user can read.
 func CheckFiles(c *config.Config) (NamedFiles, error) {
 	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[pki.Role]time.Time{}}
 	if c.TLS.Dir != "" {
-		return found, nil // the process makes the files when it first starts
+		return found, nil // the process makes the files in the directory when it first starts
 	}
 	p := process{cfg: c, ends: newCertificateEnd()}
 	var roles []pki.Role

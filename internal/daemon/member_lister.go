@@ -16,7 +16,7 @@ import (
 // memberLister converts the list of servers to the types of the API.
 type memberLister struct{ *cluster.Server }
 
-// Members implements httpapi.ServerList. It asks no other server, but returns what each server last reported.
+// Members implements httpapi.ServerList. It asks no other server. It returns what each server last reported.
 func (r memberLister) Members(context.Context) ([]httpapi.ServerEntry, error) {
 	var entries []httpapi.ServerEntry
 	for _, s := range r.Servers() {
@@ -48,7 +48,8 @@ func machineOf(s cluster.ServerStatus) api.MemberMachine {
 	return m
 }
 
-// diskOf returns the state of a server's disk. The state comes from gossip, so it is known even without a leader.
+// diskOf returns the state of a server's disk. Each server spreads this state by gossip, so it is known even without a
+// leader.
 func diskOf(s cluster.ServerStatus) api.Disk {
 	switch {
 	case s.Gossip != fsm.GossipAlive && s.Gossip != fsm.GossipSuspect:
@@ -90,8 +91,8 @@ func (s *serverPart) ownMachine() metrics.Machine {
 	return metrics.Machine{FreeBytes: c.FreeBytes, TotalBytes: c.TotalBytes, Saved: unixMilli(c.SavedAt)}
 }
 
-// certificates returns the lifetimes of the certificates that this server reports: its own certificate, and those of
-// connected agents that should be renewed.
+// certificates returns the lifetimes that this server reports: of its own certificate, and of those agents'
+// certificates that should be renewed.
 func (s *serverPart) certificates() cluster.Certificates {
 	return cluster.Certificates{Own: s.creds.Lifetime(), Agents: s.listener.AgentsNearEnd(time.Now())}
 }

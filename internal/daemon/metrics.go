@@ -19,8 +19,8 @@ import (
 )
 
 // newRegistry makes the Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics, and
-// raft-boltdb to armon's go-metrics, its predecessor. Each go-metrics library has one global sink, so newRegistry may
-// be called only once. The metrics keep the names raft_* and memberlist_*.
+// raft-boltdb to armon's go-metrics, its predecessor. newRegistry may be called only once, because each go-metrics
+// library has one global sink. The metrics keep the names raft_* and memberlist_*.
 func newRegistry() (*prometheus.Registry, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -47,7 +47,6 @@ func newRegistry() (*prometheus.Registry, error) {
 	return registry, nil
 }
 
-// loopMetrics are the metrics of the leader's loop.
 type loopMetrics struct {
 	decide  prometheus.Histogram
 	apply   *prometheus.CounterVec
@@ -79,7 +78,7 @@ func newLoopMetrics() loopMetrics {
 	return m
 }
 
-// refusals counts the requests that were refused before they were processed.
+// refusals is the counter of requests that were refused before they were processed.
 type refusals struct{ *prometheus.CounterVec }
 
 func newRefusals() refusals {
@@ -92,21 +91,21 @@ func newRefusals() refusals {
 	return r
 }
 
-// refusalCodes returns the codes that refusals counts: no permission, too many requests, or a request that is too large
-// or malformed.
+// refusalCodes returns the codes of the refusals that are counted: no permission, too many requests, a request that is
+// too large, and a malformed request.
 func refusalCodes() []model.Code {
 	return []model.Code{model.CodeForbidden, model.CodeRateLimited, model.CodeBusy, model.CodeTooLarge,
 		model.CodeInvalid, model.CodeMediaType}
 }
 
-// count counts err if it is a refusal with one of refusalCodes.
+// count adds 1 for the code of err, if the code is one of refusalCodes.
 func (r refusals) count(err error) {
 	if refusal, ok := errors.AsType[*model.Error](err); ok && slices.Contains(refusalCodes(), refusal.Code) {
 		r.WithLabelValues(string(refusal.Code)).Inc()
 	}
 }
 
-// stopCodes returns the codes with which the state refuses stops of instances that the leader's loop wants.
+// stopCodes returns the codes with which the state refuses a stop that the leader's loop planned.
 func stopCodes() []model.Code {
 	return []model.Code{model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeRoleNever, model.CodeVolumeLocal,
 		model.CodeReplacementPending, model.CodeStale}
@@ -132,7 +131,7 @@ func (m loopMetrics) note(r reconcile.Report) {
 	}
 }
 
-// compareMetrics count comparisons of this server's state with those of the other servers.
+// compareMetrics are the metrics of the comparisons of this server's state with the states of other servers.
 type compareMetrics struct {
 	results *prometheus.CounterVec
 	differs prometheus.Gauge
@@ -158,7 +157,7 @@ func (m compareMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.results, m.differs}
 }
 
-// note counts one comparison and sets the gauge. A comparison with too few servers does not change the gauge.
+// note counts one comparison. It sets the gauge, unless too few servers could be compared.
 func (m compareMetrics) note(r cluster.ComparisonResult) {
 	m.results.WithLabelValues(r.String()).Inc()
 	switch {
@@ -169,8 +168,8 @@ func (m compareMetrics) note(r cluster.ComparisonResult) {
 	}
 }
 
-// Collectors returns the collectors of servers and agents, without values. The reference documentation of the metrics
-// is generated from them.
+// Collectors returns outspan's own collectors of servers and agents, without values. The reference documentation of the
+// metrics is generated from them.
 func Collectors() []prometheus.Collector {
 	others := []prometheus.Collector{newRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
 	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// certificateEnd collects the metric that shows when the process's certificates expire, by role. After a reload it
-// shows the new certificates.
+// certificateEnd collects the metric that shows when the process's certificates expire, by role. After a reload, the
+// metric shows the new certificates.
 type certificateEnd struct {
 	desc  *prometheus.Desc
 	creds map[pki.Role]*transport.Credentials

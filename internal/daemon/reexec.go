@@ -6,8 +6,8 @@ import (
 )
 
 // Reexec runs a subcommand that agents start from this binary, such as a shim, and returns its exit code. For any other
-// arguments it does nothing, and ok is false. Call it before any other setup, including the parsing of flags. So a shim
-// uses little memory, and can't fail because of a setup that it does not need.
+// arguments it does nothing, and ok is false. Call it before any other setup, including the parsing of flags. Then a
+// shim uses little memory, and no setup that it does not need can fail.
 func Reexec(args []string) (code int, ok bool) {
 	if len(args) == 0 {
 		return 0, false

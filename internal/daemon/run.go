@@ -29,7 +29,7 @@ type Program struct {
 	Exit    func(code int) // exits the process at once
 }
 
-// RunServer is like Run, with the configuration in the files at paths. The configuration must have a server block.
+// RunServer loads the configuration from the files at paths and calls Run. The configuration must have a server block.
 func (b Program) RunServer(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Server == nil {
@@ -40,7 +40,7 @@ func (b Program) RunServer(ctx context.Context, paths []string) error {
 	})
 }
 
-// RunAgent is like Run, with the configuration in the files at paths. The configuration must have an agent block.
+// RunAgent loads the configuration from the files at paths and calls Run. The configuration must have an agent block.
 func (b Program) RunAgent(ctx context.Context, paths []string) error {
 	return b.runFiles(ctx, paths, func(c *config.Config) error {
 		if c.Agent == nil {
@@ -69,11 +69,11 @@ type process struct {
 	log      hclog.Logger
 	registry *prometheus.Registry
 	ends     *certificateEnd
-	own      string // host:port of this process's own server; "" if the process runs only an agent
-	parts    []part // in the order in which they start; they stop in reverse order
+	own      string // host:port of the server in this process; "" if the process runs only an agent
+	parts    []part // in the order in which they are opened; they stop in reverse order
 }
 
-// metrics returns the HTTP handler of the process's metrics, or nil if the configuration turns them off.
+// metrics returns the HTTP handler of the process's metrics, or nil if the configuration turns the metrics off.
 func (p *process) metrics() http.Handler {
 	if !p.cfg.Metrics {
 		return nil
@@ -88,10 +88,10 @@ type part interface {
 	reload(*config.Config) error
 }
 
-// Run runs a server, an agent or both, as cfg says. It stops them when ctx is canceled, when SIGTERM or SIGINT arrives,
-// or when one of them fails. After a requested stop it returns nil, unless a part failed to stop cleanly. On SIGHUP it
-// calls read for the new configuration, and applies what can change at run time. If a server can't trust its disk or
-// its state any more, Run exits the process at once.
+// Run runs a server, an agent or both, as cfg says, until ctx is canceled, SIGTERM or SIGINT arrives, or one of them
+// fails. After a requested stop Run returns nil, unless a part failed to stop cleanly. On SIGHUP it calls read for the
+// new configuration, and applies what can change at run time. If a server can't trust its disk or its state any more,
+// Run exits the process at once.
 func (b Program) Run(ctx context.Context, cfg *config.Config, read func() (*config.Config, error)) error {
 	registry, err := newRegistry()
 	if err != nil {
@@ -132,7 +132,7 @@ func (p *process) open(ctx context.Context) error {
 }
 
 // run runs each part in a goroutine of its own, until ctx is canceled or a part returns. Then it stops the parts one
-// after the other, the last one first.
+// after the other, in reverse order of p.parts.
 func (p *process) run(ctx context.Context, hup <-chan os.Signal, read func() (*config.Config, error)) error {
 	ended := make(chan error, len(p.parts))
 	cancels := make([]context.CancelFunc, len(p.parts))
@@ -180,7 +180,7 @@ func (p *process) wait(ctx context.Context, ended <-chan error, hup <-chan os.Si
 }
 
 // reload applies what can change at run time: log level, certificates, limits, labels. If the configuration can't be
-// read or has a mistake, nothing changes. If one part can't apply the configuration, the other part still does.
+// read or has a mistake, nothing changes. If one part can't apply the configuration, the other part still applies it.
 func (p *process) reload(read func() (*config.Config, error)) {
 	cfg, err := read()
 	if err != nil {
@@ -227,8 +227,8 @@ func notify(state string) {
 	_, _ = io.WriteString(conn, state) // best effort
 }
 
-// credentials loads the certificate with which this process proves its role. It also adds the certificate to the metric
-// p.ends.
+// credentials loads the certificate with which this process proves that it has the role. It also adds the certificate
+// to the metric p.ends.
 func (p *process) credentials(role pki.Role) (*transport.Credentials, error) {
 	t := p.cfg.TLS
 	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir,
@@ -248,7 +248,7 @@ func (p *process) gossipKey() (transport.GossipKey, error) {
 	return transport.LoadGossipKey(p.cfg.Gossip.KeyFile)
 }
 
-// listen opens a TLS port on the configured address, with the certificate of creds. Port 0 means any free port.
+// listen opens a TLS port on the configured address, with the certificate in creds. Port 0 means any free port.
 func (p *process) listen(ctx context.Context, creds *transport.Credentials, port int,
 	limits transport.Limits) (*transport.Listener, error) {
 	raw, err := transport.ListenTCP(ctx, net.JoinHostPort(p.cfg.Listen.Address, fmt.Sprint(port)))

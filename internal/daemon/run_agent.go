@@ -21,17 +21,17 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// agentPart is the agent of a process: the agent itself, its gossip and heartbeats, and the API of the node.
+// agentPart is the agent part of a process: the agent itself, its gossip and heartbeats, and the API of the node.
 type agentPart struct {
 	p        *process
 	creds    *transport.Credentials
 	listener *transport.Listener
-	unix     *transport.UnixListener // nil if the server part has the socket
+	unix     *transport.UnixListener // nil if the server part has the socket, or if no socket is configured
 	agent    *agent.Agent
 	gossip   *agentGossip
 	beater   *cluster.Beater
 	client   *transport.Client
-	taken    error // why the first try to open the API's port failed; nil means that it succeeded
+	taken    error // why the first try to open the API's port failed; nil means that the port is open
 }
 
 func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
@@ -49,7 +49,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	}
 	port := p.cfg.Listen.Port
 	if p.cfg.Server != nil {
-		port = 0 // any free port, since the server part has the configured one; servers learn it from the registration
+		port = 0 // any free port, as the server part has the configured one; servers learn the port from the registration
 	}
 	if a.listener, err = a.listen(ctx, port); err != nil {
 		return nil, err
@@ -69,16 +69,16 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	return a, err
 }
 
-// listen opens the TLS port of the agent. While another process holds the port, the agent runs without it, and the
-// listener tries again to open it. Running instances need their agent more than people need the logs, which the agent
-// serves on this port.
+// listen opens the TLS port of the agent. While another process holds the port, the agent runs without the port, and
+// the listener tries again to open it. Running instances need their agent more than people need the logs, which the
+// agent serves on this port.
 func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, error) {
 	if port == 0 {
 		return a.p.listen(ctx, a.creds, port, transport.Limits{})
 	}
 	address := net.JoinHostPort(a.p.cfg.Listen.Address, strconv.Itoa(port))
 	raw, err := transport.ListenPatiently(ctx, address, func(err error) {
-		if a.agent == nil { // the first try is made before the agent exists; openAgent reports its error later
+		if a.agent == nil { // the first try is made before the agent exists, so openAgent reports the error later
 			a.taken = err
 			return
 		}
@@ -90,7 +90,8 @@ func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, 
 	return transport.NewListener(raw, transport.ListenerConfig{Credentials: a.creds, Logger: a.p.log.Named("listener")})
 }
 
-// notePort logs that the API's port is open, if err is nil, or why it is not open. It also reports that to the agent.
+// notePort logs that the API's port is open if err is nil, or else why the port is not open. It reports the same to the
+// agent.
 func (a *agentPart) notePort(err error) {
 	port := a.p.cfg.Listen.Port
 	if err == nil {
@@ -107,14 +108,16 @@ func (a *agentPart) notePort(err error) {
 	a.agent.NotePort(port, &model.PortProblem{Port: port, Code: model.PortTaken, Reason: reason})
 }
 
-// ownPorts returns the ports that the configuration gives to this process, even if another process holds them now.
+// ownPorts returns the ports that the configuration gives to this process, even if another process holds them now. No
+// instance gets one of these ports.
 func (a *agentPart) ownPorts() []int { return []int{a.p.cfg.Listen.Port, a.p.cfg.Listen.GossipPort} }
 
-// LetPass allows all users to pass through a directory, but does not allow them to list it. Instances that run as other
-// users need that to reach their own directories below it. If this process does not run as root, LetPass does nothing.
+// LetPass lets all users pass through a directory, but gives nobody the permission to list it. Instances that run as
+// other users must pass through it to reach their own directories. If this process does not run as root, LetPass does
+// nothing.
 func LetPass(dir string) error {
 	if os.Geteuid() != 0 {
-		return nil // then all instances run as the agent's user
+		return nil // without root, all instances run as this process's user
 	}
 	info, err := os.Stat(dir)
 	if err == nil {
@@ -150,8 +153,9 @@ func (a *agentPart) config() agent.Config {
 	}
 }
 
-// dataDir returns the data directory of the agent. A process that is both server and agent has two data directories:
-// other users may not pass through the server's directory, but instances must reach their directories in the agent's.
+// dataDir returns the data directory of the agent. A process that is both server and agent has two data directories,
+// because other users may not pass through the server's directory, but instances must reach their directories in the
+// agent's.
 func (a *agentPart) dataDir() string {
 	dir := a.p.cfg.DataDir
 	if a.p.cfg.Server != nil {
@@ -190,7 +194,7 @@ func (a *agentPart) openGossip() error {
 	return nil
 }
 
-// registrar calls the servers for the agent. After each registration it also joins the servers' gossip.
+// registrar calls the servers for the agent. After each registration it also joins the gossip of the servers.
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
@@ -220,7 +224,7 @@ func (a *agentPart) joinGossip(servers []transport.ServerInfo) {
 	}
 }
 
-// drain asks the servers to drain this node, for on_shutdown = "drain".
+// drain asks the servers to drain this node. The agent calls it if on_shutdown is "drain".
 func (a *agentPart) drain(ctx context.Context) error {
 	_, _, err := a.client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(a.agent.Identity().Node)+"/drain", nil,
 		map[string]string{"message": "its agent was told to stop"})
@@ -235,7 +239,8 @@ func (a *agentPart) run(ctx context.Context) error {
 	if a.unix != nil {
 		listeners = append(listeners, a.unix)
 	}
-	// The agent needs the other parts until it has stopped. So their context is canceled only after a.agent.Run returns.
+	// The agent needs the listeners, gossip and heartbeats until it has stopped. So their context is canceled only after
+	// a.agent.Run has returned.
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
@@ -285,8 +290,9 @@ func (a *agentPart) release() {
 	}
 }
 
-// client returns a client that calls servers with the certificate of creds. Its addresses are those in servers, or that
-// of this process's own server if servers is empty, followed by those in known.
+// client returns a client that calls servers with the certificate in creds. The client uses the addresses in the lists
+// servers and known, in this order. If servers is empty, the client uses the address of this process's own server
+// instead.
 func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
 	if len(servers) == 0 {
 		servers = []string{p.own}

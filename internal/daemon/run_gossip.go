@@ -13,26 +13,26 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The pauses between attempts to open gossip again, or to find the configured port free. The pause doubles with each
-// attempt, up to regossipMost.
+// The first and the longest pause between attempts to open gossip again, or between checks whether the configured port
+// is free. Each pause is twice as long as the one before.
 const (
 	regossipFirst = time.Second
 	regossipMost  = time.Minute
 )
 
 // agentGossip is an agent's member of the gossip pool. While another process holds the configured port, agentGossip
-// uses any free port: without gossip there are no heartbeats, and the node would become offline. It is safe for
+// uses any free port, because without gossip there are no heartbeats, and the node would become offline. It is safe for
 // concurrent use.
 type agentGossip struct {
 	cfg  cluster.PoolConfig
 	log  hclog.Logger
-	tell func(port int, problem *model.PortProblem) // reports on the configured port; nil means that it is open
+	tell func(port int, problem *model.PortProblem) // reports why the configured port is not open; nil means open
 
 	inbox chan []byte
 	mu    sync.Mutex
 	pool  *cluster.Pool
 	spare bool     // the pool is on a port other than the configured one
-	join  []string // addresses of the latest Join, for the next pool
+	join  []string // addresses of the latest Join; the next pool joins them
 }
 
 var _ cluster.Courier = (*agentGossip)(nil)
@@ -45,7 +45,7 @@ func openAgentGossip(cfg cluster.PoolConfig, tell func(int, *model.PortProblem))
 	return g, nil
 }
 
-// open opens the pool on the configured port. If that port is taken, it uses any free port and reports the problem.
+// open opens the pool on the configured port. If that port is taken, open uses any free port and reports the problem.
 func (g *agentGossip) open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,8 +80,8 @@ func (g *agentGossip) now() (*cluster.Pool, bool) {
 	return g.pool, g.spare
 }
 
-// run runs the pool until ctx is canceled. If the pool is on a port other than the configured one, run waits until the
-// configured port is free, and then opens the pool there.
+// run runs the pool until ctx is canceled. While the pool is on a port other than the configured one, run waits until
+// the configured port is free. Then it opens a new pool on that port.
 func (g *agentGossip) run(ctx context.Context) error {
 	for {
 		g.runPool(ctx)
@@ -89,7 +89,7 @@ func (g *agentGossip) run(ctx context.Context) error {
 			return nil
 		}
 		pool, _ := g.now()
-		_ = pool.Close() // first tells the servers that this member leaves, because the next pool has the same name
+		_ = pool.Close() // Close announces that this member leaves; the next pool joins under the same name
 		for pause := regossipFirst; ; pause = min(2*pause, regossipMost) {
 			err := g.open()
 			if err == nil {
@@ -178,7 +178,7 @@ func (g *agentGossip) Close() error {
 	return pool.Close()
 }
 
-// waited waits for d. It returns false if ctx is canceled first.
+// waited waits for d, and returns true. It returns false at once when ctx is canceled.
 func waited(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

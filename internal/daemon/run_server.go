@@ -21,8 +21,8 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// serverPart is the server of a process: the replicated state, the TLS port, the unix socket, the API, and the loop
-// that decides while this server leads.
+// serverPart is the server part of a process: the replicated state, the TLS port, the unix socket, the API, and the
+// loop that decides while this server leads.
 type serverPart struct {
 	p        *process
 	creds    *transport.Credentials
@@ -112,13 +112,13 @@ func (s *serverPart) openCluster() error {
 	return err
 }
 
-// lead runs the loop that decides while this server leads, for one term.
+// lead runs the leader's loop for one term, until ctx ends.
 func (s *serverPart) lead(ctx context.Context, term uint64) error {
 	told := map[string]bool{}
 	report := func(r reconcile.Report) {
 		s.loop.note(r)
 		for _, skip := range append(r.Plan.Skipped, r.Skipped...) {
-			if text := skip.String(); !told[text] && len(told) < toldSkips { // later decisions skip it again
+			if text := skip.String(); !told[text] && len(told) < toldSkips { // later decisions report the same skip again
 				told[text] = true
 				s.p.log.Error("left out of the plan: no log entry can hold it", "what", text)
 			}
@@ -130,7 +130,7 @@ func (s *serverPart) lead(ctx context.Context, term uint64) error {
 	return loop.Run(ctx)
 }
 
-const toldSkips = 100 // how many log lines about skipped parts of plans one term may write
+const toldSkips = 100 // the most log lines about skipped groups that are written in one term
 
 // submitter adapts cluster.Server to reconcile.Log, which has its own type for the outcome of an entry.
 type submitter struct{ *cluster.Server }
@@ -171,8 +171,8 @@ func (s *serverPart) raftPart() metrics.Raft {
 		Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
 }
 
-// run serves until ctx ends. It stops in the reverse order of the start: the API finishes the open requests, leadership
-// is handed over, and then the port closes.
+// run serves until ctx ends or one of its goroutines fails. It stops in reverse order of the start: the API finishes
+// the open requests, then leadership is handed over, and then the port closes.
 func (s *serverPart) run(ctx context.Context) error {
 	defer s.release()
 	base := context.WithoutCancel(ctx)

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 )
 
-// verifier converts the results of comparing states to the types of the API.
+// verifier converts the results of comparisons of states to the types of the API.
 type verifier struct{ *cluster.Server }
 
 // Verify implements httpapi.Verifier.

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// RunApp is the program that instances of the demo and of tests run: a small web service that has /healthz and stops
-// gracefully. By default it listens on the address that the agent puts into the instance's environment.
+// RunApp is the program that instances of the demo and of tests run. It is a small web service that has /healthz and
+// stops gracefully. By default it listens on the address that the agent puts into the instance's environment.
 func RunApp(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo-app", flag.ContinueOnError)
 	listen := flags.String("listen", net.JoinHostPort(os.Getenv("OUTSPAN_IP"), os.Getenv("OUTSPAN_PORT_HTTP")),

@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// Options are the flags of `outspan demo`.
+// Options say how Run runs the demo.
 type Options struct {
 	Keep bool // after the demo, leave the cluster running until ctx is canceled
 	Out  io.Writer
@@ -36,11 +36,12 @@ type demo struct {
 // measurement is a line of the summary.
 type measurement struct{ what, value string }
 
-// demoInstances is the count of the demo's group. The budget lets at most two of the instances be down.
+// demoInstances is the count of the demo's group. The budget lets at most two of these instances be down.
 const demoInstances = 8
 
 // Run runs the demo: three servers, four agents and a web service, as real processes on loopback. It returns an error
-// if the cluster does not do what the demo promises. It always removes everything that it created before it returns.
+// if the cluster does not do what the demo promises. Before it returns, it stops the cluster and removes everything
+// that the demo created.
 func Run(ctx context.Context, options Options) (err error) {
 	s, err := procs.New(3, 4)
 	if err != nil {
@@ -98,8 +99,8 @@ func (d *demo) measured(what, format string, args ...any) {
 	d.results = append(d.results, measurement{what, fmt.Sprintf(format, args...)})
 }
 
-// show runs a command as a user would, and prints it with its output. It returns an error for an exit code other than
-// want.
+// show runs a command as a user would. It prints the command and the output. It returns an error if the exit code
+// differs from the parameter want.
 func (d *demo) show(ctx context.Context, want int, args ...string) error {
 	d.say("$ outspan %s", strings.Join(args, " "))
 	out, code, err := d.Run(ctx, args...)
@@ -120,7 +121,7 @@ func (d *demo) summary() {
 	d.say("  %-58s %s", "the whole demo", time.Since(d.began).Round(100*time.Millisecond))
 }
 
-// showLogs prints the last lines of every process's log, because Run removes the log files.
+// showLogs prints the last lines of every process's log, because Run then removes the log files.
 func (d *demo) showLogs() {
 	for _, m := range d.Members() {
 		d.say("\n-- last lines of %s", m.Name)
@@ -132,7 +133,7 @@ func (d *demo) showLogs() {
 
 // jobFile writes the job file of the demo, and returns its path.
 func (d *demo) jobFile() (string, error) {
-	me, err := user.Current() // only this user may enter the sandbox, so the service runs as this user too
+	me, err := user.Current() // the service runs as this user, as another one might not be allowed to run d.Binary
 	if err != nil {
 		return "", fmt.Errorf("find the own user: %w", err)
 	}
@@ -187,7 +188,7 @@ func (d *demo) freeEverywhere(port int) bool {
 		if err != nil {
 			return false
 		}
-		_ = l.Close() // the port is only probed
+		_ = l.Close() // the listener was opened only to try the port
 	}
 	return true
 }

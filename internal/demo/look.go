@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// The demo reads the state of the cluster from the commands' JSON output. It relies only on documented fields.
+// The demo reads the state of the cluster from the JSON output of commands. It uses only documented fields.
 
 type nodeList struct {
 	Items []struct {
@@ -49,15 +49,15 @@ type eventView struct {
 	Data          struct{ Before, After string }
 }
 
-// until calls done every 50 ms, until done returns true, limit has passed or ctx is canceled. The error names the
-// awaited event by what.
+// until calls done every 50 ms, until done returns true. It returns an error when limit has passed or ctx is canceled.
+// The error begins with the parameter what, the name of the awaited event.
 func until(ctx context.Context, what string, limit time.Duration, done func() (bool, error)) error {
 	err := procs.Until(ctx, limit, 50*time.Millisecond, func(context.Context) error {
 		ok, err := done()
 		if ok {
 			return nil
 		}
-		return fmt.Errorf("last: %v", err) //nolint:errorlint // it may be nil
+		return fmt.Errorf("last: %v", err) //nolint:errorlint // err may be nil
 	})
 	if err != nil {
 		return fmt.Errorf("%s did not happen: %w", what, err)
@@ -65,7 +65,6 @@ func until(ctx context.Context, what string, limit time.Duration, done func() (b
 	return nil
 }
 
-// pause waits for d, or until ctx is canceled.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -73,7 +72,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// whileAllRun returns a context that is canceled when a server or an agent exits.
+// whileAllRun returns a context that is canceled when a server or an agent exits. The caller must call the returned
+// function.
 func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	for _, m := range d.Members() {
@@ -88,7 +88,7 @@ func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-// waitEligible waits until every agent's node is eligible for instances.
+// waitEligible waits until every node is eligible. It returns an error after 60 s.
 func (d *demo) waitEligible(ctx context.Context) error {
 	return until(ctx, "every node eligible", 60*time.Second, func() (bool, error) {
 		var nodes nodeList
@@ -103,7 +103,7 @@ func (d *demo) waitEligible(ctx context.Context) error {
 	})
 }
 
-// ready counts the instances that are ready and should run.
+// ready returns the number of instances that should run and are ready.
 func (d *demo) ready(ctx context.Context) (int, error) {
 	list, err := d.instances(ctx)
 	n := 0
@@ -128,7 +128,7 @@ func (d *demo) waitReady(ctx context.Context) error {
 	})
 }
 
-// emptied checks that a node has no instances any more, according to the servers and to the kernel's process table.
+// emptied checks that a node has no instances any more, in the view of the servers and in the kernel's process table.
 func (d *demo) emptied(ctx context.Context, name string) error {
 	var nodes nodeList
 	if err := d.Get(ctx, &nodes, "node", "ls"); err != nil {
@@ -171,8 +171,8 @@ func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {
 	return false, fmt.Errorf("there is no node %s", name)
 }
 
-// eventTime returns the time of the first event that has the type kind and the new state after. It ignores events that
-// are more than a second older than from.
+// eventTime returns the time of the first event whose Type equals kind and whose Data.After equals after. It ignores
+// events that happened more than a second before the time in from.
 func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time) (at time.Time,
 	found bool, err error) {
 	var list struct{ Items []eventView }
@@ -202,7 +202,8 @@ func (d *demo) leader(ctx context.Context) (*procs.Member, error) {
 	return nil, fmt.Errorf("no leader among the members")
 }
 
-// onePerSlot checks that no slot has two instances that should run after the failover.
+// onePerSlot checks, after the failover, that no slot has two instances that should run. It records the number of slots
+// that have such an instance.
 func (d *demo) onePerSlot(ctx context.Context) error {
 	list, err := d.instances(ctx)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // prober sends requests to a service at a steady rate, through the exposed port of each agent in turn. Each request
-// uses a new connection. The prober counts requests and failures.
+// uses a new connection. The prober counts the requests and the failures.
 type prober struct {
 	client *http.Client
 
@@ -21,7 +21,7 @@ type prober struct {
 	last    string // the latest failure
 }
 
-// tally is a copy of a prober's counts.
+// tally is a copy of what a prober has counted.
 type tally struct {
 	sent, failed int
 	last         string
@@ -36,7 +36,7 @@ func newProber(targets []string) *prober {
 	}
 }
 
-// run sends requests until ctx is canceled, and returns when the last request is answered or has failed.
+// run sends requests until ctx is canceled. It returns when every request has been answered or has failed.
 func (p *prober) run(ctx context.Context) {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
@@ -88,7 +88,8 @@ func (p *prober) tally() tally {
 	return tally{p.sent, p.failed, p.last}
 }
 
-// avoid stops sending requests to a target whose machine is about to be killed. Real clients would use another target.
+// avoid stops sending requests to a target whose machine is about to be killed, because a real client would then use
+// another target.
 func (p *prober) avoid(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,7 +34,7 @@ func (d *demo) startCluster(ctx context.Context) error {
 	if err := d.Get(ctx, &nodes, "node", "ls"); err != nil {
 		return err
 	}
-	for _, warning := range nodes.Items[0].Warnings { // all nodes have the same warnings, since they share a machine
+	for _, warning := range nodes.Items[0].Warnings { // all nodes have the same warnings, because they share a machine
 		d.say("%s", warning)
 	}
 	return nil
@@ -94,7 +94,7 @@ func (d *demo) loseMachine(ctx context.Context) error {
 	d.title("A machine dies: kill -9 of the agent n2 and of everything that it runs")
 	victim := d.Agents[1]
 	d.prober.avoid(d.service(victim))
-	pause(ctx, 100*time.Millisecond) // let the open requests to n2 finish
+	pause(ctx, 100*time.Millisecond) // so that open requests to n2 can finish
 	before, began := d.prober.tally(), time.Now()
 	d.KillAll(victim)
 	err := until(ctx, "n2 offline", 30*time.Second, func() (bool, error) {
@@ -196,7 +196,7 @@ func (d *demo) loseServers(ctx context.Context) error {
 		d.say("kill -9 of %s", m.Name)
 		m.Kill()
 	}
-	pause(ctx, 4*time.Second) // twice offline_after of the sandbox
+	pause(ctx, 4*time.Second) // twice the sandbox's offline_after
 	for _, m := range d.Servers {
 		if err := m.Start(); err != nil {
 			return err

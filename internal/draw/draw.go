@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Main runs the tests of a package that has property tests. By default the property tests draw the same cases in every
-// run, so that a result does not depend on luck. With OUTSPAN_SIM=1 (make sim) they draw more cases, and different ones
-// in every run. The flags -rapid.seed and -rapid.checks take precedence. Main returns the exit code for TestMain.
+// Main runs the tests of a package that has property tests, and returns the exit code for TestMain. By default the
+// property tests draw the same cases in every run, so that a result does not depend on luck. With OUTSPAN_SIM=1 (make
+// sim) they draw more cases, and different ones in every run. The flags -rapid.seed and -rapid.checks take precedence.
 func Main(m *testing.M) int {
 	if os.Getenv("OUTSPAN_SIM") == "" {
 		if err := errors.Join(flag.Set("rapid.seed", "20261"), flag.Set("rapid.checks", "60")); err != nil {

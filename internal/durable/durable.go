@@ -9,10 +9,9 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file named path + ".new", and renames it to path. When it returns nil, the content and the name are
-// on disk. When it returns an error, path is unchanged, unless only the sync of the directory failed: then path has the
-// new content, but a power cut may bring the old content back. Calls for the same path must not overlap. Replace blocks
-// until the disk has written everything.
+// Replace writes a file named path + ".new", and renames it to path. It blocks until the content and the name are on
+// disk. After an error, path is unchanged, unless only the sync of the directory failed. In that case path has the new
+// content, but a power cut may bring the old content back. Calls for the same path must not overlap.
 func Replace(path string, write func(io.Writer) error, mode fs.FileMode) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
@@ -39,8 +38,7 @@ func ReplaceBytes(path string, content []byte, mode fs.FileMode) error {
 	}, mode)
 }
 
-// SyncDir writes the names in a directory to disk, so that they survive a power cut. It blocks until the disk has
-// written them.
+// SyncDir writes the names in a directory to disk, so that they survive a power cut. It blocks until they are on disk.
 func SyncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package erase removes directory trees with arbitrary contents. A tree may be nested more deeply than a process can
-// have files open. Its paths may be longer than the kernel accepts, and its owner may lack permissions on directories.
+// Package erase removes directory trees with arbitrary contents. A tree may have more levels than a process can have
+// open files. Its paths may be longer than the kernel accepts, and its owner may lack permissions on directories.
 package erase
 
 import (
@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// depth is how many directories are open at once. A directory that is nested more deeply is moved to the root first.
+	// depth is the largest number of directories that are open at once. A directory at a deeper level is first moved to
+	// the root of the tree.
 	depth = 32
-	// batch is how many names are read at once.
+	// batch is how many names of a directory are read at once.
 	batch = 256
 )
 
-// Tree removes path and everything below it. A missing path is no error. Tree removes symbolic links, and does not
-// follow them. It has at most 40 files open at a time. If an entry can't be removed, Tree removes the rest anyway, and
-// returns an error about the first such entry. The error's text is short, however deep the entry is. Nobody else may
-// move files inside the tree meanwhile.
+// Tree removes path and everything below it. A missing path is no error. Tree removes symbolic links, but does not
+// follow them. It has at most 40 files open at a time. If it can't remove an entry, it removes all others that it can,
+// and returns an error about one such entry. The error's text is short, even if the entry's path is long. Nobody else
+// may move files inside the tree meanwhile.
 func Tree(path string) error {
 	err := os.Remove(path) // succeeds for a file, a symbolic link and an empty directory
 	if err == nil || errors.Is(err, os.ErrNotExist) {
@@ -38,7 +39,7 @@ func Tree(path string) error {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	e := eraser{root: root, prefix: ".erase-" + strconv.Itoa(os.Getpid()) + "-"}
-	for e.moved = true; e.moved; { // repeat, because directories that were moved to the root must still be removed
+	for e.moved = true; e.moved; { // repeat, to remove the directories that were moved to the root
 		e.moved, e.failed = false, nil
 		e.empty(root, 1)
 	}
@@ -52,8 +53,7 @@ func Tree(path string) error {
 	return nil
 }
 
-// open opens a directory. If the owner lacks permissions on the directory, open adds them, so that its entries can be
-// removed.
+// open opens a directory. It adds the owner's permissions that are missing, so that the entries can be removed.
 func open(at int, name string) (*os.File, error) {
 	const how = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(at, name, how, 0)
@@ -65,16 +65,15 @@ func open(at int, name string) (*os.File, error) {
 	}
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil && st.Mode&0o700 != 0o700 {
-		_ = unix.Fchmod(fd, 0o700) // if that fails, the removal returns the error
+		_ = unix.Fchmod(fd, 0o700) // if Fchmod fails, removing the entries fails and reports why
 	}
 	return os.NewFile(uintptr(fd), filepath.Base(name)), nil
 }
 
-// eraser is the removal of one tree.
 type eraser struct {
 	root   *os.File
-	prefix string // begins the names that moved directories get
-	next   int    // number that ends the next of these names
+	prefix string // of the names that moved directories get
+	next   int    // number at the end of the next name with this prefix
 	moved  bool   // a directory was moved to the root in this round
 	failed error  // first error of this round
 }
@@ -85,7 +84,8 @@ func (e *eraser) fail(name string, err error) {
 	}
 }
 
-// empty removes the entries of a directory, as far as possible. level is how many directories are open, including dir.
+// empty removes the entries of a directory, except those that it can't remove. level is the number of open directories,
+// including dir.
 func (e *eraser) empty(dir *os.File, level int) {
 	for again := true; again; { // repeat, because reading may skip names while entries are removed
 		again = false
@@ -110,7 +110,7 @@ func (e *eraser) empty(dir *os.File, level int) {
 	}
 }
 
-// remove removes one entry of a directory, and reports whether the entry is gone from the directory.
+// remove removes one entry from a directory. It reports whether dir no longer has the entry.
 func (e *eraser) remove(dir *os.File, name string, level int) bool {
 	at := int(dir.Fd())
 	err := unix.Unlinkat(at, name, 0)
@@ -150,15 +150,15 @@ func (e *eraser) rmdir(at int, name string) error {
 	return err
 }
 
-// moveUp moves a directory that is nested too deeply to the root of the tree. It reports whether it did.
+// moveUp moves a deeply nested directory to the root of the tree. It returns false if it can't.
 func (e *eraser) moveUp(at int, name string) bool {
-	const tries = 1000 // several, because entries of the root may already have the first names
+	const tries = 1000 // entries of the root may already have the first names
 	var err error
 	for range tries {
 		to := e.prefix + strconv.Itoa(e.next)
 		e.next++
 		err = unix.Renameat2(at, name, int(e.root.Fd()), to, unix.RENAME_NOREPLACE)
-		// A move changes the directory's "..", so its owner needs permissions on it.
+		// A move changes the directory's "..", so its owner needs write permission on the directory.
 		if errors.Is(err, unix.EACCES) && unix.Fchmodat(at, name, 0o700, 0) == nil {
 			err = unix.Renameat2(at, name, int(e.root.Fd()), to, unix.RENAME_NOREPLACE)
 		}

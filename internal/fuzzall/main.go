@@ -3,11 +3,11 @@
 //	go run ./internal/fuzzall -fuzztime 20s -minimize 5s [-run REGEXP]
 //
 // go test takes one target at a time. If the time ends in the middle of an input, go test sometimes fails with "context
-// deadline exceeded" and writes no input. That is no finding, and fuzzall does not count it as one.
+// deadline exceeded" and writes no input. Since nothing was found, fuzzall then reports the target as passed.
 //
-// The exit code is 0 if every target passed. It is 1 if a target failed or was left out after a signal, or if REGEXP
-// matches no target. It is 2 if the command line is invalid or the targets can't be listed. The last line has the
-// numbers of targets that passed and failed.
+// The exit code is 0 if every target passed. It is 1 if a target failed, if a signal stopped fuzzall, or if no target
+// matches REGEXP. It is 2 if the command line is invalid or the targets can't be listed. The last line of the output
+// has the numbers of targets that passed and failed.
 package main
 
 import (
@@ -35,7 +35,8 @@ func main() {
 // target is one fuzz function and the directory of its package.
 type target struct{ dir, name string }
 
-// run is main with its inputs and outputs as parameters. It blocks until all targets have run.
+// run is main with its inputs and outputs as parameters, and returns the exit code. It blocks until all targets have
+// run or a signal arrives.
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("fuzzall", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -83,7 +84,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 var declared = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(\w+ \*testing\.F\)`)
 
-// find lists the fuzz targets below root, ordered by directory and file.
+// find lists the fuzz targets below root whose "directory/name" matches wanted, ordered by directory and file.
 func find(root string, wanted *regexp.Regexp) ([]target, error) {
 	var found []target
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -107,7 +108,7 @@ func find(root string, wanted *regexp.Regexp) ([]target, error) {
 
 // fuzz runs one target and returns its output. It stops a target that hangs.
 func fuzz(ctx context.Context, t target, length, minimize time.Duration) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, length+10*time.Minute) // includes the time of the build
+	ctx, cancel := context.WithTimeout(ctx, length+10*time.Minute) // the 10 minutes include the build
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", length.String(),
 		"-fuzzminimizetime", minimize.String(), t.dir)
@@ -116,7 +117,6 @@ func fuzz(ctx context.Context, t target, length, minimize time.Duration) ([]byte
 	return cmd.CombinedOutput()
 }
 
-// verdict is the result of one target.
 type verdict string
 
 const (
@@ -124,10 +124,11 @@ const (
 	found verdict = "FAIL"
 )
 
-// outOfTime matches lines that go test prints when the time ends in the middle of an input.
+// outOfTime matches the lines that go test prints if the time ends in the middle of an input.
 var outOfTime = regexp.MustCompile(`(?m)^--- FAIL: Fuzz\w+ \([0-9.]+s\)\n +context deadline exceeded\n`)
 
-// judge returns the verdict on a run. A run that failed only because its time ended in the middle of an input is fine.
+// judge returns the verdict on a run. A failed run is fine too, if its only failure is that the time ended in the
+// middle of an input.
 func judge(out []byte, err error) verdict {
 	var exit *exec.ExitError
 	switch {

@@ -4,8 +4,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Field is one key that a body may have: an attribute or a block. It refers to the variable that the key is decoded
-// into and printed from.
+// Field is one key of a body (an attribute or a block), or the label of the block around the body. It refers to the
+// variable that the key is decoded into and printed from.
 type Field struct {
 	name     string
 	kind     string   // description of the values that an attribute takes
@@ -15,12 +15,12 @@ type Field struct {
 
 	set       func(*Decoder, *hcl.Attribute)            // decodes an attribute
 	open      func(*Decoder, *hcl.Block)                // decodes a block
-	keys      func() []Field                            // the keys of a block
-	variables func(*Decoder, hcl.Body) *hcl.EvalContext // returns a block's variables; nil means those outside it
+	keys      func() []Field                            // returns the keys of a block
+	variables func(*Decoder, hcl.Body) *hcl.EvalContext // returns a block's variables; if nil, the outer ones apply
 	emit      func(*Printer)                            // prints the key; nil means that the key is never printed
 	rank      int                                       // fields are printed in ascending order of rank
 
-	label interface { // not nil if the field is the label of its block, and not a key
+	label interface { // set only if the field is the label of its block
 		get() string
 		put(text string)
 	}
@@ -32,13 +32,14 @@ func (f Field) Required() Field {
 	return f
 }
 
-// Takes sets the description of the values that an attribute takes, if its type alone says too little.
+// Takes sets the description of the values that an attribute takes. Use it where the attribute's type alone says too
+// little.
 func (f Field) Takes(kind string) Field {
 	f.kind = kind
 	return f
 }
 
-// PrintIf omits the key from printed files if so is false.
+// PrintIf omits the key from printed files if its argument is false.
 func (f Field) PrintIf(so bool) Field {
 	if !so {
 		f.emit = nil
@@ -46,8 +47,8 @@ func (f Field) PrintIf(so bool) Field {
 	return f
 }
 
-// Checked adds a check that runs after an attribute is decoded. check returns what is wrong with the value, or an empty
-// summary if the value is valid.
+// Checked adds a check that runs after an attribute is decoded. The function check reads the decoded variable. It
+// returns what is wrong with the value, or an empty summary if the value is valid.
 func (f Field) Checked(check func() (summary, detail string)) Field {
 	set := f.set
 	f.set = func(d *Decoder, a *hcl.Attribute) {
@@ -71,10 +72,10 @@ type labelOf[T ~string] struct{ to *T }
 func (l labelOf[T]) get() string     { return string(*l.to) }
 func (l labelOf[T]) put(text string) { *l.to = T(text) }
 
-// Label returns the field for the label of a block. It belongs in the list of the block's fields.
+// Label returns the field for the label of a block. Put it into the list of the block's fields.
 func Label[T ~string](to *T) Field { return Field{label: labelOf[T]{to}} }
 
-// labelled separates the fields of a block into its label, if it has one, and the rest.
+// labelled separates the fields of a block into its label, if the block has one, and its keys.
 func labelled(fields []Field) (label, rest []Field) {
 	for _, f := range fields {
 		if f.label != nil {
@@ -113,8 +114,9 @@ func Block(name string, fields ...Field) Field {
 	}
 }
 
-// Optional is a block that may appear once, and is decoded into *to. If *to is nil, it is first set to fresh. If an
-// earlier file has set *to, the block changes that value. The block is not printed if *to is nil.
+// Optional is a block that may appear once in a file. If *to is nil, it first becomes a pointer to fresh. Then the
+// block is decoded into **to, so that a later file can change the values of an earlier one. The block is not printed if
+// *to is nil.
 func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Field {
 	return Field{
 		name: name, labels: labels(fields(new(T))),
@@ -133,8 +135,8 @@ func Optional[T any](name string, to **T, fresh T, fields func(*T) []Field) Fiel
 	}
 }
 
-// Blocks is a block that may appear more than once. If it has a label, each label may appear once. Each block is
-// decoded into a copy of fresh, which is then appended to *to.
+// Blocks is a block that may appear more than once. If the block has a label, each label may appear only once. Each
+// block is decoded into a copy of fresh, which is then appended to *to.
 func Blocks[T any](name string, to *[]T, fresh T, fields func(*T) []Field) Field {
 	return Field{
 		name: name, labels: labels(fields(new(T))), repeated: true,

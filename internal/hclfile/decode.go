@@ -19,8 +19,8 @@ type Decoder struct {
 	path      []string         // path of the block that is being decoded
 }
 
-// File decodes one file: it checks the limits, parses src and decodes the body. It returns the body even if decoding it
-// failed, or nil if src is beyond a limit or can't be parsed. Err returns the mistakes.
+// File decodes one file: it checks the limits, parses src and decodes the body. It returns the body even if decoding
+// the body failed. It returns nil if src exceeds a limit or can't be parsed. Err returns the mistakes.
 func (d *Decoder) File(name string, src []byte, fields ...Field) hcl.Body {
 	body, diags := parse(name, src)
 	d.diags = append(d.diags, diags...)
@@ -31,11 +31,11 @@ func (d *Decoder) File(name string, src []byte, fields ...Field) hcl.Body {
 	return body
 }
 
-// Err returns all mistakes so far as one error, or nil if there are none. Code: invalid.
+// Err returns all mistakes as one error, or nil if there are no mistakes. Code: invalid.
 func (d *Decoder) Err() error { return asError(d.diags) }
 
-// body decodes one body. An unknown key is a mistake, whose message suggests a known key or lists all of them. An
-// attribute and a block may have the same name.
+// body decodes one body. The message about an unknown key suggests a known key or lists all known keys. An attribute
+// and a block may have the same name.
 func (d *Decoder) body(body hcl.Body, fields []Field) {
 	schema := &hcl.BodySchema{}
 	for _, f := range fields {
@@ -78,7 +78,7 @@ func (d *Decoder) blocks(blocks hcl.Blocks, f Field, body hcl.Body) {
 	}
 }
 
-// open decodes one block. The index i counts the blocks of the field, from 0.
+// open decodes one block. The parameter i is the block's position among the blocks of the field, from 0.
 func (d *Decoder) open(f Field, b *hcl.Block, i int) {
 	outer, variables := d.path, d.variables
 	defer func() { d.path, d.variables = outer, variables }()
@@ -104,15 +104,15 @@ func (d *Decoder) Fail(at hcl.Range, summary, detail string) {
 // Failures returns the number of mistakes so far.
 func (d *Decoder) Failures() int { return len(d.diags) }
 
-// eval evaluates an attribute's expression. It returns false, and adds a mistake, if that fails.
+// eval evaluates an attribute's expression. If that fails, eval adds a mistake and returns false.
 func (d *Decoder) eval(attr *hcl.Attribute) (cty.Value, bool) {
 	v, diags := attr.Expr.Value(d.variables)
 	d.diags = append(d.diags, diags...)
 	return v, !diags.HasErrors()
 }
 
-// value evaluates an attribute's expression. It returns false, and adds a mistake that shows example, if the value does
-// not have the type want. Nothing is converted: a number is not accepted as a string.
+// value evaluates an attribute's expression. If the result does not have the type want, value adds a mistake that
+// quotes example, and returns false. It converts nothing: a number is not accepted as a string.
 func (d *Decoder) value(attr *hcl.Attribute, want cty.Type, example string) (cty.Value, bool) {
 	v, ok := d.eval(attr)
 	if !ok {

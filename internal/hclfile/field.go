@@ -16,12 +16,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attribute is an attribute that set decodes. kind describes its values for people. The attribute is never printed.
+// Attribute is an attribute that is decoded by calling set. kind describes the values for people. The attribute is
+// never printed.
 func Attribute(name, kind string, set func(*Decoder, *hcl.Attribute)) Field {
 	return Field{name: name, kind: kind, set: set}
 }
 
-// printed is like Attribute, but the attribute is printed with the expression that value returns, unless that is "".
+// printed is like Attribute, but also prints the attribute, with the expression that value returns. It prints nothing
+// if the expression is "".
 func printed(name, kind string, set func(*Decoder, *hcl.Attribute), value func(*Printer) string) Field {
 	f := Attribute(name, kind, set)
 	f.emit = func(p *Printer) {
@@ -41,7 +43,7 @@ func Text[T ~string](name string, to *T) Field {
 	}, func(p *Printer) string { return p.unlessEmpty(string(*to)) })
 }
 
-// Text evaluates an attribute that takes a string. If the value is not a string, Text adds a mistake that shows
+// Text evaluates an attribute that takes a string. If the value is not a string, Text adds a mistake that quotes
 // example, and returns false.
 func (d *Decoder) Text(a *hcl.Attribute, example string) (string, bool) {
 	v, ok := d.value(a, cty.String, example)
@@ -60,14 +62,14 @@ func Flag(name string, to *bool) Field {
 	}, func(*Printer) string { return strconv.FormatBool(*to) })
 }
 
-// Flag evaluates an attribute that takes true or false. For any other value it adds a mistake that shows example, and
+// Flag evaluates an attribute that takes true or false. For any other value it adds a mistake that quotes example, and
 // ok is false.
 func (d *Decoder) Flag(a *hcl.Attribute, example string) (value, ok bool) {
 	v, ok := d.value(a, cty.Bool, example)
 	return ok && v.True(), ok
 }
 
-// Number is an attribute that takes a whole number of at most 32 bits.
+// Number is an attribute that takes a whole number that fits into an int32.
 func Number[T ~int | ~int64](name string, to *T) Field {
 	return printed(name, "whole number", func(d *Decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.Number, name+` = 1`)
@@ -89,8 +91,8 @@ func Duration(name string, to *model.Duration) Field {
 		func(p *Printer) string { return p.quoted(to.String()) })
 }
 
-// OptionalDuration is like Duration, but *to may be nil. A missing attribute leaves *to unchanged, and nil is not
-// printed.
+// OptionalDuration is like Duration, but *to may be nil. If the attribute is missing, *to stays unchanged. If *to is
+// nil, the attribute is not printed.
 func OptionalDuration(name string, to **model.Duration) Field {
 	return printed(name, "duration", func(d *Decoder, a *hcl.Attribute) {
 		*to = new(model.Duration)
@@ -152,7 +154,7 @@ func Texts[T ~string](name string, to *[]T) Field {
 }
 
 // Texts evaluates an attribute that takes a list of strings. For any other value it adds a mistake and returns false.
-// An empty list is returned as an empty slice, not as nil.
+// For an empty list it returns an empty slice, not nil.
 func (d *Decoder) Texts(a *hcl.Attribute) ([]string, bool) {
 	v, ok := d.eval(a)
 	if !ok {
@@ -313,7 +315,7 @@ func NumberMap(name string, to *map[string]uint64) Field {
 	})
 }
 
-// object returns an HCL object with these lines, or "" if there are none.
+// object returns an HCL object with these lines, or "" if lines is empty.
 func object(lines string) string {
 	if lines == "" {
 		return ""

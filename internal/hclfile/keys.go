@@ -2,9 +2,9 @@ package hclfile
 
 import "strings"
 
-// Key is one key of a file that the decoder accepts.
+// Key describes one key that the decoder accepts in a file.
 type Key struct {
-	Path     string   // names of the blocks around the key and its own name, with dots: job.group.check.interval
+	Path     string   // names of the blocks around the key, and its own name, such as job.group.check.interval
 	Type     string   // values that an attribute takes, in words; "block" for a block
 	Labels   []string // names of a block's labels
 	Repeated bool     // a block that may appear more than once
@@ -14,7 +14,7 @@ type Key struct {
 // KeyText describes an attribute in the reference documentation. Default and Example are written as in a file.
 type KeyText struct {
 	Means   string
-	Default string // "" means that there is no default, or that Means says what it is
+	Default string // "" means that there is no default, or that Means describes it
 	Example string
 
 	Beside string // other keys that the attribute's block needs in a valid example
@@ -42,8 +42,8 @@ func keysBelow(prefix string, fields []Field) []Key {
 	return all
 }
 
-// Table returns a Markdown table of the attributes of the block with this path, or of those outside all blocks if the
-// path is "". It returns "" if there are no attributes.
+// Table returns a Markdown table of the attributes of the block whose path is the parameter block. If block is "", the
+// table has the attributes outside all blocks. Table returns "" if there are no attributes.
 func Table(keys []Key, texts map[string]KeyText, block string) string {
 	rows := ""
 	for _, k := range keys {

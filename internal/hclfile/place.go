@@ -12,9 +12,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// places maps paths of keys and blocks to their ranges in their files. A path begins at the top of the file, such as
-// "log/level" or "job/web/group/http/check/alive/path". Checks that need the whole file use places to report where a
-// mistake is. If several files have a key, places has the range in the last file.
+// places maps the paths of keys and blocks to their ranges in their files. A path begins at the top of the file, such
+// as "log/level" or "job/web/group/http/check/alive/path". Checks that need the whole file use places to report where a
+// mistake is. If several files have a key, the range is that in the last file.
 type places map[string]hcl.Range
 
 func (d *Decoder) note(at hcl.Range, path ...string) {
@@ -24,8 +24,9 @@ func (d *Decoder) note(at hcl.Range, path ...string) {
 	d.places[strings.Join(path, "/")] = at
 }
 
-// PlaceOf returns the place of a key, such as "log/level", as "FILE:LINE,COLUMN". If the key is missing, it returns the
-// place of the closest block around it. If there is no such block, it returns otherwise.
+// PlaceOf returns the place of a key, such as "log/level", as "FILE:LINE,COLUMN". If the key is missing, PlaceOf
+// returns the place of the closest block around it. If there is no such block either, PlaceOf returns the default in
+// the parameter otherwise.
 func (d *Decoder) PlaceOf(key, otherwise string) string {
 	for key != "" {
 		if at, ok := d.places[key]; ok {
@@ -53,7 +54,7 @@ func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
 	return diags
 }
 
-// plainly returns a clearer message in place of one of the HCL parser, or "" if the parser's message is clear enough.
+// plainly returns a clearer text for a message of the HCL parser, or "" if the message is clear enough.
 func plainly(d *hcl.Diagnostic) string {
 	switch {
 	case d.Summary == "Variables not allowed" || isBareWord(d):
@@ -92,8 +93,8 @@ func Hinted(err error, hint string) error {
 	return err
 }
 
-// NoHCL reports whether the first mistake is that the file contains something other than attributes and blocks. Such a
-// file may not be HCL at all.
+// NoHCL reports whether the first mistake is that the file contains something other than attributes and blocks. Then
+// the file may not be HCL at all.
 func (d *Decoder) NoHCL() bool {
 	return len(d.diags) > 0 && d.diags[0].Summary == "Argument or block definition required"
 }

@@ -17,8 +17,8 @@ type Printer struct {
 	b strings.Builder
 }
 
-// PrintFirst makes the printer put the named fields of a body first, in the order of names. The order of the list,
-// which Keys follows, stays the same.
+// PrintFirst makes the printer put the named fields of a body first, in the order of names. The order of the list
+// itself, which Keys follows, stays the same.
 func PrintFirst(fields []Field, names ...string) []Field {
 	for i := range fields {
 		if at := slices.Index(names, fields[i].name); at >= 0 {
@@ -37,7 +37,7 @@ func (p *Printer) Print(fields ...Field) (string, error) {
 	return string(out), err
 }
 
-// fields prints a body.
+// fields prints the fields of a body in order of rank.
 func (p *Printer) fields(fields []Field) {
 	ordered := slices.Clone(fields)
 	slices.SortStableFunc(ordered, func(x, y Field) int { return cmp.Compare(x.rank, y.rank) })
@@ -65,7 +65,7 @@ func (p *Printer) block(name string, fields []Field) {
 
 func (p *Printer) attribute(name, value string) { fmt.Fprintf(&p.b, "%s = %s\n", name, value) }
 
-// unlessEmpty returns text as an HCL string, or "" if it is empty.
+// unlessEmpty returns text as an HCL string, or "" if text is empty.
 func (p *Printer) unlessEmpty(text string) string {
 	if text == "" {
 		return ""
@@ -73,7 +73,7 @@ func (p *Printer) unlessEmpty(text string) string {
 	return p.quoted(text)
 }
 
-// list returns texts as an HCL list of strings, or "" if there are none.
+// list returns texts as an HCL list of strings, or "" if texts is empty.
 func (p *Printer) list(texts []string) string {
 	if len(texts) == 0 {
 		return ""
@@ -85,8 +85,8 @@ func (p *Printer) list(texts []string) string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// quoted returns s as an HCL string. Templates that Filled accepts are kept; anything else that looks like a template
-// is escaped.
+// quoted returns s as an HCL string. It keeps templates that Filled accepts, and escapes anything else that looks like
+// a template.
 func (p *Printer) quoted(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -108,8 +108,9 @@ func (p *Printer) quoted(s string) string {
 	return b.String()
 }
 
-// escaped returns a character as it is written in an HCL string, which has no \x and no \a. again is true if the next
-// character is the same: in "$$" and "%%" the first character is escaped, because HCL reads these pairs as escapes.
+// escaped returns a character as it is written in an HCL string. strconv.Quote can't be used, because HCL has no \x and
+// no \a. If again is true, the next character is the same. The first character of "$$" and "%%" must be escaped,
+// because HCL reads these pairs as escapes.
 func escaped(r rune, again bool) string {
 	switch {
 	case r == '"' || r == '\\':

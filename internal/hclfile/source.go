@@ -12,13 +12,13 @@ import (
 )
 
 // Limits of one file. The HCL parser is recursive, and a program can't recover from a stack overflow. So checkNesting
-// counts the nesting in the tokens of the file before the file is parsed.
+// checks the nesting in the tokens of a file before the file is parsed.
 const (
 	maxFileBytes = 256 << 10
 	maxNesting   = 64
 )
 
-// parse parses one file, within the limits.
+// parse parses one file. It refuses a file that exceeds a limit.
 func parse(name string, src []byte) (hcl.Body, hcl.Diagnostics) {
 	if len(src) > maxFileBytes {
 		return nil,
@@ -35,8 +35,8 @@ func parse(name string, src []byte) (hcl.Body, hcl.Diagnostics) {
 	return file.Body, nil
 }
 
-// checkNesting refuses brackets that are nested too deeply, and too many operators on one line. No real file comes near
-// the limit.
+// checkNesting refuses brackets that are nested too deeply, and too many operators on one line. The limit is far above
+// what a real file needs.
 func checkNesting(name string, src []byte) hcl.Diagnostics {
 	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
 	if diags.HasErrors() {
@@ -102,7 +102,7 @@ func asError(diags hcl.Diagnostics) error {
 	return &model.Error{Code: model.CodeInvalid, Message: strings.Join(lines, "\n")}
 }
 
-// Format returns HCL in canonical form. It returns an error if src can't be parsed. Code: invalid.
+// Format returns HCL in canonical form. It returns an error if src exceeds a limit or can't be parsed. Code: invalid.
 func Format(name string, src []byte) ([]byte, error) {
 	if _, diags := parse(name, src); diags.HasErrors() {
 		return nil, asError(diags)

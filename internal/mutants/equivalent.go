@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// known has the mutants that don't change the program's behaviour. It maps their keys (Mutant.key) to the reasons.
+// known contains the mutants that don't change the program's behaviour. It maps their keys (Mutant.key) to the reasons.
 type known map[string]string
 
 // readEquivalents parses the content of equivalents.txt. Each paragraph describes a mutant in four lines: package,
-// function, change, and the changed source text. Further lines begin with "#" and give the reason. A paragraph that has
-// only such lines is a comment.
+// function, change, and the changed source text. Further lines begin with "#" and give the reason. A paragraph in which
+// all lines begin with "#" is a comment.
 func readEquivalents(text string) (known, error) {
 	all := known{}
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
@@ -23,7 +23,7 @@ func readEquivalents(text string) (known, error) {
 			}
 		}
 		switch {
-		case len(fields) == 0: // a comment
+		case len(fields) == 0: // the paragraph is a comment
 		case len(fields) != 4 || len(reason) == 0:
 			return nil, fmt.Errorf("equivalents.txt: four lines and a reason are wanted, not %q", paragraph)
 		default:
@@ -37,7 +37,7 @@ func readEquivalents(text string) (known, error) {
 	return all, nil
 }
 
-// leaveOut returns the mutants that are not in k. It returns an error if an entry of k fits no mutant.
+// leaveOut returns the mutants that are not in k. It returns an error if k has a key that no mutant has.
 func (k known) leaveOut(all []Mutant) ([]Mutant, error) {
 	var rest []Mutant
 	used := map[string]bool{}

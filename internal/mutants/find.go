@@ -13,10 +13,10 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Mutant is one change of the product's source. IDs count from 1, through all packages that are changed.
+// Mutant is one change of the product's source.
 type Mutant struct {
-	ID      int
-	Package string // name of the package
+	ID      int    // from 1, unique in all packages together
+	Package string // the package's name, such as fsm
 	File    string // relative to the working directory
 	Line    int
 	Func    string // such as State.Apply; outside a function, the name of the declared variable
@@ -29,20 +29,20 @@ func (m Mutant) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s: %s", m.File, m.Line, m.Func, m.Change, m.Source)
 }
 
-// key identifies the mutant in equivalents.txt. It has no line number.
+// key identifies the mutant in equivalents.txt. It contains no line number, so it stays the same when lines move.
 func (m Mutant) key() string {
 	return strings.Join([]string{m.Package, m.Func, m.Change, m.Source}, "\t")
 }
 
-// findings are the mutants of some packages, and the packages' sources with all mutants in them.
+// findings are the mutants of some packages, and the sources of these packages with all mutants in them.
 type findings struct {
 	packages []*packages.Package
 	mutants  []Mutant
-	sources  map[string][]byte // by absolute path; built in place of the files there, or as additional files
+	sources  map[string][]byte // by absolute path; the build uses a source in place of the file at its path, if any
 }
 
-// find loads the packages that match patterns and finds all possible mutants. The returned sources contain all mutants,
-// each behind a switch.
+// find loads the packages that match patterns and finds all possible mutants. The sources that it returns contain all
+// mutants, each behind a switch.
 func find(patterns []string) (findings, error) {
 	config := &packages.Config{Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
 		packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports | packages.NeedExportFile}
@@ -85,7 +85,6 @@ func find(patterns []string) (findings, error) {
 	return all, nil
 }
 
-// finder finds the mutants of one file.
 type finder struct {
 	fset    *token.FileSet
 	info    *types.Info
@@ -94,7 +93,7 @@ type finder struct {
 	source  []byte
 	base    token.Pos
 	next    int
-	in      string // name of the declaration that is being walked
+	in      string // name of the function or variable that is being searched
 	mutants []Mutant
 	edits   []edit
 }
@@ -105,7 +104,7 @@ func (f *finder) text(n ast.Node) string {
 	return string(f.source[f.offset(n.Pos()):f.offset(n.End())])
 }
 
-// add records a mutant of a node and returns its number.
+// add records a mutant of a node and returns the mutant's ID.
 func (f *finder) add(n ast.Node, change string) int {
 	id := f.next
 	f.next++
@@ -156,7 +155,8 @@ func nameOf(d *ast.FuncDecl) string {
 	}
 }
 
-// body finds mutants in n, which is the body of a function of type of. If of is nil, n is outside all functions.
+// body finds the mutants in n. If n is the body of a function, the parameter of is the function's type. If n is outside
+// all functions, of is nil.
 func (f *finder) body(of *ast.FuncType, n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -181,8 +181,8 @@ func (f *finder) body(of *ast.FuncType, n ast.Node) {
 	})
 }
 
-// statements adds mutants that drop a call, an assignment or an increment, or that return zero values. A statement that
-// already returns false gets a mutant that returns true.
+// statements adds mutants that drop a call, an assignment or an increment, or that return zero values. Where a
+// statement already returns false, the mutant returns true instead.
 func (f *finder) statements(of *ast.FuncType, list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -271,7 +271,7 @@ func isZero(v constant.Value) bool {
 	return false
 }
 
-// cases adds mutants that negate the conditions of a case. Only a switch without a tag has such conditions.
+// cases adds mutants that negate the conditions of a case, such as those of a switch without a tag.
 func (f *finder) cases(c *ast.CaseClause) {
 	for _, e := range c.List {
 		if b, ok := f.info.TypeOf(e).Underlying().(*types.Basic); ok && b.Info()&types.IsBoolean != 0 {
@@ -280,8 +280,8 @@ func (f *finder) cases(c *ast.CaseClause) {
 	}
 }
 
-// negate adds a mutant that negates a condition. It skips constants, and also == and !=, because the mutants that
-// binary adds for them do the same.
+// negate adds a mutant that negates a condition. It skips constants. It also skips == and !=, because binary adds the
+// same mutants for them.
 func (f *finder) negate(e ast.Expr, change string) {
 	if b, ok := e.(*ast.BinaryExpr); ok && (b.Op == token.EQL || b.Op == token.NEQ) {
 		return

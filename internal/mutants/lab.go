@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// lab has the test binaries of the packages, and the tests in the binaries. It runs tests with one mutant at a time.
+// lab contains the test binaries of the packages, and the tests in these binaries. It runs tests with one mutant at a
+// time.
 type lab struct {
 	options
 	dir      string
@@ -32,15 +33,15 @@ type binary struct{ pkg, path, dir string }
 type test struct {
 	binary  binary
 	name    string // such as TestScenarios
-	sub     string // name of a subtest, such as drain_budget, or empty
+	sub     string // name of the subtest, such as drain_budget; "" means the whole function
 	subs    []string
-	checks  int          // cases that each property draws; 0 means the test's own number
-	seconds float64      // of processor time, without a mutant
-	reaches map[int]bool // by Mutant.ID
+	checks  int          // how many cases each property draws; 0 means the number that the test sets itself
+	seconds float64      // processor time without a mutant
+	reaches map[int]bool // the mutants that the test executes, by Mutant.ID
 }
 
-// A test function with at least manySubtests subtests is split into its subtests. The scenario tests have so many, but
-// a test with a table of cases does not.
+// A test function with at least manySubtests subtests is split into its subtests. The scenario tests have that many
+// subtests, but a test with a table of cases does not.
 const manySubtests = 150
 
 // Limits of one run of tests. A run may take cpuFactor times the processor time that it takes without a mutant, plus
@@ -51,7 +52,7 @@ const (
 	deadlock  = 5 * time.Minute
 )
 
-// build writes the changed sources to dir, and builds a test binary of each package from them.
+// build writes the changed sources to dir, and builds from them a test binary of each package.
 func build(ctx context.Context, dir string, found findings, o options) (*lab, error) {
 	replace := map[string]string{}
 	for name, source := range found.sources {
@@ -84,12 +85,12 @@ func build(ctx context.Context, dir string, found findings, o options) (*lab, er
 type result struct {
 	passed    bool
 	exhausted bool    // the run took too much time or memory, or a signal killed it
-	seconds   float64 // of processor time
+	seconds   float64 // processor time
 	output    []byte
 }
 
-// start runs a test with one mutant switched on. If mutant is 0, no mutant is switched on, and the processor time is
-// not limited.
+// start runs a test with one mutant switched on. If the parameter mutant is 0, no mutant is switched on, and the
+// processor time is not limited.
 func (l *lab) start(ctx context.Context, t *test, mutant int, env []string, args ...string) (result, error) {
 	args = append(args,
 		"-test.timeout="+deadlock.String(), "-test.failfast", "-rapid.nofailfile", "-rapid.shrinktime=1ms")
@@ -121,8 +122,8 @@ func (l *lab) start(ctx context.Context, t *test, mutant int, env []string, args
 	return r, nil
 }
 
-// record finds the tests and runs each of them once without a mutant, to find out which mutants the test reaches. It
-// leaves out tests that -skip matches, benchmarks and slow tests. It returns an error if a test fails.
+// record finds the tests and runs each test once without a mutant, to find out which mutants the test reaches. It
+// ignores benchmarks, slow tests, and tests that the option -skip matches. It returns an error if a test fails.
 func (l *lab) record(ctx context.Context) error {
 	var whole []*test
 	for _, b := range l.binaries {
@@ -163,7 +164,7 @@ func (l *lab) record(ctx context.Context) error {
 	return l.control(ctx)
 }
 
-// control runs all tests without a mutant, in the batches that a mutant gets if every test reaches it. It returns an
+// control runs all tests without a mutant, in the same batches as for a mutant that every test reaches. It returns an
 // error if a batch fails.
 func (l *lab) control(ctx context.Context) error {
 	nothing := Mutant{ID: -1}
@@ -179,11 +180,12 @@ func (l *lab) control(ctx context.Context) error {
 
 func (l *lab) skipped(name string) bool { return l.skip != nil && l.skip.MatchString(name) }
 
-// subtest matches the direct subtests in a test's output, but not the inputs of a fuzz test.
+// subtest matches the direct subtests in the output of a test, but not the inputs of a fuzz test.
 var subtest = regexp.MustCompile(`(?m)^ {4}--- PASS: Test[^/\s]*/(\S+) `)
 
 // recordOne runs one test and records the mutants that the test reaches. If the test fails with the reduced number of
-// cases, recordOne runs it again with its own number of cases. From then on, the test keeps that number.
+// cases, recordOne runs it again with the number that the test sets itself. All later runs of the test use that number,
+// too.
 func (l *lab) recordOne(ctx context.Context, t *test) error {
 	file, err := os.CreateTemp(l.dir, "reached")
 	if err != nil {
@@ -222,7 +224,8 @@ func (l *lab) recordOne(ctx context.Context, t *test) error {
 	return nil
 }
 
-// pattern returns the value of -test.run for some subtests of a test. If subs has only "", that is the whole test.
+// pattern returns the value of -test.run for some subtests of a test. If subs contains only "", the value matches the
+// whole test.
 func pattern(name string, subs []string) string {
 	if len(subs) == 1 && subs[0] == "" {
 		return "^" + name + "$"

@@ -1,21 +1,22 @@
 // Command mutants changes the product in one place at a time and runs the tests. A change that no test notices is a
-// survivor: it shows code that no test checks.
+// survivor. A survivor shows code that no test checks.
 //
 //	go run ./internal/mutants [-n 400 | -n all] [-seed N] [-only REGEXP] [-skip TESTS] [./model ./fsm ./reconcile]
 //
 // Existing tools such as gremlins build and run the tests again for each change. Thousands of changes take them days on
 // two cores. They run either the tests of the changed package or those of the whole module, but the scenarios of
-// reconcile test much of fsm. They also can't take a sample. Here, one test binary for each package contains all
-// changes, and an environment variable switches one of them on (mutant schemata). At first, all tests run once to
-// record which test reaches which change. For a change, only the tests that reach it run, the fast ones first, until a
-// test fails. The score of a sample differs from the score of all changes by a few per cent.
+// reconcile test much of fsm. They also can't take a sample. This command builds one test binary for each package. Each
+// binary contains all changes, and an environment variable switches one change on (mutant schemata). First, all tests
+// run once to record which test reaches which change. After that, each change is tried with the tests that reach it,
+// the fast ones first, until a test fails.
 //
-// A change is noticed if a test fails, or if the test process crashes, takes too much processor time or memory, or
-// waits forever. The limit is on processor time, so a busy machine doesn't raise the score. The score is lower than it
-// would be with all tests as in make test: here properties draw fewer cases (-checks), and tests that take longer than
-// -slow seconds are left out.
+// The score is the share of the changes that are noticed. A change is noticed if a test fails, or if the test process
+// crashes, takes too much processor time or memory, or waits forever. Processor time is limited, and not wall-clock
+// time, so a busy machine doesn't raise the score. The score of a sample differs from that of all changes by a few per
+// cent. The score is lower than with the tests of make test, because here properties draw fewer cases (-checks), and
+// tests that take more than -slow seconds of processor time don't run.
 //
-// The file equivalents.txt lists changes that don't change the program's behaviour. These changes are left out. An
+// The file equivalents.txt lists changes that don't change the program's behaviour. These changes are not tried. An
 // entry of the file that fits no change is an error.
 package main
 
@@ -47,16 +48,16 @@ func main() {
 	os.Exit(code)
 }
 
-// options are the options of the command line.
+// options are the settings of one run.
 type options struct {
 	sample   int // number of mutants to try; 0 means all
 	seed     uint64
 	only     *regexp.Regexp // matches Mutant.String of the mutants to try
-	skip     *regexp.Regexp // matches the names of tests to leave out; nil means none
+	skip     *regexp.Regexp // matches the names of tests that don't run; nil matches no test
 	workers  int
-	checks   int     // cases that each property draws
-	slow     float64 // tests that take more seconds of processor time are left out
-	patience int     // seconds of processor time that a run may take in addition to those of cpuFactor
+	checks   int     // how many cases each property draws
+	slow     float64 // tests that take more seconds of processor time don't run
+	patience int     // seconds of processor time that are added to the limit of a run; see cpuFactor
 	packages []string
 	progress io.Writer
 
@@ -100,8 +101,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// run is main with its inputs and outputs as parameters. The exit code is 0 if there is a score, however low it is, and
-// 1 after an error.
+// run is main with its inputs and outputs as parameters. It returns the exit code: 0 if there is a score, however low
+// it is, and 1 after an error.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	if err == nil {
@@ -153,8 +154,8 @@ func measure(ctx context.Context, o options, stdout io.Writer) (err error) {
 	return nil
 }
 
-// choose draws the sample from the mutants that o.only matches. It shuffles them by o.seed, and returns the first
-// o.sample.
+// choose draws the sample from the mutants that o.only matches. It shuffles these mutants by o.seed, and returns the
+// first o.sample of them.
 func choose(all []Mutant, o options) []Mutant {
 	var chosen []Mutant
 	for _, m := range all {
@@ -170,7 +171,7 @@ func choose(all []Mutant, o options) []Mutant {
 	return chosen
 }
 
-// report prints the score of each package in the sample, the score of all, and the size of the sample.
+// report prints the score of each package in the sample, the score of the whole sample, and the size of the sample.
 func report(out io.Writer, outcomes []outcome, candidates, left int, o options) {
 	counts := map[string]map[verdict]int{"all": {}}
 	for _, one := range outcomes {

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// edit replaces cut bytes of a file, or none, by text. The texts have no line breaks, so line numbers stay the same.
+// edit is one change of a file. It replaces the bytes from at to at+cut by text, or only inserts text if cut is 0. No
+// text has a line break, so line numbers stay the same.
 type edit struct {
 	at, cut int
 	text    string
 	kind    place
 }
 
-// place orders the edits at one offset. First come the edits that end a node there, and last those that begin a node.
+// place orders the edits at one offset: first those that end a node, and last those that begin a node.
 type place int
 
 const (
@@ -32,8 +33,9 @@ func (f *finder) before(n ast.Node, text string) {
 	f.edits = append(f.edits, edit{at: f.offset(n.Pos()), text: text, kind: begins})
 }
 
-// apply returns the file with all its edits. f.edits has those of outer nodes before those of inner nodes. So apply
-// keeps the order of edits that begin nodes at one offset, and reverses the order of edits that end nodes there.
+// apply returns the file with all its edits. In f.edits, the edits of a node come before the edits of the nodes inside
+// it. So edits that begin nodes at the same offset keep their order, and edits that end nodes at the same offset are
+// reversed.
 func (f *finder) apply() []byte {
 	order := make([]int, len(f.edits))
 	for i := range order {
@@ -63,7 +65,7 @@ func (f *finder) apply() []byte {
 	return []byte(out.String())
 }
 
-// switchSource returns the source of a file that is added to a package. The file's functions know which mutant is
+// switchSource returns the source of a file that is added to a package. The functions in it know which mutant is
 // switched on, and log which mutants are reached.
 func switchSource(pkg string, mutants int) string {
 	return fmt.Sprintf(switchText, pkg, mutants+1)

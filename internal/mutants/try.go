@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// verdict is what the tests showed about a mutant.
 type verdict string
 
-// The values of verdict.
+// The verdicts on a mutant.
 const (
 	failed    verdict = "failed"    // a test failed
 	exhausted verdict = "exhausted" // a test took too much time or memory, or a signal killed it
@@ -28,11 +27,12 @@ type outcome struct {
 	verdict verdict
 }
 
-// Tests of one package run together in one process if each of them takes at most quick seconds of processor time.
+// Tests of one package run together in one process if each of them takes at most quick seconds of processor time. A
+// test that needs its own number of cases runs alone.
 const quick = 0.4
 
-// each calls do for every element of a list, with at most workers calls at a time, and blocks until all calls have
-// returned. After an error it makes no more calls, and returns the error.
+// each calls the function do for every element of a list, and blocks until all calls have returned. The parameter
+// workers is the largest number of calls at a time. After an error each starts no more calls, and returns the error.
 func each[T any](ctx context.Context, workers int, list []T, do func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -57,8 +57,8 @@ func each[T any](ctx context.Context, workers int, list []T, do func(context.Con
 	return context.Cause(ctx)
 }
 
-// try runs the tests that reach each mutant, and returns the outcomes. When it finds a mutant that no test notices, it
-// prints the mutant at once.
+// try runs the tests that reach each mutant, and returns the outcomes. Each mutant that no test notices is printed at
+// once.
 func (l *lab) try(ctx context.Context, mutants []Mutant, out io.Writer) ([]outcome, error) {
 	var (
 		lock     sync.Mutex
@@ -81,7 +81,7 @@ func (l *lab) try(ctx context.Context, mutants []Mutant, out io.Writer) ([]outco
 	return outcomes, err
 }
 
-// one runs the tests that reach one mutant, until one of them notices the mutant.
+// one runs the tests that reach one mutant, until one of these tests notices the mutant.
 func (l *lab) one(ctx context.Context, m Mutant) (verdict, error) {
 	v := unreached
 	for _, t := range l.batches(m) {
@@ -99,13 +99,13 @@ func (l *lab) one(ctx context.Context, m Mutant) (verdict, error) {
 	return v, nil
 }
 
-// batches returns batches of the tests that reach a mutant. A batch is run in one process. It is a test whose name is a
-// pattern for -test.run. First come, for each package, a batch of its quick tests, and a batch of subtests for each
-// test that is split. Each other test follows in a batch of its own, the fastest first.
+// batches returns the tests that reach a mutant, in batches that each run in one process. A batch is a test whose name
+// is a pattern for -test.run. The quick tests of a package are one batch, and so are the subtests of each test that is
+// split. These batches come first. All other tests follow, each in a batch of its own, the fastest first.
 func (l *lab) batches(m Mutant) []*test {
 	var together, alone []*test
 	for _, b := range l.binaries {
-		names := map[string][]string{} // subtests by their test's name, and the names of quick tests under ""
+		names := map[string][]string{} // subtests by the name of their test; quick tests under ""
 		seconds := map[string]float64{}
 		for _, t := range l.tests {
 			switch {

@@ -4,7 +4,7 @@ package plant
 
 import "os"
 
-// chosen is the bug that is planted in this process, or "" if none is.
+// chosen is the bug that is planted in this process, or "" if no bug is planted.
 var chosen = choose()
 
 func choose() Bug {
@@ -15,8 +15,7 @@ func choose() Bug {
 	return b
 }
 
-// Is reports whether b is planted, because OUTSPAN_PLANT named it when the process started. It is safe for concurrent
-// use.
+// Is reports whether b is the bug that OUTSPAN_PLANT named when the process started. It is safe for concurrent use.
 func Is(b Bug) bool { return b == chosen }
 
 // Disorder returns a number that differs from run to run. Its top three bits come from the iteration order of a map,

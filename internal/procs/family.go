@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Family knows which children this process has started itself. Whoever waits for those gets their exit status. All
-// other children were handed to this process when their own parent died; Reap reaps them, as init would. The zero value
-// is ready. It is safe for concurrent use.
+// Family remembers the children that its method Start has started, so that Reap leaves them to Wait. All other children
+// were handed to this process when their own parent died, and Reap reaps them, as init would. The zero value is ready
+// to use. Family is safe for concurrent use.
 type Family struct {
 	mu      sync.Mutex
 	started map[int]bool
 }
 
-// Start starts a command. Reap leaves its process alone until Wait returns. Errors: those of exec.Cmd.
+// Start starts a command. Until Wait returns, Reap does not reap the command's process. Errors: those of exec.Cmd.
 func (f *Family) Start(cmd *exec.Cmd) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -32,7 +32,7 @@ func (f *Family) Start(cmd *exec.Cmd) error {
 	return err
 }
 
-// Wait blocks until a command exits that Start has started. Errors: those of exec.Cmd.
+// Wait blocks until a command exits. Start must have started the command. Errors: those of exec.Cmd.
 func (f *Family) Wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	f.mu.Lock()
@@ -41,7 +41,7 @@ func (f *Family) Wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// Reap reaps the children that have exited and that Start has not started. It does not block.
+// Reap reaps all exited children except those that Start has started. It does not block.
 func (f *Family) Reap() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,8 +52,8 @@ func (f *Family) Reap() {
 	}
 }
 
-// End kills all descendants of this process, whoever started them. It blocks until none is left, and returns an error
-// after 20 s.
+// End kills all descendants of this process, whoever started them. It blocks until no descendant is left. After 20 s it
+// gives up and returns an error.
 func (f *Family) End() error {
 	return Until(context.Background(), 20*time.Second, 10*time.Millisecond, func(context.Context) error {
 		left := 0

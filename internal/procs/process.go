@@ -16,13 +16,13 @@ import (
 type Process struct {
 	Name    string
 	Command []string // the program and its arguments
-	Env     []string // environment in addition to that of this process
+	Env     []string // variables in addition to the environment of this process
 	Log     string   // file to which the program's output is appended
 	Data    string   // the program's data directory
 	Family  *Family  // the family that starts the process; nil means a new family
-	// Tied makes the kernel kill the process when this process exits, for whatever reason. The kernel in fact watches the
-	// thread that started the process. Don't set Tied if that thread may exit earlier, as the thread of a goroutine does
-	// that calls runtime.LockOSThread and returns without unlocking it.
+	// Tied makes the kernel kill the process when this process exits, for whatever reason. In fact the kernel watches the
+	// thread that called Start. So don't set Tied if that thread may exit earlier. A thread exits when a goroutine that
+	// has called runtime.LockOSThread returns without unlocking the thread.
 	Tied bool
 
 	Ended chan struct{} // closed when the process has exited; nil before its first start
@@ -30,8 +30,8 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// Start starts the process in a process group of its own, and does not wait until it is ready. It fails if the process
-// runs already, can't be started, or its log can't be opened.
+// Start starts the process in a process group of its own, and does not wait until the process is ready. It returns an
+// error if the process runs already, if the process can't be started, or if the log can't be opened.
 func (p *Process) Start() error {
 	if p.Running() {
 		return fmt.Errorf("%s runs already", p.Name)
@@ -89,7 +89,7 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return p.cmd.Process.Signal(s)
 }
 
-// Kill kills the process with SIGKILL and waits until it has exited. Processes that it has started continue.
+// Kill kills the process with SIGKILL and waits until it has exited. The children of the process continue.
 func (p *Process) Kill() {
 	if p.cmd != nil {
 		_ = p.Signal(syscall.SIGKILL) // the process may have exited
@@ -97,7 +97,8 @@ func (p *Process) Kill() {
 	}
 }
 
-// Wait blocks until a process that was started has exited. It returns an error if that takes longer than limit.
+// Wait blocks until the process has exited. If limit passes first, Wait returns an error. The process must have been
+// started.
 func (p *Process) Wait(limit time.Duration) error {
 	select {
 	case <-p.Ended:
@@ -107,8 +108,8 @@ func (p *Process) Wait(limit time.Duration) error {
 	}
 }
 
-// Stop sends SIGTERM to the process and waits until it has exited. If that takes longer than limit, Stop kills the
-// process and returns an error. If the process does not run, Stop does nothing.
+// Stop sends SIGTERM to the process and waits until it has exited. If limit passes first, Stop kills the process and
+// returns an error. If the process does not run, Stop does nothing.
 func (p *Process) Stop(limit time.Duration) error {
 	if !p.Running() {
 		return nil
@@ -119,7 +120,7 @@ func (p *Process) Stop(limit time.Duration) error {
 	return err
 }
 
-// Usage reads from the kernel how much CPU time and memory the process uses. It fails if the process does not run.
+// Usage asks the kernel how much CPU time and memory the process uses. It returns an error if the process does not run.
 func (p *Process) Usage() (Usage, error) {
 	if !p.Running() {
 		return Usage{}, fmt.Errorf("%s does not run", p.Name)
@@ -133,7 +134,7 @@ func (p *Process) Descriptors() int {
 	return len(list)
 }
 
-// DiskBytes returns how many bytes the files in the data directory have, without the ballast.
+// DiskBytes returns the total size of the files in the data directory, without the ballast.
 func (p *Process) DiskBytes() int64 {
 	var sum int64
 	_ = filepath.WalkDir(p.Data, func(path string, d fs.DirEntry, err error) error {

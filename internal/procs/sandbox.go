@@ -22,8 +22,8 @@ import (
 )
 
 // Sandbox is a cluster of real processes on loopback. It has its own temporary directory and its own range of 127.x
-// addresses. This process becomes the reaper of its descendants. A shim whose agent was killed therefore remains a
-// descendant, and Close finds and kills it. Only Run and Get are safe for concurrent use.
+// addresses. This process becomes the reaper of its descendants. So a shim whose agent was killed remains a descendant,
+// and Close finds and kills it. Only Run and Get are safe for concurrent use.
 type Sandbox struct {
 	Dir     string // directory of all files of the cluster
 	Binary  string // path of this program
@@ -44,9 +44,10 @@ type Member struct {
 
 func (m *Member) api() string { return net.JoinHostPort(m.Address, strconv.Itoa(m.port)) }
 
-// New prepares a sandbox with servers s1, s2, ... and agents n1, n2, ..., but starts none of them. From then on SIGINT
-// and SIGTERM no longer stop this process: the caller handles them and calls Close. An error means that this process
-// can't become the reaper, or that the directory, a free port or a configuration file could not be made.
+// New prepares a sandbox with servers s1, s2, ... and agents n1, n2, ..., but starts no process. After New, SIGINT and
+// SIGTERM no longer stop this process. The caller must handle these signals and call Close. New returns an error if
+// this process can't become the reaper, or if it can't make the directory, find free ports or write the configuration
+// files.
 func New(servers, agents int) (*Sandbox, error) {
 	// Close takes a moment, and a second Ctrl-C must not interrupt it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
@@ -86,7 +87,8 @@ func New(servers, agents int) (*Sandbox, error) {
 	return s, nil
 }
 
-// Network returns the first three bytes of a random loopback network, "127.A.B". It is most probably not in use.
+// Network returns the first three bytes of a random loopback network, "127.A.B". The network is very probably not in
+// use.
 func Network() string { return fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250)) }
 
 // FreePorts finds two TCP ports that are free at an address. Another process may take them before the caller uses them.
@@ -95,7 +97,7 @@ func FreePorts(address string) (api, gossip int, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
 	}
-	defer first.Close() // stays open until second has a different port
+	defer first.Close() // not before second is open, so that second gets another port
 	second, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
 		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
@@ -145,15 +147,15 @@ func (s *Sandbox) Members() []*Member { return slices.Concat(s.Servers, s.Agents
 // Socket returns the path of the unix socket on which a server or agent answers the API.
 func (s *Sandbox) Socket(m *Member) string { return filepath.Join(s.Dir, m.Name+".sock") }
 
-// KillAll kills an agent with all its shims and doors and everything below them, as when a machine dies.
+// KillAll kills an agent, all its shims and doors, and all their descendants, as when a machine dies.
 func (s *Sandbox) KillAll(m *Member) {
 	below := append(s.ProcessesOf(m, "door"), s.ProcessesOf(m, "shim")...)
 	m.Kill()
 	Kill(below...)
 }
 
-// ProcessesOf returns the process ids of an agent's shims or doors, and of all their descendants. The parameter kind is
-// "shim" or "door". ProcessesOf finds them by the agent's data directory in their arguments.
+// ProcessesOf returns the process ids of an agent's shims or doors, and of all their descendants. kind is "shim" or
+// "door". Shims and doors are found by the agent's data directory in their arguments.
 func (s *Sandbox) ProcessesOf(m *Member, kind string) []int {
 	return Find(func(args string) bool {
 		return strings.HasPrefix(args, "outspan\x00"+kind+"\x00") && strings.Contains(args, m.Data+"/")
@@ -166,7 +168,7 @@ func (s *Sandbox) Close() error {
 }
 
 // RemoveCgroups removes the cgroups that have this name in any hierarchy, with all cgroups below them. The name may be
-// a pattern of filepath.Glob. Each removal is tried for up to 2 s.
+// a pattern of filepath.Glob. RemoveCgroups tries for up to 2 s to remove each cgroup.
 func RemoveCgroups(name string) error {
 	var failed error
 	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
@@ -181,7 +183,8 @@ func RemoveCgroups(name string) error {
 	return failed
 }
 
-// removeCgroup removes a cgroup and those below it. The kernel removes a cgroup's files together with its directory.
+// removeCgroup removes a cgroup and the cgroups below it. The kernel removes a cgroup's files together with its
+// directory.
 func removeCgroup(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -203,8 +206,8 @@ func removeCgroup(dir string) error {
 	})
 }
 
-// Run executes one command of the CLI against the cluster. It returns what the command wrote, and its exit code. An
-// error means that the command could not run, or did not finish before 90 s had passed or ctx ended.
+// Run executes one command of the CLI against the cluster. It returns what the command wrote, and the exit code. An
+// error means that the command could not run, or that it did not finish within 90 s or before ctx ended.
 func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
@@ -225,8 +228,8 @@ func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) 
 	return out.String(), 0, err
 }
 
-// Get runs a command with --json and decodes its output into the value that to points to. It fails if the exit code is
-// not 0.
+// Get runs a command with --json and decodes the output into the variable that the parameter to points to. It returns
+// an error if the exit code is not 0.
 func (s *Sandbox) Get(ctx context.Context, to any, args ...string) error {
 	out, code, err := s.Run(ctx, append(args, "--json")...)
 	if err != nil {
