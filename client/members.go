@@ -43,8 +43,8 @@ func (m Members) Promote(ctx context.Context, ref string, o MemberOptions) (Resp
 	return write[api.MemberReply](ctx, m.calls, http.MethodPost, route("members", ref, "promote"), o.query(), nil)
 }
 
-// TransferLeader hands leadership to the server body.To. If body.To is empty, the most current server becomes the
-// leader.
+// TransferLeader hands leadership to the voter body.To. If body.To is empty, the leader chooses the voter: it prefers
+// voters that answer, then voters with more disk space, then voters with a longer log.
 func (m Members) TransferLeader(
 	ctx context.Context, body api.TransferBody, o MemberOptions,
 ) (Response[api.MemberReply], error) {
