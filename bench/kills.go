@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// killOne kills one machine per round and measures how long the servers take to place its instances elsewhere.
+// killOne kills one machine per round, and measures how long the servers take to place the machine's instances
+// elsewhere.
 func killOne(ctx context.Context, st *stage) error {
 	return kills(ctx, st, 1, st.o.rounds, below(2.5), below(4))
 }
@@ -41,8 +42,8 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	if err := st.settle(ctx); err != nil {
 		return err
 	}
-	// Kill at most a fifth of the nodes, because a HOLD would delay all replacements. A HOLD begins above 34 % of the
-	// nodes, or above half of them if there are fewer than ten.
+	// Kill at most a fifth of the nodes, because a HOLD would delay all replacements. A HOLD begins when more than 34 % of
+	// the nodes are silent, or more than half of them if there are fewer than ten.
 	atOnce = min(atOnce, max(1, st.crowd.Len()/5))
 	var times []time.Duration
 	for range rounds {

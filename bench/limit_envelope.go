@@ -49,7 +49,7 @@ func startEnvelope(ctx context.Context, ca *transport.Authority, address string,
 	}), transport.HTTPConfig{})
 	ctx, stop := context.WithCancel(ctx)
 	e := &envelope{stop: stop}
-	// If the listener or the server fails, the requests of the measurement fail too.
+	// The errors can be ignored: if the listener or the server fails, the requests of the measurement fail too.
 	e.wg.Go(func() { _ = listener.Run(ctx) })
 	e.wg.Go(func() { _ = server.Run(ctx, listener.API()) })
 	return e, nil

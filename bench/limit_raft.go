@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// bareRaft consists of three nodes of the raft library in this process. It shows how fast raft can be on this machine:
-// the logs on disk are those of real servers, but the nodes use TCP without TLS on loopback, and apply nothing.
+// bareRaft consists of three nodes of the raft library in this process. It shows how fast raft can be on this machine.
+// The nodes store their logs on disk as real servers do, but they use TCP without TLS on loopback, and apply nothing.
 type bareRaft struct {
 	nodes []*bareNode
 	dir   string
@@ -75,8 +75,8 @@ func bareAddresses(network string) (all []string) {
 	return all
 }
 
-// openBareNode starts node i of a cluster whose nodes have the given addresses. Its log is the file at path. Node 0
-// bootstraps the cluster.
+// openBareNode starts node i of a cluster whose nodes have the given addresses. The log of the node is the file at
+// path. Node 0 bootstraps the cluster.
 func openBareNode(path string, i int, addresses []string) (_ *bareNode, err error) {
 	n := &bareNode{}
 	defer func() {

@@ -16,7 +16,8 @@ type loadResult struct {
 func (r loadResult) rate() float64 { return float64(r.calls) / r.took.Seconds() }
 
 // load runs concurrent clients for the given length. Each client calls do again as soon as its last call has returned,
-// and stops at its first error. load waits for all clients. If several failed, it returns the error of one of them.
+// and stops at its first error. load waits for all clients. If several clients fail, it returns the error of one
+// client.
 func load(ctx context.Context, clients int, length time.Duration,
 	do func(ctx context.Context, client int) error) (loadResult, error) {
 	var mu sync.Mutex

@@ -69,8 +69,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // measure runs the soak if the options ask for it, and otherwise the chosen cases. If the options name a Nomad binary,
-// the cases that Nomad supports run there afterwards. measure stops at the first case that fails, because later cases
-// may need the instances that it leaves. With an error, it still returns the figures measured so far.
+// the chosen cases that Nomad supports run on a Nomad cluster afterwards. measure stops at the first case that fails,
+// because later cases may need the instances that this case should have left. After an error, measure still returns the
+// figures measured so far.
 func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 	if o.soak > 0 {
 		return soak(ctx, o, out)
@@ -105,8 +106,8 @@ func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 	return figures, nil
 }
 
-// onStage starts a cluster, runs the chosen cases on it in order, and stops it. With an error, it still returns the
-// figures measured so far.
+// onStage starts a cluster, runs the chosen cases on it in order, and stops it. After an error, onStage still returns
+// the figures measured so far.
 func onStage(ctx context.Context, o options, l *limits, where setting, chosen []Case,
 	out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, l, where, out)

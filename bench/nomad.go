@@ -17,8 +17,8 @@ import (
 // outspan's cluster. Fewer nodes make placements easier for Nomad.
 const nomadNodes = 5
 
-// besideNomad runs the chosen cases that Nomad supports on a cluster of Nomad servers on this machine. They are as
-// close to outspan's cases as Nomad's API allows. With an error, besideNomad still returns the figures measured so far.
+// besideNomad runs the chosen cases that Nomad supports on a Nomad cluster on this machine. These cases are as close to
+// outspan's as Nomad's API allows. After an error, besideNomad still returns the figures measured so far.
 func besideNomad(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st := &stage{o: o, out: out, now: "nomad"}
 	c, err := nomad.Start(ctx, o.nomad, o.dir)

@@ -100,8 +100,8 @@ func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, re
 	return points.reached(lastPlaced).Sub(began), points.reached(lastReady).Sub(began), err
 }
 
-// timeline records at what times a server had applied which index. It polls the index, which costs the server little.
-// Polling the progress of a job would cost a whole decision each time.
+// timeline records which index a server had applied at which time. It polls the index, because that costs the server
+// little. Polling the progress of a job would cost a whole decision each time.
 type timeline struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup

@@ -61,8 +61,8 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 // keptEnded is the number of terminal instances that the servers keep in each slot.
 const keptEnded = 2
 
-// fillHistory drains every node keptEnded times, a fifth of the nodes at a time. Each slot then has at least keptEnded
-// terminal instances.
+// fillHistory drains every node keptEnded times, a fifth of the nodes at a time. Each slot then has keptEnded terminal
+// instances.
 func (st *stage) fillHistory(ctx context.Context) error {
 	for range keptEnded {
 		for part := range 5 {
@@ -145,7 +145,7 @@ func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 			err = st.uncordon(ctx, node)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of the soak interrupted it
+			return nil //nolint:nilerr // the end of the soak interrupted the round
 		}
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 			err = st.purge(ctx, jobs)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of the soak interrupted it
+			return nil //nolint:nilerr // the end of the soak interrupted the round
 		}
 		if err != nil {
 			return err

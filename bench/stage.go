@@ -21,7 +21,7 @@ type stage struct {
 	fleet   *fleet.Fleet
 	crowd   *crowd.Crowd
 	figures []Figure
-	now     string // name of the case that runs now
+	now     string // name of the running case
 	out     io.Writer
 	filled  int // number of instances that fill, growth or kills started and that keep running
 	jobs    int // number of job names used so far

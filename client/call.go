@@ -20,7 +20,7 @@ type Response[T any] struct {
 	Value T
 	// Raw is the JSON of the answer, as the server sent it.
 	Raw []byte
-	// Index is the log index of the state that the answer shows. As ReadOptions.Index, it makes a read blocking.
+	// Index is the log index of the state that the answer shows. Pass it as ReadOptions.Index to wait for a change.
 	Index uint64
 	// Stale is how long ago the answering server last heard from the leader. It is 0 unless the read had the consistency
 	// Stale.
@@ -30,7 +30,7 @@ type Response[T any] struct {
 // List is a whole list, read from all its pages.
 type List[T any] struct {
 	Items []T
-	// Raw is the JSON of the whole list. A list of one page is as the server sent it; several pages are joined.
+	// Raw is the JSON of the whole list. If there were several pages, Raw joins them.
 	Raw []byte
 	// Index is the log index of the state that the last page shows.
 	Index uint64
@@ -39,7 +39,7 @@ type List[T any] struct {
 // calls is embedded in the types that have the operations, such as Budgets. Its caller sends their requests.
 type calls struct{ caller *reach.Caller }
 
-// route returns the path of an operation, /v1 and the escaped parts.
+// route returns the path of an operation: /v1, followed by the escaped parts.
 func route(parts ...string) string {
 	var path strings.Builder
 	path.WriteString("/v1")
@@ -139,7 +139,7 @@ func each[T any](ctx context.Context, c calls, path string, query url.Values) it
 	}
 }
 
-// joined joins the JSON of the pages of a list.
+// joined returns the JSON of a list as one page.
 func joined(pages [][]byte) ([]byte, error) {
 	if len(pages) == 1 {
 		return pages[0], nil

@@ -46,7 +46,7 @@ func (d Deployments) Promote(ctx context.Context, ref string, o WriteOptions) (R
 	return write[api.DeploymentReply](ctx, d.calls, http.MethodPost, route("deployments", ref, "promote"), o.query(), nil)
 }
 
-// Fail ends a deployment as failed. If a group of the job has auto_revert, the job returns to the last version that
+// Fail sets a deployment to failed. If a group of the job has auto_revert, the job returns to the last version that
 // completed its rollout. Code: conflict if the deployment has ended.
 func (d Deployments) Fail(
 	ctx context.Context, ref string, body api.FailBody, o WriteOptions,

@@ -7,8 +7,8 @@
 //
 // # What is retried
 //
-// A call is first sent to the server that answered last, and then to one server after another until one gives a final
-// answer. If a server answers that the cluster can't carry out the call at the moment, for example during a change of
+// A call tries one server after another until a server gives a final answer, beginning with the server that answered
+// last. If a server answers that the cluster can't carry out the call at the moment, for example during a change of
 // leaders, the whole round is repeated for Config.RetryFor. If no server can be reached at all, the call fails after
 // one round.
 //
@@ -16,7 +16,7 @@
 // with the same id only once. The only exception is the restore of a snapshot: once a server may have carried it out,
 // the client does not send it again. A call is not repeated after an answer that will not change on its own, such as
 // not_found. The request for a stream is repeated only until the answer begins. A stream that breaks later returns an
-// error; only Events.Follow and Watch reconnect.
+// error. Only Events.Follow reconnects by itself.
 //
 // # Errors
 //
@@ -30,9 +30,9 @@
 // # Time
 //
 // A context limits a call as a whole. The answer of one server must begin within 15 s plus ReadOptions.Wait for a read,
-// and within 40 s for a write. The client does not limit how long a stream lasts after that, but servers end streams of
-// events and logs after an hour. Opening a connection takes at most 5 s. A connection is closed if nothing arrives on
-// it for 5 s, not even the answer to a ping.
+// and within 40 s for a write (10 min for the restore of a snapshot). The client does not limit how long a stream lasts
+// after that, but servers end streams of events and logs after an hour. Opening a connection takes at most 5 s. A
+// connection is closed if nothing arrives on it for 5 s, not even the answer to a ping.
 //
 // # Concurrency
 //

@@ -32,8 +32,8 @@ func (d Drains) Start(ctx context.Context, body api.DrainBody, o WriteOptions) (
 	return write[api.DrainReply](ctx, d.calls, http.MethodPost, route("drains"), o.query(), body)
 }
 
-// Cancel cancels a running drain. Stops that have begun are completed. The nodes stay cordoned unless body.Uncordon is
-// set. Code: conflict if the drain has ended.
+// Cancel cancels a running drain. Stops that have begun are completed. Unless body.Uncordon is set, the nodes still get
+// no new instances. Code: conflict if the drain has ended.
 func (d Drains) Cancel(
 	ctx context.Context, ref string, body api.CancelBody, o WriteOptions,
 ) (Response[api.DrainWriteReply], error) {

@@ -55,11 +55,10 @@ func (i Instances) Why(ctx context.Context, ref string, o ReadOptions) (Response
 	return read[api.Why](ctx, i.calls, route("instances", ref, "why"), o.query())
 }
 
-// Evict stops an instance if its budget and its role allow the stop. Then the instance is replaced. If body.Surge is
-// set, the instance is stopped only once its replacement is ready. An instance with a replicated volume is stopped only
-// once its copy is in sync on another node. If body.BypassBudget is set, budget, role and copy are ignored. If
-// body.Cancel is set, Evict withdraws an earlier eviction that still waits. Codes: budget_min_ready, budget_rate,
-// stopping.
+// Evict stops an instance if its budget and its role allow the stop, and the instance is replaced. With body.Surge, the
+// instance is stopped only once its replacement is ready. An instance with a replicated volume is stopped only once its
+// copy is in sync on another node. With body.BypassBudget, Evict ignores budget, role and copy. With body.Cancel, it
+// withdraws an earlier eviction that still waits. Codes: budget_min_ready, budget_rate, stopping.
 func (i Instances) Evict(
 	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
 ) (Response[api.InstanceReply], error) {
@@ -74,7 +73,7 @@ func (i Instances) Stop(
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "stop"), o.query(), body)
 }
 
-// Restart restarts the program of an instance in place. Code: stopping if the instance must stop or has stopped.
+// Restart restarts the program of an instance in place. Code: stopping if the instance is stopping or has stopped.
 func (i Instances) Restart(ctx context.Context, ref string, o WriteOptions) (Response[api.InstanceReply], error) {
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "restart"), o.query(), nil)
 }
@@ -93,7 +92,7 @@ type LogOptions struct {
 	Stream     LogStream
 	Follow     bool   // continue with new output
 	Tail       *int   // begin with this many of the last lines; nil means the oldest line that is kept
-	Timestamps bool   // begin each line with the time at which it was written
+	Timestamps bool   // begin each line with the time at which the program wrote it
 	Since      string // omit lines older than a duration, such as 10m, or than a time in RFC 3339
 }
 

@@ -66,6 +66,7 @@ func (n Nodes) Drain(
 
 // AckBlockers acknowledges that some instances stay running on a draining or disabled node, so that a drain need not
 // wait for them. If body.Instances is empty, AckBlockers acknowledges every instance on the node that can't move now.
+// Code: conflict if the node is neither draining nor disabled.
 func (n Nodes) AckBlockers(
 	ctx context.Context, ref string, body api.AckBody, o WriteOptions,
 ) (Response[api.NodeReply], error) {

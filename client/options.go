@@ -55,8 +55,8 @@ type ListOptions struct {
 	Filter []string
 	// Fields names the fields that the items include. Empty means all fields.
 	Fields []string
-	// PageSize is the maximum number of items in one answer, 1 to 5000; default 5000. It does not shorten the list: all
-	// pages are read.
+	// PageSize is the maximum number of items in one answer, 1 to 5000; default 5000. It does not shorten the list,
+	// because all pages are read.
 	PageSize int
 }
 

@@ -28,8 +28,8 @@ func (s Settings) Pause(ctx context.Context, body api.PauseBody, o WriteOptions)
 }
 
 // Resume ends the pause, ends the hold or confirms a restore, as body.What says. If body.What is empty, Resume ends the
-// pause or the hold, whichever is in force. Code: conflict if body.What is empty and an unconfirmed restore, or both
-// pause and hold, are in force.
+// pause or the hold, whichever is in force. Code: conflict if body.What is empty while a restore is unconfirmed, or
+// while both the pause and the hold are in force.
 func (s Settings) Resume(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPost, route("settings", "resume"), o.query(), body)
 }

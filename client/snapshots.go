@@ -14,7 +14,7 @@ import (
 type Snapshots struct{ calls }
 
 // Save opens a stream with a snapshot of the current state. The caller closes the stream, and must check that the
-// snapshot is complete, because a broken connection may cut it off.
+// snapshot is complete, because a broken connection may cut off its end.
 func (s Snapshots) Save(ctx context.Context, consistency Consistency) (io.ReadCloser, error) {
 	return open(ctx, s.calls, route("snapshot"), ReadOptions{Consistency: consistency}.query(), "")
 }

@@ -49,7 +49,7 @@ func (v Volumes) Migrate(
 }
 
 // Backup writes the volumes of a slot to the backup directory of their node. Unless body.Live is set, the slot's
-// instance is stopped meanwhile.
+// instance is stopped during the backup.
 func (v Volumes) Backup(
 	ctx context.Context, ref string, body api.BackupBody, o WriteOptions,
 ) (Response[api.TransferReply], error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Watch and Events.Follow pause before they try again: for firstPause at first, then twice as long each time, up to
+// Watch and Events.Follow pause before they try again: at first for firstPause, then twice as long each time, up to
 // mostPause.
 const (
 	firstPause = 200 * time.Millisecond

@@ -164,8 +164,8 @@ func (b *Beater) unanswered() uint32 {
 }
 
 // GivenUp returns a channel that receives an epoch of this node when a server reports that it considers the epoch
-// offline. The agent must then register again, unless it has registered since. That happens because several servers
-// report the same epoch.
+// offline. The agent must then register again, unless it has already done so after another server's report of the same
+// epoch.
 func (b *Beater) GivenUp() <-chan uint64 { return b.gaveUp }
 
 // LeaseUntil returns when a lease of the given length expires. The lease holds while a majority of the voters of the

@@ -72,9 +72,9 @@ func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	return set, slices.Contains(set, b.Self)
 }
 
-// Complete checks whether all servers of the pledged set have pledged to it. begin is true if they have and this server
-// must write the first configuration now. If stray is not empty, it is a server of the set that has pledged to another
-// set, so the set will never begin a cluster.
+// Complete checks whether all servers of the pledged set have pledged to it. begin is true if all have, and this server
+// must write the first configuration now. stray is a server of the set that has pledged to another set, so that this
+// set will never begin a cluster. If there is no such server, stray is empty.
 func (b Beginning) Complete() (begin bool, stray model.ServerID) {
 	if b.Pledge == nil {
 		return false, ""
@@ -127,8 +127,8 @@ func (s *Server) bootstrap(ctx context.Context) {
 	}
 }
 
-// settleBeginning returns how long this server must see the same set before it pledges. A server with bootstrap_expect
-// = 1 and no address to join need not wait.
+// settleBeginning returns how long this server must see the same set before it pledges. If bootstrap_expect is 1 and
+// there is no address to join, it need not wait.
 func (s *Server) settleBeginning() time.Duration {
 	if s.cfg.BootstrapExpect == 1 && len(s.cfg.Gossip.Join) == 0 {
 		return 0

@@ -7,10 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// clock computes the cluster time on this server: the highest time that it has heard in an applied entry or from a
-// leader, plus the time that has passed on this machine since then. So a new leader continues within a tick of the old
-// leader's time, even if no entry was written for hours. Cluster time does not advance while no server runs, and does
-// not depend on the wall clock.
+// clock computes the cluster time on this server: the highest time that this server has heard in an applied entry or
+// from a leader, plus the time that has passed since then. So a new leader continues within a tick of the old leader's
+// time, even if no entry was written for hours. Cluster time does not advance while no server runs, and does not depend
+// on the wall clock.
 type clock struct {
 	mu   sync.Mutex
 	base model.Time

@@ -232,8 +232,8 @@ type meeting struct {
 	self model.ServerID
 	key  stateKey                      // of the state that is compared
 	sums map[model.ServerID]stateSums  // digests of that state, by server
-	held map[model.ServerID][]stateKey // the states that each other server has; only servers that answered
-	errs map[model.ServerID]error      // why a server did not answer; only servers that did not
+	held map[model.ServerID][]stateKey // the states of each other server that answered
+	errs map[model.ServerID]error      // the errors of the other servers that did not answer
 }
 
 func (m meeting) own() stateSums { return m.sums[m.self] }
