@@ -35,15 +35,15 @@ type Courier interface {
 type Beater struct {
 	cfg   BeaterConfig
 	codec codec
-	wake  chan struct{} // capacity 1; signaled after a registration, a new interval, or an answer after a long silence
+	wake  chan struct{} // capacity 1; signaled when heartbeats must be sent at once
 
 	mu      sync.Mutex
 	reg     registration
 	facts   uint64
 	heeded  time.Time // when a server last answered a request of the agent
 	servers map[model.ServerID]link
-	voters  electorate  // of the newest configuration that this node has heard of
-	gaveUp  chan uint64 // epochs that a server calls offline; capacity 1
+	voters  electorate  // voters of the newest configuration that this node knows
+	gaveUp  chan uint64 // epochs that a server considers offline; capacity 1
 }
 
 // registration is what the agent got at the node's last registration. Later calls of SetInterval change only the field
