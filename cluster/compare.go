@@ -29,7 +29,7 @@ const (
 	compareSoon      = time.Second      // after a restore, a verification, or a difference that another server found
 	compareLater     = time.Minute      // after a snapshot
 	compareUndecided = time.Minute      // between comparisons, while servers differ and no state has a majority
-	compareRetry     = 10 * time.Second // after a comparison of too few servers; doubled after each further one
+	compareRetry     = 10 * time.Second // after too few servers could be compared; doubled each time this happens again
 	comparePatience  = 10 * time.Second // how long to wait for a server that lags
 	comparePoll      = 250 * time.Millisecond
 
@@ -67,8 +67,8 @@ func newComparer(s *Server) *comparer {
 	}
 }
 
-// The method soon requests a comparison after compareSoon. The method later requests a comparison within compareLater.
-// Both return at once.
+// The method soon requests a comparison after compareSoon. The method later requests a comparison when it has not been
+// called for compareLater, or at the time of the next regular comparison. Both return at once.
 func (c *comparer) soon()  { signal(c.restored) }
 func (c *comparer) later() { signal(c.snapshot) }
 
