@@ -11,24 +11,25 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// killOne kills one machine at a time.
+// killOne kills one machine per round, and measures how long the servers take to place the machine's instances
+// elsewhere.
 func killOne(ctx context.Context, st *stage) error {
 	return kills(ctx, st, 1, st.o.rounds, below(2.5), below(4))
 }
 
-// killTen kills ten machines at the same time.
+// killTen measures the same as killOne with ten machines that are killed at the same time.
 func killTen(ctx context.Context, st *stage) error {
 	return kills(ctx, st, 10, max(1, st.o.rounds/5), below(10), Goal{})
 }
 
-// perNode is the number of instances that each node runs before the first kill.
+// perNode is the number of instances per node that kills starts if the cluster is still empty.
 const perNode = 20
 
 func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goal) error {
 	if st.filled == 0 {
 		n := perNode * st.crowd.Len()
 		g := groupSpec("g", n)
-		g.Spreads = []model.Spread{{Attribute: "node.name"}} // for the same number on each node
+		g.Spreads = []model.Spread{{Attribute: "node.name"}} // so that each node runs the same number
 		jobs := st.newJobs([]model.GroupSpec{g})
 		if err := st.submit(ctx, jobs[0]); err != nil {
 			return err
@@ -41,8 +42,8 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	if err := st.settle(ctx); err != nil {
 		return err
 	}
-	// Kill at most a fifth of the nodes. During a HOLD nothing would be replaced; it begins above 34 % of the nodes, or
-	// above half of them if there are fewer than ten.
+	// Kill at most a fifth of the nodes, because a HOLD would delay all replacements. A HOLD begins when more than 34 % of
+	// the nodes are silent, or more than half of them if there are fewer than ten.
 	atOnce = min(atOnce, max(1, st.crowd.Len()/5))
 	var times []time.Duration
 	for range rounds {
@@ -60,7 +61,7 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	note := fmt.Sprintf("%d times, at most %.1f s", rounds, quantile(times, 1).Seconds())
 	if holds, err := recentEvents(ctx, st.fleet.Any(), model.EventHold, 100); err != nil {
 		return err
-	} else if len(holds) > 0 { // probably this process was too slow to send its agents' heartbeats
+	} else if len(holds) > 0 { // probably this process sent its agents' heartbeats too late
 		note += fmt.Sprintf("; the cluster held still %d times", (len(holds)+1)/2)
 	}
 	st.add(Figure{What: what + " -> all replacements placed, median", Value: quantile(times, 0.5).Seconds(),
@@ -70,8 +71,8 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	return nil
 }
 
-// fullest returns the numbers of the n agents with the most instances. Agents that were killed before are not chosen
-// again while others are left, because they start empty.
+// fullest returns the numbers of the n agents with the most instances. Agents that were killed in earlier rounds have
+// started empty again, so others are usually chosen first.
 func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
 	var list nodeList
 	if err := fleet.Get(ctx, st.fleet.Any(), "/v1/nodes", &list); err != nil {
@@ -89,8 +90,8 @@ func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
 	return numbers[:n], nil
 }
 
-// kill stops agents without notice, as if their machines had lost power. When their instances run elsewhere, it starts
-// the agents again. It returns how long it took until the last replacement was placed, by the times of the events.
+// kill stops agents without notice, as if their machines had lost power. Once all replacements run, it starts the
+// agents again. It returns the time from the kill to the event of the last placement.
 func (st *stage) kill(ctx context.Context, numbers []int) (time.Duration, error) {
 	count, err := st.running(ctx, numbers)
 	if err != nil {

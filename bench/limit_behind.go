@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// bareCluster has three processes of this program. Each runs one node of bare raft behind an HTTPS envelope, so a write
-// wakes as many threads and processes as with the real servers.
+// bareCluster consists of three processes of this program. Each process runs one node of the raft library behind an
+// envelope, an HTTPS server. So a write wakes as many threads and processes as with the real servers.
 type bareCluster struct {
 	dir, network string
 	processes    []*procs.Process
@@ -25,10 +25,10 @@ type bareCluster struct {
 	leader       string // host:port of the leader's envelope
 }
 
-// bareCommand is the first argument of this program if it is to run one node of a bareCluster.
+// bareCommand as the first argument makes this program run one node of a bareCluster.
 const bareCommand = "bare-raft"
 
-// Paths of a node's envelope.
+// Paths that the envelope of a node serves.
 const (
 	pathWrite = "/write" // writes through raft
 	pathEmpty = "/empty" // does nothing
@@ -90,7 +90,8 @@ func (b *bareCluster) findLeader(ctx context.Context) error {
 	return failed
 }
 
-// rate returns how many requests per second to path the leader answers when this many clients send them.
+// rate lets the given number of clients post to path for o.length. It returns how many requests per second the leader
+// answered.
 func (b *bareCluster) rate(ctx context.Context, o options, clients int, path string) (float64, error) {
 	r, err := postLoad(ctx, b.creds, b.leader, clients, o.length, func(n int64) (string, any) {
 		return path, labelBody(n)
@@ -98,7 +99,7 @@ func (b *bareCluster) rate(ctx context.Context, o options, clients int, path str
 	return r.rate(), err
 }
 
-// Close kills the nodes and removes their files.
+// Close kills the processes and removes their files.
 func (b *bareCluster) Close() error {
 	for _, p := range b.processes {
 		p.Kill()
@@ -108,8 +109,8 @@ func (b *bareCluster) Close() error {
 
 func bareAPI(network string, i int) string { return fmt.Sprintf("%s.%d:7640", network, i+1) }
 
-// runBare runs one node of a bareCluster until ctx ends. args are the directory of all nodes, their network, and the
-// node's number.
+// runBare runs one node of a bareCluster until ctx ends. args are the directory that all nodes share, the network of
+// the nodes, and the number of this node.
 func runBare(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("%s is for this program itself", bareCommand)

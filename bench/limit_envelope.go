@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// envelope is an HTTPS server for a handler of the benchmark. It has the same listener, TLS, certificates and HTTP
+// envelope is an HTTPS server around a function of the benchmark. It has the same listener, TLS, certificates and HTTP
 // settings as the real servers.
 type envelope struct {
 	stop context.CancelFunc
@@ -45,16 +45,17 @@ func startEnvelope(ctx context.Context, ca *transport.Authority, address string,
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"index":1}`) // fails if the client has closed the connection
+		_, _ = io.WriteString(w, `{"index":1}`) // an error means that the client is gone
 	}), transport.HTTPConfig{})
 	ctx, stop := context.WithCancel(ctx)
 	e := &envelope{stop: stop}
-	e.wg.Go(func() { _ = listener.Run(ctx) })               // returns when ctx ends
-	e.wg.Go(func() { _ = server.Run(ctx, listener.API()) }) // returns when ctx ends
+	// The errors can be ignored: if the listener or the server fails, the requests of the measurement fail too.
+	e.wg.Go(func() { _ = listener.Run(ctx) })
+	e.wg.Go(func() { _ = server.Run(ctx, listener.API()) })
 	return e, nil
 }
 
-// Close stops the server and waits until it has stopped.
+// Close stops the server and waits for its goroutines.
 func (e *envelope) Close() {
 	e.stop()
 	e.wg.Wait()
@@ -63,8 +64,8 @@ func (e *envelope) Close() {
 // perConnection is the number of clients that share one connection.
 const perConnection = 8
 
-// postLoad runs a load of clients that post to the server at address. post returns the path and the body of the n-th
-// request. Every request has a request id. The connections are opened before the measurement.
+// postLoad measures clients that send POST requests, each with a request id, to the server at address. post returns the
+// path and the body of the n-th request. The connections are opened before the measurement.
 func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration,
 	post func(n int64) (path string, body any)) (loadResult, error) {
 	var via []*transport.Client

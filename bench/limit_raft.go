@@ -16,9 +16,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// bareRaft has three nodes of the raft library, all in this process. Their logs are opened as the servers open theirs.
-// They use plain TCP on loopback, and their state machine keeps nothing. So it shows how fast raft can be on this
-// machine.
+// bareRaft consists of three nodes of the raft library in this process. It shows how fast raft can be on this machine.
+// The nodes store their logs on disk as real servers do, but they use TCP without TLS on loopback, and apply nothing.
 type bareRaft struct {
 	nodes []*bareNode
 	dir   string
@@ -32,10 +31,10 @@ const (
 // bareNode is one node of a bareRaft or a bareCluster.
 type bareNode struct {
 	*raft.Raft
-	close []func() error // close what the node uses; to be called in reverse order
+	close []func() error // close what the node uses; Close calls them in reverse order
 }
 
-// bareConfig returns settings of raft with which it commits entries as the servers do. It takes no snapshots.
+// bareConfig returns settings with which raft commits entries as in the servers, but takes no snapshots.
 func bareConfig(id string) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(id)
@@ -76,7 +75,8 @@ func bareAddresses(network string) (all []string) {
 	return all
 }
 
-// openBareNode starts node i of the nodes with these addresses, with its log at path. Node 0 begins the cluster.
+// openBareNode starts node i of a cluster whose nodes have the given addresses. The log of the node is the file at
+// path. Node 0 bootstraps the cluster.
 func openBareNode(path string, i int, addresses []string) (_ *bareNode, err error) {
 	n := &bareNode{}
 	defer func() {
@@ -110,7 +110,7 @@ func openBareNode(path string, i int, addresses []string) (_ *bareNode, err erro
 	return n, err
 }
 
-// Close stops the node.
+// Close stops the node and closes its log.
 func (n *bareNode) Close() error {
 	var failed error
 	if n.Raft != nil {
@@ -180,7 +180,6 @@ func (b *bareRaft) Close() error {
 	return errors.Join(failed, os.RemoveAll(b.dir))
 }
 
-// nothingFSM is a state machine that does nothing.
 type nothingFSM struct{}
 
 // Apply implements raft.FSM.

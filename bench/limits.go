@@ -12,16 +12,16 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// limits are what the machine can do without outspan. They are measured before any server runs.
+// limits are the rates that this machine reaches without outspan's servers. They are measured before any server starts.
 type limits struct {
-	raftWrites map[int]float64 // writes per second to bareRaft, by number of clients; entries are like those of labels
-	overHTTPS  map[int]float64 // writes per second to bareCluster, by number of clients
-	empty      map[int]float64 // requests per second to the envelope with an empty handler, by number of clients
-	placements float64         // placements per second through bareRaft, in entries like the leader's
-	apply      float64         // placements per second that one loop decodes and applies, without raft
+	raftWrites map[int]float64 // writes of a labelEntry per second to bareRaft, by number of clients
+	overHTTPS  map[int]float64 // writes of a labelEntry per second to bareCluster, by number of clients
+	empty      map[int]float64 // requests per second to an envelope that does nothing, by number of clients
+	placements float64         // placements per second that bareRaft commits, with perEntry placements in an entry
+	apply      float64         // placements per second that one goroutine decodes and applies, without raft
 }
 
-// writers returns the numbers of clients for which single writes are measured.
+// writers returns the numbers of concurrent clients for which single writes are measured.
 func writers() []int { return []int{1, 64, 256} }
 
 func measureLimits(ctx context.Context, o options) (*limits, error) {
@@ -78,7 +78,7 @@ func labelBody(n int64) any {
 	return map[string]any{"labels": map[string]string{"bench": fmt.Sprint(n)}}
 }
 
-// labelEntry returns an entry like the one that a single write of a label adds to the log.
+// labelEntry returns an entry as a server writes it when a client sets one label of a node.
 func labelEntry() fsm.Entry {
 	return fsm.Entry{
 		Format: 1, At: 1000, Wall: time.Now().UnixMilli(), Actor: "cli:bench", Request: model.RequestID(ulid.Make().String()),
@@ -88,10 +88,10 @@ func labelEntry() fsm.Entry {
 	}
 }
 
-// perEntry is the number of placements in one entry. The leader puts up to 1,000 commands into one.
+// perEntry is the number of placements in one entry of the benchmark. The leader puts up to 1,000 commands into an
+// entry.
 const perEntry = 500
 
-// placementsThroughRaft measures how many placements per second raft commits, in entries like the leader's.
 func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	entries, _, err := placementEntries(o.group*5, 1)
 	if err != nil {
@@ -105,8 +105,8 @@ func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
 	return nil
 }
 
-// placementEntries returns the encoded entries of n placements, spread evenly over the nodes. before has the entries
-// that must be applied first: they submit the job and register the nodes.
+// placementEntries returns encoded entries that place n instances evenly on the given number of nodes. before are the
+// entries that must be applied first. They submit the job and register the nodes.
 func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	add := func(to *[][]byte, groups ...[]fsm.Command) {
 		var data []byte
@@ -139,7 +139,6 @@ func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	return entries, before, err
 }
 
-// applyLimit measures how many placements per second one loop on one core decodes and applies.
 func applyLimit(o options) (float64, error) {
 	entries, before, err := placementEntries(o.group, o.nodes)
 	if err != nil {

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// loadResult has the measurements of one load: the number of successful calls, and how long each of them took.
 type loadResult struct {
-	calls int
-	took  time.Duration
-	times []time.Duration
+	calls int             // number of successful calls
+	took  time.Duration   // duration of the whole load
+	times []time.Duration // duration of each successful call, in no order
 }
 
 func (r loadResult) rate() float64 { return float64(r.calls) / r.took.Seconds() }
 
-// load runs clients for the given time. Each client calls do again as soon as its last call has returned, and stops at
-// its first error. load returns the error of the client that failed first.
+// load runs concurrent clients for the given length. Each client calls do again as soon as its last call has returned,
+// and stops at its first error. load waits for all clients. If several clients fail, it returns the error of one
+// client.
 func load(ctx context.Context, clients int, length time.Duration,
 	do func(ctx context.Context, client int) error) (loadResult, error) {
 	var mu sync.Mutex
@@ -39,7 +39,7 @@ func load(ctx context.Context, clients int, length time.Duration,
 			mu.Lock()
 			defer mu.Unlock()
 			result.times = append(result.times, times...)
-			if failed == nil { // one error is enough: the other clients probably fail for the same reason
+			if failed == nil { // one error is enough, because the others probably have the same reason
 				failed = err
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine describes the machine that the figures come from.
+// machine describes the machine on which the figures were measured.
 type machine struct {
 	Cores    int     `json:"cores"`
 	Model    string  `json:"model"`
@@ -20,7 +20,7 @@ type machine struct {
 	Go       string  `json:"go"`
 	SyncP50  float64 `json:"fsync_p50_ms"` // median time to append 4 KiB to a file in options.dir and sync it
 	SyncP99  float64 `json:"fsync_p99_ms"`
-	Load     string  `json:"load"` // load averages when the run began; they show whether others use the machine
+	Load     string  `json:"load"` // load averages when the run began; high values mean that others use the machine
 	Measured string  `json:"measured"`
 }
 
@@ -51,7 +51,8 @@ func describeMachine(dir string) (machine, error) {
 	return m, err
 }
 
-// syncTimes appends 4 KiB to a file in dir and syncs it, n times. It returns how long each of these took.
+// syncTimes appends 4 KiB to a new file in dir n times, with an fdatasync after each. It returns the duration of each
+// append together with its fdatasync.
 func syncTimes(dir string, n int) ([]time.Duration, error) {
 	path := filepath.Join(dir, "fsync")
 	f, err := os.Create(path)

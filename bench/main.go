@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// report is the JSON that a run writes.
+// report is the content of the JSON file that -json names.
 type report struct {
 	Machine   machine  `json:"machine"`
 	Nodes     int      `json:"nodes"`
@@ -68,8 +68,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
-// measure runs either the soak or the chosen cases, the latter also on Nomad if the options say so. It stops at the
-// first case that fails, because later cases need its result. It always returns the figures so far.
+// measure runs the soak if the options ask for it, and otherwise the chosen cases. If the options name a Nomad binary,
+// the chosen cases that Nomad supports run on a Nomad cluster afterwards. measure stops at the first case that fails,
+// because later cases may need the instances that this case should have left. After an error, measure still returns the
+// figures measured so far.
 func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 	if o.soak > 0 {
 		return soak(ctx, o, out)
@@ -104,7 +106,8 @@ func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 	return figures, nil
 }
 
-// onStage runs cases on one cluster.
+// onStage starts a cluster, runs the chosen cases on it in order, and stops it. After an error, onStage still returns
+// the figures measured so far.
 func onStage(ctx context.Context, o options, l *limits, where setting, chosen []Case,
 	out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, l, where, out)

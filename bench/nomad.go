@@ -13,12 +13,12 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// nomadNodes is the number of machines in Nomad's cluster. Each needs a process of its own, so there can't be as many
-// as in outspan's cluster. Fewer nodes make placements easier for Nomad.
+// nomadNodes is the number of nodes in Nomad's cluster. Each node needs a real process, so there can't be as many as in
+// outspan's cluster. Fewer nodes make placements easier for Nomad.
 const nomadNodes = 5
 
-// besideNomad runs those of the chosen cases that Nomad supports, on a cluster of Nomad servers on this machine. They
-// are as close to outspan's cases as Nomad's API allows.
+// besideNomad runs the chosen cases that Nomad supports on a Nomad cluster on this machine. These cases are as close to
+// outspan's as Nomad's API allows. After an error, besideNomad still returns the figures measured so far.
 func besideNomad(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st := &stage{o: o, out: out, now: "nomad"}
 	c, err := nomad.Start(ctx, o.nomad, o.dir)
@@ -62,7 +62,7 @@ func nomadStart(ctx context.Context, st *stage, _ *nomad.Cluster) error {
 	return nil
 }
 
-// nomadWrites measures how fast variables are set, because that is the smallest write in Nomad's API.
+// nomadWrites measures how fast clients set variables. Setting a variable is the smallest write in Nomad's API.
 func nomadWrites(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	leader, err := c.Leader(ctx)
 	if err != nil {
@@ -139,7 +139,7 @@ func nomadSnapshots(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	return nil
 }
 
-// nomadFailover kills the leader and measures when the next write is acknowledged.
+// nomadFailover kills the leader repeatedly, and measures the time from each kill to the next acknowledged write.
 func nomadFailover(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	var all []time.Duration
 	rounds := (st.o.rounds + 1) / 2
@@ -169,7 +169,8 @@ func nomadFailover(ctx context.Context, st *stage, c *nomad.Cluster) error {
 		if err := c.Servers[leader].Start(); err != nil {
 			return err
 		}
-		err = procs.Until(ctx, electionLimit, 100*time.Millisecond, func(ctx context.Context) error { // it has joined again
+		// Once the killed server accepts a write, it has joined the cluster again.
+		err = procs.Until(ctx, electionLimit, 100*time.Millisecond, func(ctx context.Context) error {
 			return c.Write(ctx, leader, "failover", int64(round))
 		})
 		if err != nil {

@@ -13,22 +13,22 @@ import (
 // options are the flags of a run.
 type options struct {
 	binary    string
-	dir       string // directory for the data of the servers, and of what measures the limits
+	dir       string // parent of the data directories of servers and of bare raft nodes
 	json      string
 	only      *regexp.Regexp
 	nodes     int
 	instances int           // number of instances in the filled cluster
-	group     int           // number of instances that are placed together
+	group     int           // number of instances that are placed at once
 	length    time.Duration // duration of each load
-	rounds    int           // how often machines are killed, and the basis of other repetitions
+	rounds    int           // how often killOne kills; other cases derive their repetitions from it
 	soak      time.Duration
 	profile   string
 	patience  int    // raft_multiplier of the servers
-	nomad     string // path of a Nomad binary, to run those cases that it supports; "" means none
+	nomad     string // path of a Nomad binary that also runs the cases that Nomad supports; "" means none
 	list      bool
 }
 
-// readOptions parses and checks the flags. With the defaults, a run is small: about five minutes on two cores.
+// readOptions parses and checks the flags. A run with the defaults takes about five minutes on two cores.
 func readOptions(args []string, out io.Writer) (options, error) {
 	var o options
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -15,7 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// placements places the same number of instances in three kinds of jobs, and removes them again.
+// placements measures how fast the same number of instances is placed in three shapes: one group, 100 groups, and one
+// group with a spread and a constraint. It removes the jobs of each shape before it submits the next.
 func placements(ctx context.Context, st *stage) error {
 	n := st.o.group
 	spread := groupSpec("g", n)
@@ -31,7 +32,7 @@ func placements(ctx context.Context, st *stage) error {
 		goal Goal
 	}{
 		{fmt.Sprintf("1 group of %d", n), st.newJobs([]model.GroupSpec{groupSpec("g", n)}), atLeast(50_000)},
-		// Two jobs, because a job has at most 64 groups.
+		// These are two jobs, because a job has at most 64 groups.
 		{fmt.Sprintf("100 groups of %d", n/100), st.newJobs(many[:50], many[50:]), atLeast(20_000)},
 		{fmt.Sprintf("1 group of %d, spread, constraint", n), st.newJobs([]model.GroupSpec{spread}), atLeast(50_000)},
 	}
@@ -49,7 +50,8 @@ func placements(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// place submits jobs and records two rates as seen on a follower: of placements, and of instances reported as running.
+// place submits jobs and records two rates, both seen on a follower: how many instances per second were placed, and how
+// many per second were reported as running.
 func (st *stage) place(ctx context.Context, what string, jobs []model.JobSpec, goal Goal) error {
 	placed, ready, err := st.timeJobs(ctx, jobs)
 	if err != nil {
@@ -98,8 +100,8 @@ func (st *stage) timeJobs(ctx context.Context, jobs []model.JobSpec) (placed, re
 	return points.reached(lastPlaced).Sub(began), points.reached(lastReady).Sub(began), err
 }
 
-// timeline records when a server had applied which index. To ask for the index costs the server little; to ask for the
-// progress of a job would cost it a whole decision each time.
+// timeline records which index a server had applied at which time. It polls the index, because that costs the server
+// little. Polling the progress of a job would cost a whole decision each time.
 type timeline struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -155,7 +157,7 @@ func (p points) reached(index uint64) time.Time {
 	return time.Time{}
 }
 
-// lastEvent returns the index of the latest event of a type.
+// lastEvent returns the index of the latest event of a type, or an error if there is no such event.
 func lastEvent(ctx context.Context, c *transport.Client, kind model.EventType) (uint64, error) {
 	events, err := recentEvents(ctx, c, kind, 1)
 	if err == nil && len(events) == 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// snapshots saves the state while a client writes, and restores it. It must be the last case on its cluster, because
-// nobody confirms the restore, and until then the servers stop nothing.
+// snapshots saves the state while a client writes, and restores it. It must be the last case on its cluster: it does
+// not confirm the restore, and servers stop no instances until a restore is confirmed.
 func snapshots(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -49,8 +49,8 @@ func snapshots(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// restore restores a saved state and returns how long the servers took. If that fails, for example because the leader
-// changes meanwhile, restore tries again for up to a minute.
+// restore restores a saved state. It repeats failed attempts for up to a minute, because the leader may change, and
+// returns how long the successful attempt took.
 func restore(ctx context.Context, st *stage, saved []byte) (took time.Duration, err error) {
 	err = procs.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
 		began := time.Now()
@@ -74,8 +74,8 @@ func save(ctx context.Context, c *transport.Client) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// writeBeside lets c make one write after another while do runs. It returns how long the longest write and do took, and
-// the result of do.
+// writeBeside calls do while c writes one label after another. It returns the duration of the longest write that
+// finished before do returned, the duration of do, and the result of do.
 func writeBeside(ctx context.Context, st *stage, c *transport.Client, do func() ([]byte, error)) (longest,
 	took time.Duration, out []byte, err error) {
 	writing, stop := context.WithCancel(ctx)

@@ -13,14 +13,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// soak keeps the filled cluster busy for a long time. Clients write nearly as fast as the limit on request ids allows.
-// At the same time, one node after another is drained, and a job is started and removed again and again. The drains and
-// the job pause in between. soak then compares the resources that the servers use in the last quarter of the time with
-// those of the second quarter.
-//
-// What servers keep of the past is bounded, and must have reached its bounds before the second quarter. Drains fill the
-// history of the instances beforehand. The first quarter fills the memory of request ids, which lasts ten minutes; so
-// the soak should last at least forty.
+// soak keeps the filled cluster busy for o.soak: clients write, nodes are drained one after another, and a job is
+// started and removed repeatedly. It compares the resources that the servers use in the last quarter of that time with
+// those of the second quarter. o.soak should be at least 40 minutes, because servers remember request ids for ten
+// minutes, and this memory must be full before the second quarter.
 func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, &limits{}, setting{nodes: o.nodes}, out)
 	if err != nil {
@@ -31,6 +27,7 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 	if err := st.fill(ctx); err != nil {
 		return nil, err
 	}
+	// The servers' history of instances must also be full, so that it doesn't grow during the soak.
 	if err := st.fillHistory(ctx); err != nil {
 		return nil, err
 	}
@@ -42,7 +39,7 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 		work.do(func() error {
 			err := one(ctx, &done)
 			if err != nil {
-				stop() // after an error the rest of the run would show nothing
+				stop() // after an error, further measurements would show nothing
 			}
 			return err
 		})
@@ -61,11 +58,11 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 	return st.figures, nil
 }
 
-// keptEnded is the number of terminal instances that the servers keep for each slot.
+// keptEnded is the number of terminal instances that the servers keep in each slot.
 const keptEnded = 2
 
-// fillHistory empties every node keptEnded times, a fifth of the nodes at a time. After that each slot has its full
-// history.
+// fillHistory drains every node keptEnded times, a fifth of the nodes at a time. Each slot then has keptEnded terminal
+// instances.
 func (st *stage) fillHistory(ctx context.Context) error {
 	for range keptEnded {
 		for part := range 5 {
@@ -94,14 +91,14 @@ func (st *stage) fillHistory(ctx context.Context) error {
 
 type counters struct{ writes, failed, drains, churned atomic.Int64 }
 
-// soakWrites is the number of labels set per second. One caller may make 50,000 requests with an id in ten minutes, and
-// the drains and jobs need some of these.
+// soakWrites is the number of labels that the soak sets per second. One caller may make 50,000 requests with a request
+// id in ten minutes. The labels use 42,000 of them, and the drains and jobs need some more.
 const soakWrites = 70
 
-// soakClients is the maximum number of writes that are under way at once.
+// soakClients is the maximum number of concurrent writes.
 const soakClients = 64
 
-// writeSteadily sets labels until ctx ends.
+// writeSteadily sets soakWrites labels per second until ctx ends. It counts failed writes and continues after them.
 func (st *stage) writeSteadily(ctx context.Context, done *counters) error {
 	tick := time.NewTicker(time.Second / soakWrites)
 	defer tick.Stop()
@@ -136,7 +133,7 @@ func (st *stage) writeSteadily(ctx context.Context, done *counters) error {
 // drainPause is the pause between two drains of a soak.
 const drainPause = 5 * time.Second
 
-// drainSteadily empties one node after another until ctx ends.
+// drainSteadily drains one node after another until ctx ends or a step fails.
 func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 	for i := 0; ; i++ {
 		node := i % st.crowd.Len()
@@ -148,7 +145,7 @@ func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 			err = st.uncordon(ctx, node)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of the soak interrupted it
+			return nil //nolint:nilerr // the end of the soak interrupted the round
 		}
 		if err != nil {
 			return err
@@ -158,7 +155,8 @@ func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 	}
 }
 
-// churnSteadily runs a job with a tenth of the cluster's instances and removes it, repeatedly, until ctx ends.
+// churnSteadily repeatedly starts and removes a job with a tenth of o.instances, until ctx ends or a step fails. It
+// pauses for as long as each round took.
 func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 	for {
 		began := time.Now()
@@ -171,7 +169,7 @@ func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 			err = st.purge(ctx, jobs)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end of the soak interrupted it
+			return nil //nolint:nilerr // the end of the soak interrupted the round
 		}
 		if err != nil {
 			return err
@@ -181,14 +179,14 @@ func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
 	}
 }
 
-// sample is what all servers together use at one moment.
+// sample is what all servers together use at one moment. memory and disk are in MiB.
 type sample struct {
 	memory, descriptors, disk, goroutines float64
 }
 
 type samples []sample
 
-// sample takes samples of the servers until ctx ends.
+// sample takes about 80 samples per soak, at least 0.5 s apart, until ctx ends.
 func (st *stage) sample(ctx context.Context) (samples, error) {
 	var all samples
 	step := max(500*time.Millisecond, st.o.soak/80)
@@ -227,8 +225,8 @@ func (st *stage) goroutines(ctx context.Context, s *fleet.Server) (float64, erro
 	return s.Metric(ctx, c, "go_goroutines")
 }
 
-// book records the means of the last quarter of the samples, and compares them with those of the second quarter. It
-// records nothing if there are fewer than four samples.
+// book records the means of the last quarter of the samples, with the means of the second quarter as limits. It records
+// nothing if there are fewer than four samples.
 func (all samples) book(st *stage) {
 	quarter := len(all) / 4
 	if quarter == 0 {

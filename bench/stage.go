@@ -14,17 +14,17 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// stage is a cluster with its simulated agents, and the figures that were measured on it.
+// stage is a cluster with its simulated agents, and the figures that cases have measured on it so far.
 type stage struct {
 	o       options
 	limits  *limits
 	fleet   *fleet.Fleet
 	crowd   *crowd.Crowd
 	figures []Figure
-	now     string // name of the case that runs now
+	now     string // name of the running case
 	out     io.Writer
-	filled  int // number of instances that earlier cases left running
-	jobs    int // number of job names given out
+	filled  int // number of instances that fill, growth or kills started and that keep running
+	jobs    int // number of job names used so far
 }
 
 const (
@@ -33,7 +33,7 @@ const (
 	racks       = 10
 )
 
-// openStage starts servers and agents, and waits until every node is eligible.
+// openStage starts servers and agents, and waits until all nodes are eligible.
 func openStage(ctx context.Context, o options, l *limits, where setting, out io.Writer) (_ *stage, err error) {
 	st := &stage{o: o, limits: l, out: out, now: "start"}
 	defer func() {
@@ -61,10 +61,10 @@ func openStage(ctx context.Context, o options, l *limits, where setting, out io.
 	return st, nil
 }
 
-// nodeCapacity returns the capacity of a machine that has room for a few thousand instances.
+// nodeCapacity returns a capacity with room for a few thousand instances.
 func nodeCapacity() model.Resources { return model.Resources{CPU: 64_000, MemoryBytes: 256 << 30} }
 
-// nodeLabels puts nodes into racks. Four of five nodes have the fast disk.
+// nodeLabels returns the labels of node i: one of ten racks, and a disk that is an SSD on four of five nodes.
 func nodeLabels(i int) map[string]string {
 	disk := "ssd"
 	if i%5 == 4 {
@@ -73,7 +73,7 @@ func nodeLabels(i int) map[string]string {
 	return map[string]string{"rack": fmt.Sprintf("r%02d", i%racks), "disk": disk}
 }
 
-// waitNodes blocks until this many nodes are active.
+// waitNodes blocks until at least want agents have registered and at least want nodes are active.
 func (st *stage) waitNodes(ctx context.Context, want int) error {
 	return procs.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		if st.crowd.Registered() < want {
@@ -88,7 +88,7 @@ func (st *stage) waitNodes(ctx context.Context, want int) error {
 }
 
 // waitEligible blocks until every node is eligible, so all inventories have arrived. Use it only at the start, because
-// a node that went offline and returned may be held back for a while.
+// a node that was offline may stay ineligible for a while after its return.
 func (st *stage) waitEligible(ctx context.Context) error {
 	return procs.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		var held nodeList
@@ -161,7 +161,7 @@ func (st *stage) close() error {
 	return errors.Join(failed, st.fleet.Close())
 }
 
-// leaderClient returns the leader and a client that calls only that server. The caller closes the client.
+// leaderClient returns the leader and a client that calls only this server. The caller closes the client.
 func (st *stage) leaderClient(ctx context.Context) (*fleet.Server, *transport.Client, error) {
 	s, err := st.fleet.Leader(ctx)
 	if err != nil {
@@ -180,7 +180,7 @@ func (st *stage) followerClient(ctx context.Context) (*fleet.Server, *transport.
 	return s, c, err
 }
 
-// quiet waits until the log has not grown for a third of the length of a load.
+// quiet waits until the log has not grown for a third of o.length.
 func (st *stage) quiet(ctx context.Context) error {
 	last := uint64(0)
 	return procs.Until(ctx, time.Minute, st.o.length/3, func(ctx context.Context) error {

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// singleWrites sets labels of nodes. Each write has a request id, and is acknowledged when it is committed and applied.
+// singleWrites measures how fast clients set labels of nodes. Each write has a request id, and is acknowledged when it
+// is committed and applied.
 func singleWrites(ctx context.Context, st *stage) error {
 	for _, clients := range writers() {
 		leader, err := st.fleet.Leader(ctx)

@@ -10,7 +10,7 @@ import (
 )
 
 // Budgets are the operations on budgets. A budget limits how many instances of one or several groups may be down at
-// once. The list of budgets also has the limits on how many instances each kind of actor may stop.
+// once. List and All also return the limits on how many instances each kind of actor may stop.
 type Budgets struct{ calls }
 
 // List returns the budgets. It reads all pages.
@@ -18,7 +18,7 @@ func (b Budgets) List(ctx context.Context, o ListOptions) (List[api.Budget], err
 	return list[api.Budget](ctx, b.calls, route("budgets"), o.query())
 }
 
-// All yields the budgets and reads each page when it is needed. It ends after an error.
+// All yields the budgets and reads each page when it is needed. If a read fails, All yields the error and stops.
 func (b Budgets) All(ctx context.Context, o ListOptions) iter.Seq2[api.Budget, error] {
 	return each[api.Budget](ctx, b.calls, route("budgets"), o.query())
 }
@@ -53,7 +53,8 @@ func (c Classes) List(ctx context.Context, o ListOptions) (List[api.ClassView], 
 	return list[api.ClassView](ctx, c.calls, route("classes"), o.query())
 }
 
-// All yields the classes, the most important first, and reads each page when it is needed. It ends after an error.
+// All yields the classes, the most important first, and reads each page when it is needed. If a read fails, All yields
+// the error and stops.
 func (c Classes) All(ctx context.Context, o ListOptions) iter.Seq2[api.ClassView, error] {
 	return each[api.ClassView](ctx, c.calls, route("classes"), o.query())
 }
@@ -63,7 +64,7 @@ func (c Classes) Get(ctx context.Context, name string, o ReadOptions) (Response[
 	return read[api.ClassView](ctx, c.calls, route("classes", name), o.query())
 }
 
-// Set creates a class, or changes those properties of an existing one that body gives.
+// Set creates a class, or changes the properties of an existing class that are set in body.
 func (c Classes) Set(
 	ctx context.Context, name string, body api.ClassBody, o WriteOptions,
 ) (Response[api.ClassReply], error) {

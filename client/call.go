@@ -15,31 +15,31 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Response is the answer of a server.
+// Response is the answer of a server to one call.
 type Response[T any] struct {
 	Value T
 	// Raw is the JSON of the answer, as the server sent it.
 	Raw []byte
-	// Index is the log index of the state that the answer shows. Pass it to a blocking read.
+	// Index is the log index of the state that the answer shows. Pass it as ReadOptions.Index to wait for a change.
 	Index uint64
 	// Stale is how long ago the answering server last heard from the leader. It is 0 unless the read had the consistency
 	// Stale.
 	Stale time.Duration
 }
 
-// List holds all items of a list, from all its pages.
+// List is a whole list, read from all its pages.
 type List[T any] struct {
 	Items []T
-	// Raw is the JSON of the whole list: as the server sent it if there was one page, else joined from all pages.
+	// Raw is the JSON of the whole list. If there were several pages, Raw joins them.
 	Raw []byte
 	// Index is the log index of the state that the last page shows.
 	Index uint64
 }
 
-// calls is embedded in the types with the operations, such as Budgets, and holds what sends their requests.
+// calls is embedded in the types that have the operations, such as Budgets. Its caller sends their requests.
 type calls struct{ caller *reach.Caller }
 
-// route returns the path of an operation. It escapes each of its parts.
+// route returns the path of an operation: /v1, followed by the escaped parts.
 func route(parts ...string) string {
 	var path strings.Builder
 	path.WriteString("/v1")
@@ -49,12 +49,11 @@ func route(parts ...string) string {
 	return path.String()
 }
 
-// read reads one object.
 func read[T any](ctx context.Context, c calls, path string, query url.Values) (Response[T], error) {
 	return send[T](ctx, c, reach.Request{Method: http.MethodGet, Path: path, Query: query})
 }
 
-// write makes a call with any method, and sends body as JSON unless it is nil.
+// write makes a call with any method. Unless body is nil, write sends it as JSON.
 func write[T any](ctx context.Context, c calls, method, path string, query url.Values, body any) (Response[T], error) {
 	r := reach.Request{Method: method, Path: path, Query: query}
 	if body != nil {
@@ -84,14 +83,13 @@ func decode(raw []byte, into any, method, path string) error {
 	return nil
 }
 
-// page is the JSON of one page of a list.
 type page[T any] struct {
 	Items []T    `json:"items"`
 	Index uint64 `json:"index"`
 	Next  string `json:"next,omitempty"`
 }
 
-// pages yields a list page by page. It ends after an error.
+// pages yields a list page by page. If a read fails, pages yields the error and stops.
 func pages[T any](ctx context.Context, c calls, path string, query url.Values) iter.Seq2[Response[page[T]], error] {
 	return func(yield func(Response[page[T]], error) bool) {
 		query := maps.Clone(query) // the sequence may be read more than once
@@ -107,7 +105,7 @@ func pages[T any](ctx context.Context, c calls, path string, query url.Values) i
 	}
 }
 
-// list reads a whole list.
+// list reads all pages of a list.
 func list[T any](ctx context.Context, c calls, path string, query url.Values) (List[T], error) {
 	whole := List[T]{Items: []T{}}
 	var raw [][]byte
@@ -122,7 +120,8 @@ func list[T any](ctx context.Context, c calls, path string, query url.Values) (L
 	return whole, err
 }
 
-// each yields the items of a list, and reads the next page when it is needed. It ends after an error.
+// each yields the items of a list and reads each page when it is needed. If a read fails, each yields the error and
+// stops.
 func each[T any](ctx context.Context, c calls, path string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for one, err := range pages[T](ctx, c, path, query) {
@@ -140,7 +139,7 @@ func each[T any](ctx context.Context, c calls, path string, query url.Values) it
 	}
 }
 
-// joined joins the JSON of the pages of a list.
+// joined returns the JSON of a list as one page.
 func joined(pages [][]byte) ([]byte, error) {
 	if len(pages) == 1 {
 		return pages[0], nil

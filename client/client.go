@@ -11,15 +11,16 @@ import (
 
 // Config says where the servers are and which certificate the client uses.
 type Config struct {
-	// Addresses are those of servers: https://host:port, or unix:///path for the socket of a server on this machine.
-	// Required. The address that answered last is tried first, then the others in order.
+	// Addresses of servers: https://host:port, or unix:///path for the socket of a server on this machine. At least one is
+	// required. A call tries them in order, beginning with the address that answered last.
 	Addresses []string
-	// TLS returns the configuration for one new connection, which the client then changes. LoadTLS makes such a function.
-	// TLS is called for every connection, from any goroutine, so it can return renewed certificates. Required for https
-	// addresses.
+	// TLS returns the configuration for one new connection; the client may modify the returned value. TLS is called for
+	// every connection, from any goroutine, so it can return renewed certificates. Required for https addresses. LoadTLS
+	// returns such a function.
 	TLS func() *tls.Config
-	// RetryFor is how long a call is repeated while the servers have no leader. 0 means 10 s; a negative value means not
-	// at all. When the context of a call ends, the call is not repeated any more.
+	// RetryFor is how long a call is repeated while the servers elect a leader, start or are overloaded, or while its
+	// outcome is unknown. 0 means 10 s; a negative value means that calls are not repeated. When the context of a call
+	// ends, the call is no longer repeated.
 	RetryFor time.Duration
 	// Waiting is called if a call is still being repeated after a second, at most once for each call and in the caller's
 	// goroutine. Its arguments are the reason, and for how long the call may still be repeated.

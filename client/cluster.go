@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// Cluster has the operations on the cluster as a whole, and those that the answering server carries out itself.
+// Cluster has the operations on the cluster as a whole, and the operations that the answering server carries out alone.
 type Cluster struct{ calls }
 
 // Status returns an overview of the cluster.
@@ -25,13 +25,13 @@ func (c Cluster) Why(ctx context.Context, subject string, o ReadOptions) (Respon
 	return read[api.Why](ctx, c.calls, route("why"), query)
 }
 
-// Alive checks that a server answers at all.
+// Alive checks that at least one server answers.
 func (c Cluster) Alive(ctx context.Context) (Response[api.Health], error) {
 	return read[api.Health](ctx, c.calls, "/healthz", nil)
 }
 
-// Ready checks that a server has caught up and knows a leader. If leader is true, the server itself must be the leader.
-// A client with several addresses is content with any server for which that is true. Codes: no_leader, not_caught_up.
+// Ready checks that at least one server of the client's addresses has caught up and knows a leader. If leader is true,
+// that server must also be the leader. Codes: no_leader, not_caught_up.
 func (c Cluster) Ready(ctx context.Context, leader bool) (Response[api.Health], error) {
 	query := url.Values{}
 	if leader {
@@ -40,7 +40,7 @@ func (c Cluster) Ready(ctx context.Context, leader bool) (Response[api.Health], 
 	return read[api.Health](ctx, c.calls, "/readyz", query)
 }
 
-// Metrics returns the metrics of one server, in the text format of Prometheus.
+// Metrics returns the metrics of the answering server, in the text format of Prometheus.
 func (c Cluster) Metrics(ctx context.Context) ([]byte, error) {
 	answer, err := c.caller.Send(ctx, reach.Request{Path: "/metrics"})
 	return answer.Body, err
@@ -57,13 +57,13 @@ func (c Cluster) ForecastRebalance(ctx context.Context, o ReadOptions) (Response
 	return read[api.MoveList](ctx, c.calls, route("rebalance"), o.query())
 }
 
-// Rebalance begins one round of moves of instances to nodes where they fit better. Code: actuation_paused.
+// Rebalance starts one round of moving instances to nodes where they fit better. Code: actuation_paused.
 func (c Cluster) Rebalance(ctx context.Context, o WriteOptions) (Response[api.MovesReply], error) {
 	return write[api.MovesReply](ctx, c.calls, http.MethodPost, route("rebalance"), o.query(), nil)
 }
 
 // UnknownInstances lists instances that run although the servers don't know them, for example after a restore. The
-// answering server asks the agents.
+// answering server asks every agent.
 func (c Cluster) UnknownInstances(ctx context.Context) (Response[api.UnknownInstances], error) {
 	return read[api.UnknownInstances](ctx, c.calls, route("unknown-instances"), nil)
 }

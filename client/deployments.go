@@ -30,7 +30,7 @@ func (d Deployments) List(ctx context.Context, o DeploymentListOptions) (List[ap
 	return list[api.Deployment](ctx, d.calls, route("deployments"), o.query())
 }
 
-// All yields the deployments and reads each page when it is needed. It ends after an error.
+// All yields the deployments and reads each page when it is needed. If a read fails, All yields the error and stops.
 func (d Deployments) All(ctx context.Context, o DeploymentListOptions) iter.Seq2[api.Deployment, error] {
 	return each[api.Deployment](ctx, d.calls, route("deployments"), o.query())
 }
@@ -40,13 +40,14 @@ func (d Deployments) Get(ctx context.Context, ref string, o ReadOptions) (Respon
 	return read[api.Deployment](ctx, d.calls, route("deployments", ref), o.query())
 }
 
-// Promote accepts the canaries of a deployment, so that the rollout continues. Code: conflict if the deployment is over
-// or has no canaries that wait.
+// Promote accepts the canaries of a deployment, so that the rollout continues. Code: conflict if the deployment has
+// ended or has no canaries that wait to be promoted.
 func (d Deployments) Promote(ctx context.Context, ref string, o WriteOptions) (Response[api.DeploymentReply], error) {
 	return write[api.DeploymentReply](ctx, d.calls, http.MethodPost, route("deployments", ref, "promote"), o.query(), nil)
 }
 
-// Fail ends a deployment as failed. With auto_revert, the job goes back to the last version that completed its rollout.
+// Fail sets a deployment to failed. If a group of the job has auto_revert, the job returns to the last version that
+// completed its rollout. Code: conflict if the deployment has ended.
 func (d Deployments) Fail(
 	ctx context.Context, ref string, body api.FailBody, o WriteOptions,
 ) (Response[api.DeploymentReply], error) {

@@ -17,7 +17,7 @@ func (d Drains) List(ctx context.Context, o ListOptions) (List[api.Drain], error
 	return list[api.Drain](ctx, d.calls, route("drains"), o.query())
 }
 
-// All yields the drains and reads each page when it is needed. It ends after an error.
+// All yields the drains and reads each page when it is needed. If a read fails, All yields the error and stops.
 func (d Drains) All(ctx context.Context, o ListOptions) iter.Seq2[api.Drain, error] {
 	return each[api.Drain](ctx, d.calls, route("drains"), o.query())
 }
@@ -32,21 +32,21 @@ func (d Drains) Start(ctx context.Context, body api.DrainBody, o WriteOptions) (
 	return write[api.DrainReply](ctx, d.calls, http.MethodPost, route("drains"), o.query(), body)
 }
 
-// Cancel cancels a running drain. Stops that have begun are completed. The nodes stay cordoned unless body.Uncordon is
-// set. Code: conflict if the drain does not run any more.
+// Cancel cancels a running drain. Stops that have begun are completed. Unless body.Uncordon is set, the nodes still get
+// no new instances. Code: conflict if the drain has ended.
 func (d Drains) Cancel(
 	ctx context.Context, ref string, body api.CancelBody, o WriteOptions,
 ) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "cancel"), o.query(), body)
 }
 
-// Pause keeps a drain from starting evictions. It does not extend the drain's deadline. Code: conflict if the drain
-// does not run any more.
+// Pause keeps a drain from starting evictions. It does not extend the drain's deadline. Code: conflict if the drain has
+// ended.
 func (d Drains) Pause(ctx context.Context, ref string, o WriteOptions) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "pause"), o.query(), nil)
 }
 
-// Resume continues a paused drain.
+// Resume continues a paused drain. Code: conflict if the drain has ended.
 func (d Drains) Resume(ctx context.Context, ref string, o WriteOptions) (Response[api.DrainWriteReply], error) {
 	return write[api.DrainWriteReply](ctx, d.calls, http.MethodPost, route("drains", ref, "resume"), o.query(), nil)
 }

@@ -23,15 +23,15 @@ type Events struct{ calls }
 
 // EventOptions select events. With the zero value, List yields all events that are kept, and Follow only new ones.
 type EventOptions struct {
-	// After is the id of an event, and selects the events after it. "0" selects all events that are kept. After takes
-	// precedence over Since, and Since over Tail.
+	// After is the id of an event, and selects the events after that event. "0" selects all events that are kept. After
+	// takes precedence over Since, and Since over Tail.
 	After string
 	// Since selects the events since a time: either a time in RFC 3339, or a duration before now, such as 30m.
 	Since string
-	// Tail selects this many of the newest events, and those that follow them.
+	// Tail selects this many of the newest events. Follow then also yields all later events.
 	Tail *int
 	// Types and Subjects select events of these types and about these subjects. An empty list selects all. A type that
-	// ends in a dot is a prefix, such as node., and so is a subject that ends in a slash, such as job/.
+	// ends in a dot, such as node., is a prefix. A subject that ends in a slash, such as job/, is a prefix too.
 	Types, Subjects []string
 }
 
@@ -54,7 +54,7 @@ func (o EventOptions) query(follow bool) url.Values {
 	return q
 }
 
-// List yields the selected events that exist now, the oldest first. It ends after an error.
+// List yields the selected events that exist now, the oldest first. If a read fails, List yields the error and stops.
 func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		if err := e.stream(ctx, o.query(false), yield); err != nil && !errors.Is(err, errEnough) {
@@ -63,11 +63,10 @@ func (e Events) List(ctx context.Context, o EventOptions) iter.Seq2[Response[api
 	}
 }
 
-// Follow yields the selected events as they happen. If the connection breaks, Follow opens another one and continues
-// after the last event that it yielded, without a gap or a repetition. Until it has yielded an event, it asks with the
-// options as they are, so it can miss events only if neither After nor Since is set. When ctx ends, Follow yields the
-// cause of ctx as its last error. It also ends after an error that is not transient, such as event_collected, which
-// means that the next events are no longer kept.
+// Follow yields the selected events as they happen. If the connection breaks, Follow reconnects and continues after the
+// last event that it yielded. Events are missed only if the connection breaks before the first event and neither After
+// nor Since is set. Follow stops when ctx ends, with the cause of ctx as its last error, or after an error that is not
+// transient. Code: event_collected if the next events are no longer kept.
 func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[api.Event], error] {
 	return func(yield func(Response[api.Event], error) bool) {
 		for pause := firstPause; ; pause = min(2*pause, mostPause) {
@@ -93,14 +92,14 @@ func (e Events) Follow(ctx context.Context, o EventOptions) iter.Seq2[Response[a
 // errEnough means that the caller stopped iterating.
 var errEnough = errors.New("the reader has enough")
 
-// broken reports whether err is from a connection that broke. Such an error has no code.
+// broken reports whether err has no code. Errors of a connection that broke have none.
 func broken(err error) bool {
 	var known *model.Error
 	return !errors.As(err, &known)
 }
 
-// stream makes one call and yields the events of its answer. It returns nil if the server ended the answer, errEnough
-// if yield returned false, and otherwise the error that ended the stream.
+// stream makes one call and yields the events of the answer. It returns nil at the end of the answer, errEnough if
+// yield returned false, and otherwise the error of the call or of the stream.
 func (e Events) stream(ctx context.Context, query url.Values, yield func(Response[api.Event], error) bool) error {
 	body, err := open(ctx, e.calls, route("events"), query, "application/x-ndjson")
 	if err != nil {
@@ -126,7 +125,7 @@ func (e Events) stream(ctx context.Context, query url.Values, yield func(Respons
 	return lines.Err()
 }
 
-// open makes a call whose answer is a stream, and returns that stream. The caller closes the stream. accept is the
+// open makes a call whose answer is a stream, and returns the stream. The caller closes the stream. accept is the
 // wanted media type; "" means any.
 func open(ctx context.Context, c calls, path string, query url.Values, accept string) (io.ReadCloser, error) {
 	r := reach.Request{Path: path, Query: query, Header: http.Header{}}

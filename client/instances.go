@@ -12,7 +12,7 @@ import (
 )
 
 // Instances are the operations on instances, each of which is one run of a group's program. An instance is named by its
-// id or, in reads, a unique prefix.
+// id or a unique prefix; in writes, the prefix has at least 6 characters.
 type Instances struct{ calls }
 
 // InstanceListOptions select instances.
@@ -40,7 +40,7 @@ func (i Instances) List(ctx context.Context, o InstanceListOptions) (List[api.In
 	return list[api.Instance](ctx, i.calls, route("instances"), o.query())
 }
 
-// All yields the instances and reads each page when it is needed. It ends after an error.
+// All yields the instances and reads each page when it is needed. If a read fails, All yields the error and stops.
 func (i Instances) All(ctx context.Context, o InstanceListOptions) iter.Seq2[api.Instance, error] {
 	return each[api.Instance](ctx, i.calls, route("instances"), o.query())
 }
@@ -55,26 +55,25 @@ func (i Instances) Why(ctx context.Context, ref string, o ReadOptions) (Response
 	return read[api.Why](ctx, i.calls, route("instances", ref, "why"), o.query())
 }
 
-// Evict stops an instance if its budget allows that. The instance is then replaced. If body.Surge is set, the instance
-// is stopped only once its replacement is ready. An instance with a replicated volume is stopped only once its copy is
-// in sync on another node, unless body.BypassBudget is set. body.Cancel withdraws an eviction that still waits. Codes:
-// budget_min_ready, budget_rate.
+// Evict stops an instance if its budget and its role allow the stop, and the instance is replaced. With body.Surge, the
+// instance is stopped only once its replacement is ready. An instance with a replicated volume is stopped only once its
+// copy is in sync on another node. With body.BypassBudget, Evict ignores budget, role and copy. With body.Cancel, it
+// withdraws an earlier eviction that still waits. Codes: budget_min_ready, budget_rate, stopping.
 func (i Instances) Evict(
 	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
 ) (Response[api.InstanceReply], error) {
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "evict"), o.query(), body)
 }
 
-// Stop stops an instance as Evict does, but never waits for a copy or a replacement. It refuses body.Surge. Given its
-// whole id, Stop also stops an instance that runs although the servers don't know it. If body.BypassBudget is set, Stop
-// and Evict ignore the instance's budget and role.
+// Stop stops an instance as Evict does, but never waits for a copy or a replacement, and refuses body.Surge. If ref is
+// a whole id, Stop also stops an instance that runs although the servers don't know it.
 func (i Instances) Stop(
 	ctx context.Context, ref string, body api.EvictBody, o WriteOptions,
 ) (Response[api.InstanceReply], error) {
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "stop"), o.query(), body)
 }
 
-// Restart restarts the program of an instance in place. Code: stopping.
+// Restart restarts the program of an instance in place. Code: stopping if the instance is stopping or has stopped.
 func (i Instances) Restart(ctx context.Context, ref string, o WriteOptions) (Response[api.InstanceReply], error) {
 	return write[api.InstanceReply](ctx, i.calls, http.MethodPost, route("instances", ref, "restart"), o.query(), nil)
 }
@@ -88,13 +87,13 @@ const (
 	Stderr LogStream = "stderr"
 )
 
-// LogOptions select the part of a log to read. The zero value means all that is kept.
+// LogOptions select the part of a log to read. The zero value selects the whole log that is kept.
 type LogOptions struct {
 	Stream     LogStream
 	Follow     bool   // continue with new output
-	Tail       *int   // begin with this many of the last lines; nil means with the oldest line that is kept
-	Timestamps bool   // begin each line with the time at which it was written
-	Since      string // leave out lines older than this duration, such as 10m, or this time in RFC 3339
+	Tail       *int   // begin with this many of the last lines; nil means the oldest line that is kept
+	Timestamps bool   // begin each line with the time at which the program wrote it
+	Since      string // omit lines older than a duration, such as 10m, or than a time in RFC 3339
 }
 
 func (o LogOptions) query() url.Values {
@@ -116,8 +115,8 @@ func (o LogOptions) query() url.Values {
 // InstanceLogOptions are the options of Instances.Logs.
 type InstanceLogOptions struct {
 	LogOptions
-	// Offset is the position of the first byte to read. A negative one counts from the end. It needs Stream, and excludes
-	// Tail. If Offset is nil, LogOptions decide where to begin.
+	// Offset is the position of the first byte to read; a negative Offset is counted from the end. Offset needs Stream and
+	// excludes Tail. If Offset is nil, LogOptions decide where to begin.
 	Offset *int64
 }
 

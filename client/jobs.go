@@ -20,7 +20,7 @@ func (j Jobs) List(ctx context.Context, o ListOptions) (List[api.Job], error) {
 	return list[api.Job](ctx, j.calls, route("jobs"), o.query())
 }
 
-// All yields the jobs and reads each page when it is needed. It ends after an error.
+// All yields the jobs and reads each page when it is needed. If a read fails, All yields the error and stops.
 func (j Jobs) All(ctx context.Context, o ListOptions) iter.Seq2[api.Job, error] {
 	return each[api.Job](ctx, j.calls, route("jobs"), o.query())
 }
@@ -42,8 +42,8 @@ func (j Jobs) Version(
 	return read[api.JobVersion](ctx, j.calls, route("jobs", ref, "versions", strconv.FormatUint(version, 10)), o.query())
 }
 
-// Submit makes a spec the current version of its job, which it creates if necessary. A spec that equals the current
-// version of a running job changes nothing.
+// Submit makes a spec the current version of its job, and creates the job if there is none. A spec that equals the
+// current version of a running job changes nothing.
 func (j Jobs) Submit(ctx context.Context, body api.SubmitBody, o ChangeOptions) (Response[api.JobReply], error) {
 	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs"), o.query(), body)
 }
@@ -65,7 +65,7 @@ func (j Jobs) Plan(ctx context.Context, body api.SubmitBody, o PlanOptions) (Res
 	return write[api.JobPlan](ctx, j.calls, http.MethodPost, route("jobs", string(body.Job.Name), "plan"), o.query(), body)
 }
 
-// Scale changes the count of a group. A job with only one group needs no body.Group.
+// Scale changes the count of a group. body.Group may be empty if the job has only one group.
 func (j Jobs) Scale(
 	ctx context.Context, ref string, body api.ScaleBody, o WriteOptions,
 ) (Response[api.JobReply], error) {
@@ -77,8 +77,8 @@ func (j Jobs) Stop(ctx context.Context, ref string, body api.StopBody, o WriteOp
 	return write[api.JobReply](ctx, j.calls, http.MethodPost, route("jobs", ref, "stop"), o.query(), body)
 }
 
-// Restart makes a new version with the same spec. Its rollout replaces every instance of the job or, if body.Group is
-// set, of that group.
+// Restart makes a new version with the same spec. The rollout of that version replaces every instance of the job or, if
+// body.Group is set, every instance of that group.
 func (j Jobs) Restart(
 	ctx context.Context, ref string, body api.RestartBody, o WriteOptions,
 ) (Response[api.JobReply], error) {
@@ -96,10 +96,10 @@ func (j Jobs) Revert(
 type JobLogOptions struct {
 	LogOptions
 	Group   string // only output of this group; "" means all
-	Running bool   // leave out terminal instances, as Follow does
+	Running bool   // omit terminal instances; Follow omits them in any case
 }
 
-// Logs opens the output of all instances of a job. Each line is marked with the instance that wrote it. The caller
+// Logs opens the output of all instances of a job. Each line begins with a prefix that names the instance. The caller
 // closes the stream. With o.Follow, reading blocks until there is more output.
 func (j Jobs) Logs(ctx context.Context, ref string, o JobLogOptions) (io.ReadCloser, error) {
 	query := o.query()

@@ -26,7 +26,7 @@ const longestWait = time.Minute
 type ReadOptions struct {
 	Consistency Consistency
 	// Index is the index of an earlier Response. It makes the read blocking: the server answers once the object or list
-	// has changed after that index, or when Wait is over. If Index is 0, the server answers at once.
+	// has changed after that index, or after Wait. If Index is 0, the server answers at once.
 	Index uint64
 	// Wait is how long the server waits for a change after Index. Default 1 min, which is also the maximum.
 	Wait time.Duration
@@ -50,13 +50,13 @@ func (o ReadOptions) query() url.Values {
 // ListOptions are the options of a list. The zero value lists everything.
 type ListOptions struct {
 	ReadOptions
-	// Filter has conditions on the fields of an item: field=value, field!=value or field~text (contains). An item must
-	// meet all of them. Nested fields are joined by dots: labels.rack=r1.
+	// Filter has conditions on the fields of an item: field=value, field!=value, or field~text (the field contains text).
+	// The list contains only items that meet all conditions. Dots lead to nested fields: labels.rack=r1.
 	Filter []string
-	// Fields names the fields that the items include. Empty means all.
+	// Fields names the fields that the items include. Empty means all fields.
 	Fields []string
-	// PageSize is the maximum number of items in one answer, 1 to 5000; default 5000. It does not shorten the list: all
-	// pages are read.
+	// PageSize is the maximum number of items in one answer, 1 to 5000; default 5000. It does not shorten the list,
+	// because all pages are read.
 	PageSize int
 }
 
@@ -76,10 +76,10 @@ func (o ListOptions) query() url.Values {
 
 // WriteOptions are the options of a write.
 type WriteOptions struct {
-	// RequestID identifies the write. A repeated request with the same id is carried out once and gets the stored answer.
-	// Default: a new id for each call.
+	// RequestID identifies the write. Requests with the same id are carried out only once; a repetition gets the stored
+	// answer. The default is a new id for each call.
 	RequestID model.RequestID
-	// DryRun makes the servers check the write and answer what it would do. Nothing is changed.
+	// DryRun makes the servers check the write and answer what it would do. They change nothing.
 	DryRun bool
 }
 
@@ -97,8 +97,8 @@ func (o WriteOptions) query() url.Values {
 // ChangeOptions are the options of a write that can be made conditional on the current index of its object.
 type ChangeOptions struct {
 	WriteOptions
-	// IfIndex makes the write conditional: it is refused with the code conflict unless the object has this index. nil
-	// means no condition. 0 means that the job must not exist yet; for the settings it means no condition.
+	// IfIndex makes the write conditional: the servers refuse it with the code conflict unless the object has this index.
+	// nil means no condition. 0 means that a job must not exist yet; the index of the settings is never 0.
 	IfIndex *uint64
 }
 

@@ -15,12 +15,12 @@ func (s Services) List(ctx context.Context, o ListOptions) (List[api.Service], e
 	return list[api.Service](ctx, s.calls, route("services"), o.query())
 }
 
-// All yields the services and reads each page when it is needed. It ends after an error.
+// All yields the services and reads each page when it is needed. If a read fails, All yields the error and stops.
 func (s Services) All(ctx context.Context, o ListOptions) iter.Seq2[api.Service, error] {
 	return each[api.Service](ctx, s.calls, route("services"), o.query())
 }
 
-// Get returns one service with its backends. Codes: not_found, ambiguous.
+// Get returns one service with its backends. ref is the whole name of the service. Code: not_found.
 func (s Services) Get(ctx context.Context, ref string, o ReadOptions) (Response[api.Service], error) {
 	return read[api.Service](ctx, s.calls, route("services", ref), o.query())
 }

@@ -22,13 +22,14 @@ func (s Settings) Set(
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPut, route("settings"), o.query(), changes)
 }
 
-// Pause stops the servers from carrying out decisions. They still compute them.
+// Pause stops the servers from carrying out decisions. They still compute decisions.
 func (s Settings) Pause(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPost, route("settings", "pause"), o.query(), body)
 }
 
-// Resume ends the pause or the hold, or confirms a restore, as body says. If body names nothing, it ends what is in
-// force. It is refused with the code conflict if that is a restore or more than one thing.
+// Resume ends the pause, ends the hold or confirms a restore, as body.What says. If body.What is empty, Resume ends the
+// pause or the hold, whichever is in force. Code: conflict if body.What is empty while a restore is unconfirmed, or
+// while both the pause and the hold are in force.
 func (s Settings) Resume(ctx context.Context, body api.PauseBody, o WriteOptions) (Response[api.SettingsReply], error) {
 	return write[api.SettingsReply](ctx, s.calls, http.MethodPost, route("settings", "resume"), o.query(), body)
 }

@@ -31,7 +31,7 @@ func (v Volumes) List(ctx context.Context, o VolumeListOptions) (List[api.Volume
 	return list[api.Volume](ctx, v.calls, route("volumes"), o.query())
 }
 
-// All yields the volumes and reads each page when it is needed. It ends after an error.
+// All yields the volumes and reads each page when it is needed. If a read fails, All yields the error and stops.
 func (v Volumes) All(ctx context.Context, o VolumeListOptions) iter.Seq2[api.Volume, error] {
 	return each[api.Volume](ctx, v.calls, route("volumes"), o.query())
 }
@@ -48,7 +48,8 @@ func (v Volumes) Migrate(
 	return write[api.TransferReply](ctx, v.calls, http.MethodPost, route("volumes", ref, "migrate"), o.query(), body)
 }
 
-// Backup writes the volumes of a slot to the backup directory of their node.
+// Backup writes the volumes of a slot to the backup directory of their node. Unless body.Live is set, the slot's
+// instance is stopped during the backup.
 func (v Volumes) Backup(
 	ctx context.Context, ref string, body api.BackupBody, o WriteOptions,
 ) (Response[api.TransferReply], error) {
@@ -63,7 +64,7 @@ func (v Volumes) Attach(
 }
 
 // Found lists data of volumes on the nodes' disks that no instance uses and that the servers don't keep as an old copy.
-// The answering server asks the agents for it.
+// The answering server asks every agent.
 func (v Volumes) Found(ctx context.Context) (Response[api.FoundVolumes], error) {
 	return read[api.FoundVolumes](ctx, v.calls, route("found-volumes"), nil)
 }
@@ -76,7 +77,7 @@ func (b Backups) List(ctx context.Context, o ListOptions) (List[api.Backup], err
 	return list[api.Backup](ctx, b.calls, route("backups"), o.query())
 }
 
-// All yields the backups and reads each page when it is needed. It ends after an error.
+// All yields the backups and reads each page when it is needed. If a read fails, All yields the error and stops.
 func (b Backups) All(ctx context.Context, o ListOptions) iter.Seq2[api.Backup, error] {
 	return each[api.Backup](ctx, b.calls, route("backups"), o.query())
 }
@@ -86,15 +87,15 @@ func (b Backups) Get(ctx context.Context, ref string, o ReadOptions) (Response[a
 	return read[api.Backup](ctx, b.calls, route("backups", ref), o.query())
 }
 
-// Restore makes a volume from a backup. The volume is not in use until Attach is called, or at once if body.Attach is
-// true.
+// Restore makes a volume from a backup. If body.Attach is true, the slot uses the volume at once. Otherwise nothing
+// uses it until Volumes.Attach is called.
 func (b Backups) Restore(
 	ctx context.Context, ref string, body api.RestoreBody, o WriteOptions,
 ) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, b.calls, http.MethodPost, route("backups", ref, "restore"), o.query(), body)
 }
 
-// Forget removes the record of a backup; its archive stays on the disk.
+// Forget removes the record of a backup. The archive stays on the disk.
 func (b Backups) Forget(ctx context.Context, ref string, o WriteOptions) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, b.calls, http.MethodPost, route("backups", ref, "forget"), o.query(), nil)
 }
@@ -107,7 +108,7 @@ func (t Transfers) List(ctx context.Context, o ListOptions) (List[api.Transfer],
 	return list[api.Transfer](ctx, t.calls, route("transfers"), o.query())
 }
 
-// All yields the transfers and reads each page when it is needed. It ends after an error.
+// All yields the transfers and reads each page when it is needed. If a read fails, All yields the error and stops.
 func (t Transfers) All(ctx context.Context, o ListOptions) iter.Seq2[api.Transfer, error] {
 	return each[api.Transfer](ctx, t.calls, route("transfers"), o.query())
 }
@@ -118,7 +119,8 @@ func (t Transfers) Get(ctx context.Context, ref string, o ReadOptions) (Response
 }
 
 // Cancel gives up a transfer that has not attached its data yet, or whose target node is confirmed dead. If the
-// transfer has finished, Cancel removes the copy that it left: a restored copy that is not in use, or an old copy.
+// transfer has finished, Cancel removes the copy that the transfer left: a restored copy that is not in use, or an old
+// copy. Code: conflict if there is nothing to give up or remove.
 func (t Transfers) Cancel(ctx context.Context, ref string, o WriteOptions) (Response[api.TransferReply], error) {
 	return write[api.TransferReply](ctx, t.calls, http.MethodPost, route("transfers", ref, "cancel"), o.query(), nil)
 }

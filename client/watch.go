@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Watch pauses after a transient error: for firstPause at first, then twice as long each time, up to mostPause.
+// Watch and Events.Follow pause before they try again: at first for firstPause, then twice as long each time, up to
+// mostPause.
 const (
 	firstPause = 200 * time.Millisecond
 	mostPause  = 2 * time.Second
@@ -18,7 +19,7 @@ const (
 
 // WatchOptions are the options of Watch.
 type WatchOptions struct {
-	// Every is how long one read waits for a change. If nothing changes in that time, the object is yielded unchanged.
+	// Every is how long one read waits for a change. If nothing changes in that time, Watch yields the object unchanged.
 	// Default 10 s, at most 1 min.
 	Every time.Duration
 	// Lost is called in the caller's goroutine when a read fails with a transient error, and not again until a read has
@@ -33,8 +34,9 @@ type WatchOptions struct {
 //	}
 //	for got, err := range client.Watch(ctx, node, client.WatchOptions{}) { ... }
 //
-// Watch blocks between changes. After a transient error, such as a change of the leader, it tries again with growing
-// pauses of up to 2 s. It stops after any other error. When ctx ends, it yields the cause of ctx as its last error.
+// Watch blocks between changes. After a transient error, for example during a change of leaders, Watch tries again with
+// growing pauses of up to 2 s. Any other error is yielded, and Watch stops. When ctx ends, Watch yields the cause of
+// ctx and stops.
 func Watch[T any](
 	ctx context.Context, read func(context.Context, ReadOptions) (Response[T], error), o WatchOptions,
 ) iter.Seq2[Response[T], error] {
@@ -74,7 +76,7 @@ func Watch[T any](
 	}
 }
 
-// Transient reports whether the same call may succeed later. To repeat a write, use the same request id.
+// Transient reports whether a call that failed with err may succeed later. To repeat a write, use the same request id.
 func Transient(err error) bool {
 	var known *model.Error
 	if errors.As(err, &known) {

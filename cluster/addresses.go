@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// provenAddresses remembers the address at which each server last answered with its certificate and its id. The zero
-// value is ready to use. It is safe for concurrent use.
+// provenAddresses remembers the address at which each server last proved itself with its certificate and its id. The
+// zero value is ready to use. Safe for concurrent use.
 type provenAddresses struct {
 	mu   sync.Mutex
 	last map[model.ServerID]string // host:port
@@ -45,10 +45,10 @@ func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return "", fmt.Errorf("no address is known of server %s", id)
 }
 
-// addressOf returns the host:port of a server's TLS listener, or an empty string if no address is known. An address
-// that gossip claims replaces the one in the raft configuration only after the server has answered there, because
-// anyone with the gossip key can claim any address. If the configuration has no address of the server, the claim is
-// used.
+// addressOf returns the host:port of a server's TLS listener, or an empty string if no address is known. The address in
+// gossip replaces the address in the raft configuration only after the server has proved itself there, because anyone
+// with the gossip key can claim any address. If the configuration has no address, the address in gossip is used without
+// a proof.
 func (s *Server) addressOf(id model.ServerID) string {
 	if id == s.dir.id {
 		return s.cfg.Stream.Addr().String()
@@ -71,7 +71,7 @@ func (s *Server) claimedAddress(id model.ServerID) string {
 
 // configuredAddress returns the host:port that the raft configuration has for a server, or an empty string.
 func (s *Server) configuredAddress(id model.ServerID) string {
-	if !s.opened.Load() { // raft calls this method already while it is being created
+	if !s.opened.Load() { // raft calls this method while it is being created
 		return ""
 	}
 	for _, v := range s.servers() {
@@ -82,8 +82,8 @@ func (s *Server) configuredAddress(id model.ServerID) string {
 	return ""
 }
 
-// dialAny connects to a server that may have any of these addresses. It tries all of them at once, so that an address
-// without an answer does not delay the others, and returns the first connection that succeeds.
+// dialAny connects to a server that may have any of these addresses. It tries all addresses at once, so that a silent
+// address does not delay the others, and returns the first connection that succeeds.
 func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time.Duration) (net.Conn, error) {
 	type outcome struct {
 		conn net.Conn
@@ -91,7 +91,7 @@ func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time
 	}
 	outcomes := make(chan outcome, len(addresses))
 	for _, address := range addresses {
-		go func() { // ends within the timeout
+		go func() { // returns within the timeout
 			conn, err := h.dialAt(id, address, timeout)
 			outcomes <- outcome{conn, err}
 		}()
@@ -103,7 +103,7 @@ func (h *helloLayer) dialAny(id model.ServerID, addresses []string, timeout time
 			failed = o.err
 			continue
 		}
-		go func() { // close connections that still open at other addresses
+		go func() { // close connections that are opened later at the other addresses
 			for range len(addresses) - tried - 1 {
 				if late := <-outcomes; late.err == nil {
 					_ = late.conn.Close()

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// voterRoom says how many voters have enough free disk space, as far as this server knows.
+// voterRoom is what this server knows about the free disk space of the voters.
 type voterRoom struct {
 	voters int
 	enough int      // number of voters that are alive and have enough space
@@ -46,8 +46,8 @@ func (s *Server) voterRoom() voterRoom {
 	return r
 }
 
-// checkRoom refuses writes while this server can't append. It also refuses them if a voter is short of space and the
-// voters that are alive with enough space are no majority. Reads are not refused.
+// checkRoom returns an error if the leader must refuse writes: if this server can't append entries, or if a voter is
+// short of disk space and the living voters with enough space are no majority. Code: disk_full.
 func (s *Server) checkRoom() error {
 	if s.disk.space.room() == RoomNone {
 		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).
@@ -70,15 +70,15 @@ func (s *Server) checkRoom() error {
 
 const (
 	asideRetry = 5 * time.Second
-	// asideNews is how long a leader with RoomLow waits for gossip about the other servers' disks. asideWait is the same
-	// for a leader with RoomNone.
+	// Before a leader steps aside, it waits for gossip about the other servers' disks: asideNews if its own disk has
+	// RoomLow, asideWait if it has RoomNone.
 	asideNews = time.Second
 	asideWait = 3 * time.Second
 )
 
-// stepAside hands leadership to another server when this server's disk runs full. If the servers with enough room are
-// no majority, it keeps leadership: nobody could write then, and this server can still answer reads. A new leader could
-// not, because it must first append an entry.
+// stepAside hands leadership to another server when this server's disk runs full. If the voters with enough space are
+// no majority, this server keeps leadership. Nobody could write then, but this server can still answer reads. A new
+// leader could not answer reads, because it must append an entry first.
 func (s *Server) stepAside(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		changed := s.disk.space.changed()

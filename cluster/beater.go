@@ -15,8 +15,8 @@ import (
 // BeaterConfig configures a Beater.
 type BeaterConfig struct {
 	Node        model.NodeID
-	BootID      string  // of the kernel
-	Incarnation string  // of the agent process
+	BootID      string  // boot id of the kernel
+	Incarnation string  // incarnation of the agent process
 	Pool        Courier // usually a *Pool; only the Beater may call its Receive
 	Logger      hclog.Logger
 }
@@ -30,23 +30,24 @@ type Courier interface {
 	Receive() <-chan []byte
 }
 
-// Beater is an agent's end of the heartbeats. It sends heartbeats to every server that gossip knows, and computes how
-// long the node's lease holds. It sends nothing before Register is called. It is safe for concurrent use.
+// Beater sends an agent's heartbeats to every server that gossip knows, and computes how long the node's lease holds.
+// It sends nothing before Register is called. A Beater is safe for concurrent use.
 type Beater struct {
 	cfg   BeaterConfig
 	codec codec
-	wake  chan struct{} // capacity 1; signaled after a registration, a new interval, or an answer after a long silence
+	wake  chan struct{} // capacity 1; signaled when heartbeats must be sent at once
 
 	mu      sync.Mutex
 	reg     registration
 	facts   uint64
 	heeded  time.Time // when a server last answered a request of the agent
 	servers map[model.ServerID]link
-	voters  electorate  // of the newest configuration that this node has heard of
-	gaveUp  chan uint64 // epochs that a server calls offline; capacity 1
+	voters  electorate  // voters of the newest configuration that this node knows
+	gaveUp  chan uint64 // epochs that a server considers offline; capacity 1
 }
 
-// registration is what the agent got at the node's last registration. SetInterval may change every later.
+// registration is what the agent got at the node's last registration. Later calls of SetInterval change only the field
+// every.
 type registration struct {
 	key   []byte
 	epoch uint64
@@ -55,10 +56,10 @@ type registration struct {
 
 // link is the state of an agent's heartbeats to one server.
 type link struct {
-	echo     uint64      // number of the server's process, from its last answer
-	seq      uint64      // of the last heartbeat; grows within an epoch
+	echo     uint64      // number of the server's process, as in its last answer
+	seq      uint64      // number of the last heartbeat; it grows within an epoch
 	sent     [8]sentBeat // ring of the last heartbeats; the index is seq modulo its length
-	answered time.Time   // when the newest answered heartbeat was SENT
+	answered time.Time   // when the newest heartbeat that got verdictHeard was SENT
 }
 
 type sentBeat struct {
@@ -66,7 +67,7 @@ type sentBeat struct {
 	at  time.Time
 }
 
-// NewBeater makes a Beater; Run does the work.
+// NewBeater returns a Beater. Its method Run sends the heartbeats.
 func NewBeater(cfg BeaterConfig) *Beater {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -77,8 +78,8 @@ func NewBeater(cfg BeaterConfig) *Beater {
 	}
 }
 
-// Register begins a new epoch. From now on, heartbeats are signed with key, which the servers handed out, and sent once
-// per interval.
+// Register begins a new epoch. From now on, heartbeats are sent once per interval and signed with key, which the
+// servers chose.
 func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.mu.Lock()
 	b.reg = registration{key: slices.Clone(key), epoch: epoch, every: interval}
@@ -91,9 +92,9 @@ func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.kick()
 }
 
-// SetVoters takes over the voters that the answer to a registration named. history is model.History as text, and index
-// is that of the voters' configuration. SetVoters ignores a configuration that is not newer than the known one, or
-// whose history this node does not follow.
+// SetVoters sets the voters that the answer to a registration named. history is a model.History as a string, and index
+// is the index of the raft configuration with these voters. SetVoters ignores a configuration that is not newer than
+// the known configuration, or whose history this node does not follow.
 func (b *Beater) SetVoters(history string, index uint64, voters []model.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,11 +102,11 @@ func (b *Beater) SetVoters(history string, index uint64, voters []model.ServerID
 }
 
 // hear takes over a configuration if it is newer than the known one. If its history replaces the known history, this
-// node follows the new history from now on. hear returns false, and takes over nothing, if this node does not follow
-// the history. b.mu is held.
+// node follows the new history from now on. If this node does not follow the history of the configuration, hear ignores
+// the configuration and returns false. b.mu must be held.
 func (b *Beater) hear(e electorate) bool {
 	if e.History != b.voters.History {
-		if e.History == "" { // from a server that was killed before it could note its cluster
+		if e.History == "" { // the server was killed before it could note its cluster, so its configuration is ignored
 			return true
 		}
 		was, _ := model.ParseHistory(b.voters.History)
@@ -121,7 +122,7 @@ func (b *Beater) hear(e electorate) bool {
 	return true
 }
 
-// SetInterval changes the time between heartbeats. If it differs, the next heartbeats are sent at once.
+// SetInterval sets the time between heartbeats. If that changes the time, the next heartbeats are sent at once.
 func (b *Beater) SetInterval(interval time.Duration) {
 	b.mu.Lock()
 	changed := b.reg.every != interval
@@ -132,8 +133,8 @@ func (b *Beater) SetInterval(interval time.Duration) {
 	}
 }
 
-// SetFacts takes the newest generation of facts of an epoch. Heartbeats carry it from now on. SetFacts ignores an epoch
-// other than the last registered one, because each epoch counts its own generations.
+// SetFacts sets the newest facts generation of an epoch, which heartbeats carry from now on. SetFacts ignores an epoch
+// other than the last registered one, because each epoch numbers its generations separately.
 func (b *Beater) SetFacts(epoch, generation uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,7 +143,7 @@ func (b *Beater) SetFacts(epoch, generation uint64) {
 	}
 }
 
-// SetAnswered notes when a server last answered a request of the agent. Heartbeats carry how long ago that was.
+// SetAnswered notes when a server last answered a request of the agent. Heartbeats carry the time since then.
 func (b *Beater) SetAnswered(at time.Time) {
 	b.mu.Lock()
 	long := !b.heeded.IsZero() && at.Sub(b.heeded) > 2*b.reg.every
@@ -153,7 +154,8 @@ func (b *Beater) SetAnswered(at time.Time) {
 	}
 }
 
-// unanswered returns how many milliseconds ago a server last answered a request, or 0 if none ever did. b.mu is held.
+// unanswered returns how many milliseconds ago a server last answered a request, or 0 if no server ever did. b.mu must
+// be held.
 func (b *Beater) unanswered() uint32 {
 	if b.heeded.IsZero() {
 		return 0
@@ -161,14 +163,14 @@ func (b *Beater) unanswered() uint32 {
 	return uint32(min(max(0, time.Since(b.heeded).Milliseconds()), math.MaxUint32))
 }
 
-// GivenUp returns a channel that receives an epoch of this node when a server reports that it agreed to call that epoch
-// offline. The agent then has to register again. Each server reports on its own, so the epoch may be older than the
-// last registered one.
+// GivenUp returns a channel that receives an epoch of this node when a server reports that it considers the epoch
+// offline. The agent must then register again, unless it has already done so after another server's report of the same
+// epoch.
 func (b *Beater) GivenUp() <-chan uint64 { return b.gaveUp }
 
 // LeaseUntil returns when a lease of the given length expires. The lease holds while a majority of the voters of the
-// newest configuration have answered heartbeats SENT within that length. LeaseUntil returns the zero time if no
-// majority has ever answered.
+// newest configuration have accepted heartbeats that were SENT at most that long ago. LeaseUntil returns the zero time
+// if no majority has ever accepted heartbeats.
 func (b *Beater) LeaseUntil(length time.Duration) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,7 +188,7 @@ func (b *Beater) LeaseUntil(length time.Duration) time.Time {
 	return sent[need-1].Add(length)
 }
 
-// Run sends heartbeats and takes in the answers until ctx ends. It blocks.
+// Run sends heartbeats and processes the answers until ctx ends. Then it returns nil.
 func (b *Beater) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -220,7 +222,7 @@ func (b *Beater) beatAll() (next time.Duration) {
 	if len(reg.key) == 0 || reg.every <= 0 {
 		return time.Hour
 	}
-	for _, m := range b.cfg.Pool.Servers() { // dead servers too: after a partition, a beat is the first sign of life
+	for _, m := range b.cfg.Pool.Servers() { // dead servers too: after a partition, heartbeats are the first sign of life
 		b.beat(model.ServerID(m.Name))
 	}
 	return reg.every
@@ -248,8 +250,8 @@ func (b *Beater) beat(to model.ServerID) {
 	}
 }
 
-// receive takes in an answer and acts on its verdict. It drops an answer that is not signed with this node's key, or
-// that matches no heartbeat sent in this epoch.
+// receive processes an answer. It drops an answer that is not signed with this node's key, is of another epoch, or
+// matches no heartbeat.
 func (b *Beater) receive(msg []byte) {
 	var a beatAnswer
 	b.mu.Lock()
@@ -272,8 +274,8 @@ func (b *Beater) receive(msg []byte) {
 	}
 }
 
-// book notes an answer and returns its verdict. It returns 0 if no heartbeat waits for this answer, or if this node
-// does not follow the history of the answering server.
+// book notes an answer and returns the verdict in it. book returns 0 if no heartbeat waits for this answer, or if this
+// node does not follow the history of the answering server.
 func (b *Beater) book(a beatAnswer) verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -285,7 +287,7 @@ func (b *Beater) book(a beatAnswer) verdict {
 	sent := slot.at
 	*slot = sentBeat{}
 	if !b.hear(a.electorate) {
-		return 0 // the answer is of a history that this node does not follow
+		return 0
 	}
 	l.echo = a.Echo
 	if a.Verdict == verdictHeard && sent.After(l.answered) {

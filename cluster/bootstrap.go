@@ -18,17 +18,17 @@ const (
 	bootstrapEvery  = 250 * time.Millisecond
 	bootstrapSettle = time.Second // how long a set must stay the same before this server pledges to it
 	aloneRemind     = 30 * time.Second
-	firstRemind     = 5 * time.Second // servers that are started together find each other earlier and log nothing
+	firstRemind     = 5 * time.Second // before the first log; servers that are started together find each other earlier
 
 	fileAlone = "begin-alone" // made when an operator says that there is no cluster to join
 )
 
-// Beginning is what a server without state knows before there is a cluster. Choose and Complete decide by it alone.
+// Beginning is what a server without state knows before there is a cluster. Choose and Complete use nothing else.
 type Beginning struct {
 	Self    model.ServerID
 	Expect  int              // bootstrap_expect
-	Pledge  []model.ServerID // the servers that this server pledged to, for good; nil if it has not pledged
-	Servers []Beginner       // alive in gossip, this one included
+	Pledge  []model.ServerID // the servers that this server permanently pledged to; nil if it has not pledged
+	Servers []Beginner       // servers that are alive in gossip, including this one
 }
 
 // Beginner is one server of a Beginning.
@@ -39,15 +39,16 @@ type Beginner struct {
 	Pledge []model.ServerID
 }
 
-// A cluster must begin exactly once, or there are two clusters. So every new server pledges at most once, in its data
-// directory, and announces its pledge by gossip. It pledges to a set of exactly bootstrap_expect servers that includes
-// itself. A set begins a cluster only when all of its members have pledged to it. Then the member with the smallest id
-// alone writes the first configuration. Two sets that share a server can't both be complete, whatever the servers see
-// and when. Gossip about a pledge can be old but never wrong, because a pledge doesn't change. No server pledges while
-// it sees any server that has state: then there is a cluster to join.
+// A cluster must begin exactly once. So every new server pledges at most once, in its data directory, to a set of
+// exactly bootstrap_expect servers that includes itself. A set begins a cluster only when all of its members have
+// pledged to it. Then only the member with the smallest id writes the first configuration. Two sets that share a server
+// can't both begin a cluster, because that server pledges only once. Servers learn of pledges by gossip. Gossip may be
+// late but not wrong, because a pledge never changes. No server pledges while it sees a server that has state, because
+// then there is a cluster to join.
 
-// Choose returns the set to pledge to. ok is false if this server must not pledge now: it never begins a cluster, has
-// pledged already, sees a server that has state, sees too few servers, or is not in the set.
+// Choose returns the set of servers to pledge to. ok is false if this server must not pledge now: if its
+// bootstrap_expect is 0, it has pledged already, it sees a server that has state, it sees too few servers, or it is not
+// in the set.
 func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	hasState := func(s Beginner) bool { return !s.Fresh }
 	if b.Expect <= 0 || b.Pledge != nil || slices.ContainsFunc(b.Servers, hasState) {
@@ -55,7 +56,7 @@ func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	}
 	var ids []model.ServerID
 	for _, s := range b.Servers {
-		// If another server has pledged to a set with this server in it, that set takes precedence.
+		// If another server has pledged to a set that includes this server, that set takes precedence.
 		if len(s.Pledge) == b.Expect && slices.Contains(s.Pledge, b.Self) {
 			return s.Pledge, true
 		}
@@ -71,9 +72,9 @@ func (b Beginning) Choose() (set []model.ServerID, ok bool) {
 	return set, slices.Contains(set, b.Self)
 }
 
-// Complete decides whether the pledged set begins the cluster. begin is true if this server must write the first
-// configuration now. If stray is not empty, that server of the set has pledged to another set, so this set will never
-// be complete.
+// Complete checks whether all servers of the pledged set have pledged to it. begin is true if all have, and this server
+// must write the first configuration now. stray is a server of the set that has pledged to another set, so that this
+// set will never begin a cluster. If there is no such server, stray is empty.
 func (b Beginning) Complete() (begin bool, stray model.ServerID) {
 	if b.Pledge == nil {
 		return false, ""
@@ -91,11 +92,11 @@ func (b Beginning) Complete() (begin bool, stray model.ServerID) {
 	return agreed == len(b.Pledge) && b.Self == slices.Min(b.Pledge), stray
 }
 
-// fresh reports whether this server has no raft state at all.
+// fresh reports whether this server has no raft state: no log entry, no snapshot and no configuration.
 func (s *Server) fresh() bool { return s.raft.LastIndex() == 0 && len(s.servers()) == 0 }
 
-// bootstrap begins a cluster together with the other new servers, or waits until a cluster takes this server in. It
-// returns once this server has raft state, or when ctx ends.
+// bootstrap begins a cluster together with the other new servers, or waits until a cluster adds this server. It returns
+// once this server has raft state, or when ctx ends.
 func (s *Server) bootstrap(ctx context.Context) {
 	var set []model.ServerID
 	var since time.Time
@@ -126,8 +127,8 @@ func (s *Server) bootstrap(ctx context.Context) {
 	}
 }
 
-// settleBeginning returns how long this server must see the same set before it pledges. A server that is to begin
-// alone, and has no address to join, need not wait.
+// settleBeginning returns how long this server must see the same set before it pledges. If bootstrap_expect is 1 and
+// there is no address to join, it need not wait.
 func (s *Server) settleBeginning() time.Duration {
 	if s.cfg.BootstrapExpect == 1 && len(s.cfg.Gossip.Join) == 0 {
 		return 0
@@ -135,19 +136,19 @@ func (s *Server) settleBeginning() time.Duration {
 	return bootstrapSettle
 }
 
-// joinProgress is what a new server has heard from its join addresses, and what it has logged about them.
+// joinProgress is what a new server has heard from its join addresses, and when it last logged that it waits.
 type joinProgress struct {
-	// waits is true while a server that is to begin alone has not heard from all of its join addresses.
+	// waits is true while a server with bootstrap_expect = 1 has not heard from all of its join addresses.
 	waits    bool
-	answered map[string]bool
-	reminded time.Time
-	told     time.Time // when the server last logged which servers it waits for
+	answered map[string]bool // by IP:port
+	reminded time.Time       // when knowsAll last logged
+	told     time.Time       // when sayForWhom last logged
 }
 
-// sayForWhom logs, at most every aloneRemind, which servers this new server has found and which join addresses are
-// silent.
+// sayForWhom logs which servers this new server has found and which join addresses are silent, at most once in
+// aloneRemind.
 func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *joinProgress) {
-	if time.Since(c.told) < aloneRemind || b.Expect == 1 { // if this server is to begin alone, knowsAll logs
+	if time.Since(c.told) < aloneRemind || b.Expect == 1 { // with bootstrap_expect = 1, knowsAll logs
 		return
 	}
 	c.told = time.Now()
@@ -166,10 +167,10 @@ func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *joinProgress) {
 	s.log.Info("waiting for the first servers", "expected", b.Expect, "found", here, "silent", silent)
 }
 
-// knowsAll returns false while a server that is to begin alone has not heard from all of its join addresses: if the
-// server lost its disk, its old cluster may be at an address that does not answer yet. An operator can end the wait
-// with BeginAlone. With a larger bootstrap_expect, knowsAll returns true, because the servers of the set have heard
-// from each other.
+// knowsAll returns false while a server with bootstrap_expect = 1 has not heard from all of its join addresses. Such a
+// server may have lost its disk, and its old cluster may be at an address that does not answer yet. An operator can end
+// the wait with BeginAlone. With a larger bootstrap_expect, knowsAll always returns true, because the servers of the
+// set have heard from each other.
 func (s *Server) knowsAll(ctx context.Context, c *joinProgress) bool {
 	if !c.waits {
 		return true
@@ -194,9 +195,9 @@ func (s *Server) knowsAll(ctx context.Context, c *joinProgress) bool {
 	return false // Choose must first see the servers that have just answered
 }
 
-// BeginAlone notes in a server's data directory that there is no cluster to join. The server may be running. With
-// bootstrap_expect = 1 it then begins a cluster without waiting for the addresses of retry_join. Code: conflict if the
-// server has already pledged to begin a cluster.
+// BeginAlone notes in a server's data directory that there is no cluster to join. A server with bootstrap_expect = 1
+// then begins a cluster without waiting for the addresses of retry_join. The server may be running. Code: conflict if
+// the server has already pledged to begin a cluster.
 func BeginAlone(dir string) error {
 	if err := makeDataDir(dir); err != nil {
 		return err
@@ -238,7 +239,7 @@ func (s *Server) pledge(set []model.ServerID) {
 	}
 }
 
-// begin writes the first configuration. It does nothing while the address of a pledged server is not known.
+// begin writes the first configuration. It does nothing while the address of a server of the set is unknown.
 func (s *Server) begin(ctx context.Context) {
 	var config raft.Configuration
 	for _, id := range s.dir.pledge {

@@ -7,10 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// clock computes the cluster time on this server. That is the highest time that this server has heard, in an applied
-// entry or from a leader, plus the time that has passed here since. So a new leader continues within a tick of the old
-// leader's time, even if no entry was written for hours. Time in which no server runs doesn't count. The wall clock is
-// not used.
+// clock computes the cluster time on this server: the highest time that this server has heard in an applied entry or
+// from a leader, plus the time that has passed since then. So a new leader continues within a tick of the old leader's
+// time, even if no entry was written for hours. Cluster time does not advance while no server runs, and does not depend
+// on the wall clock.
 type clock struct {
 	mu   sync.Mutex
 	base model.Time
@@ -19,7 +19,7 @@ type clock struct {
 
 func newClock() *clock { return &clock{at: time.Now()} }
 
-// now returns cluster time in milliseconds. It never goes back.
+// now returns the cluster time in milliseconds, which never goes back.
 func (c *clock) now() model.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,7 +30,8 @@ func (c *clock) read(now time.Time) model.Time {
 	return c.base + model.Time(now.Sub(c.at).Milliseconds())
 }
 
-// hear takes in a cluster time of the state or of a leader. It ignores a time that is not later than the current one.
+// hear sets the cluster time to t, which comes from the state or from a leader. hear ignores t if it is not later than
+// the current cluster time.
 func (c *clock) hear(t model.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

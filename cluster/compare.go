@@ -16,8 +16,8 @@ import (
 
 // CompareConfig says how servers compare their states. The zero value means the defaults.
 type CompareConfig struct {
-	// Every is the time between comparisons that nothing else causes; default 10 min. A comparison reads the whole state
-	// once, which takes a second of one core for 100,000 instances. It doesn't delay the log.
+	// Every is the time between regular comparisons; default 10 min. A comparison reads the whole state once, and needs
+	// one CPU second for 100,000 instances. It doesn't delay the log.
 	Every time.Duration
 	// Compared gets the result of each comparison, for metrics. It must not block. Optional.
 	Compared func(ComparisonResult)
@@ -29,7 +29,7 @@ const (
 	compareSoon      = time.Second      // after a restore, a verification, or a difference that another server found
 	compareLater     = time.Minute      // after a snapshot
 	compareUndecided = time.Minute      // between comparisons, while servers differ and no state has a majority
-	compareRetry     = 10 * time.Second // after too few servers could be compared; doubled each time in a row
+	compareRetry     = 10 * time.Second // after too few servers could be compared; doubled each time this happens again
 	comparePatience  = 10 * time.Second // how long to wait for a server that lags
 	comparePoll      = 250 * time.Millisecond
 
@@ -37,8 +37,8 @@ const (
 	digestTimeout = 30 * time.Second
 )
 
-// comparer finds out whether this server's state equals that of the other servers. If a majority has another state, the
-// comparer stops this server. It writes nothing to the log, so servers can compare in a settled cluster too.
+// comparer finds out whether this server and the other servers have the same state. If a majority has another state,
+// the comparer stops this server. A comparison writes nothing to the log, so a settled cluster stays settled.
 type comparer struct {
 	s       *Server
 	log     hclog.Logger
@@ -46,7 +46,7 @@ type comparer struct {
 	digests *digester
 	wrong   atomic.Bool // a majority has another state, so this server no longer leads
 
-	restored, snapshot chan struct{} // requests made by soon and by later; capacity 1 each
+	restored, snapshot chan struct{} // requests of the methods soon and later; each has capacity 1
 
 	mu        sync.Mutex
 	differing map[model.ServerID]Difference
@@ -67,8 +67,8 @@ func newComparer(s *Server) *comparer {
 	}
 }
 
-// soon requests a comparison after compareSoon. The method later requests a comparison within compareLater. Neither
-// method blocks.
+// The method soon requests a comparison after compareSoon. The method later requests a comparison when it has not been
+// called for compareLater, or at the time of the next regular comparison. Both return at once.
 func (c *comparer) soon()  { signal(c.restored) }
 func (c *comparer) later() { signal(c.snapshot) }
 
@@ -86,8 +86,9 @@ func forget(c chan struct{}) {
 	}
 }
 
-// run compares until ctx ends or a majority has another state. The first comparison is made once everything that was
-// committed before the start is applied. So it shows whether a snapshot and the log after it lead to the same state.
+// run makes comparisons until ctx ends or a majority has another state. Before the first comparison, run waits until
+// this server has applied all entries that were committed before its start. So the first comparison shows whether this
+// server's snapshot and log lead to the state of the others.
 func (c *comparer) run(ctx context.Context) {
 	for ctx.Err() == nil && !c.s.CaughtUp() {
 		pause(ctx, comparePoll)
@@ -133,8 +134,8 @@ func (c *comparer) rest(ctx context.Context, next time.Duration) {
 	}
 }
 
-// round compares this server with every voter, and acts on the result. ok is false if there is no other voter, or if
-// ctx has ended.
+// round compares this server with every voter. If a majority has another state, round stops this server. ok is false if
+// there is no other voter, or if ctx has ended.
 func (c *comparer) round(ctx context.Context) (result ComparisonResult, ok bool) {
 	voters := c.voters()
 	others := slices.DeleteFunc(slices.Clone(voters), func(id model.ServerID) bool { return id == c.s.dir.id })
@@ -180,8 +181,8 @@ func (c *comparer) voters() []model.ServerID {
 	return ids
 }
 
-// remember notes which servers have another state, so that this is still known when they no longer answer. It forgets
-// the servers that were found equal.
+// remember notes which servers have another state, so that the difference is still known when they no longer answer. It
+// forgets the differences of servers whose state is equal.
 func (c *comparer) remember(m meeting, judged Comparison) {
 	for id, sums := range m.sums {
 		switch {
@@ -196,8 +197,8 @@ func (c *comparer) remember(m meeting, judged Comparison) {
 	}
 }
 
-// noteDifference remembers that a server has another state. If this was not known yet, it logs the difference and
-// returns true.
+// noteDifference remembers that a server has another state. If no difference of that server was known yet,
+// noteDifference logs the difference and returns true.
 func (c *comparer) noteDifference(id model.ServerID, key stateKey, own, theirs stateSums) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,13 +227,13 @@ func namesOf(tables []fsm.TableDifference) []string {
 	return names
 }
 
-// meeting holds what the servers reported in one comparison. sums has the digests of the state under key.
+// meeting is what the servers reported in one comparison.
 type meeting struct {
 	self model.ServerID
-	key  stateKey
-	sums map[model.ServerID]stateSums
-	held map[model.ServerID][]stateKey // of each other server that answered
-	errs map[model.ServerID]error      // of each other server that did not
+	key  stateKey                      // of the state that is compared
+	sums map[model.ServerID]stateSums  // digests of that state, by server
+	held map[model.ServerID][]stateKey // the states of each other server that answered
+	errs map[model.ServerID]error      // the errors of the other servers that did not answer
 }
 
 func (m meeting) own() stateSums { return m.sums[m.self] }
@@ -247,14 +248,15 @@ func (m meeting) comparison(self model.ServerID, voters []model.ServerID) Compar
 
 var errNoState = errors.New("it has this state no more")
 
-// meet finds a state that all answering servers hold and that is no older than the call, so that an existing difference
-// shows. While entries arrive all the time, that is the next checkpoint. Then meet asks each server for its digest of
-// the state. If no such state is found within patience, meet takes the state that most servers hold. If judge is true,
-// all servers also look for contradictions in their own state. meet fails only if ctx ends.
+// meet collects the digests of one state from all servers. It looks for a state that all answering servers have and
+// that is not older than the call, so that the digests show every difference that exists now. If there is no such state
+// within patience, meet takes the state that most servers have. If judge is true, each server also checks its own state
+// for contradictions. meet fails only if ctx ends.
 func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience time.Duration,
 	judge bool) (meeting, error) {
 	deadline, from := time.Now().Add(patience), c.s.cfg.Machine.State().Index
 	for {
+		// While entries keep arriving, the first state that all servers have is the next checkpoint.
 		state, holders, m := c.gather(ctx, others)
 		late := time.Now().After(deadline)
 		if late || holders == len(m.held) && state.Index >= from {
@@ -272,8 +274,8 @@ func (c *comparer) meet(ctx context.Context, others []model.ServerID, patience t
 	}
 }
 
-// gather asks the other servers which states they hold. It chooses the state of this server that most of them hold, and
-// returns how many do.
+// gather asks the other servers which states they have. Of this server's states, it returns the state s that most of
+// the others have, and the number of these holders.
 func (c *comparer) gather(ctx context.Context, others []model.ServerID) (s fsm.State, holders int, m meeting) {
 	own := c.past.hold(c.s.cfg.Machine.State())
 	m = meeting{self: c.s.dir.id, held: map[model.ServerID][]stateKey{}, errs: map[model.ServerID]error{},
@@ -294,8 +296,8 @@ func (c *comparer) gather(ctx context.Context, others []model.ServerID) (s fsm.S
 	return s, holders, m
 }
 
-// digestAll computes the digest of the chosen state here, and asks the servers that hold the state for theirs. It notes
-// the digests and the errors in m.
+// digestAll computes this server's digest of s, and asks the other servers that have the state for their digests. It
+// notes the digests and errors in m, and removes servers that failed from m.held.
 func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge bool) error {
 	own, err := c.digests.of(ctx, s)
 	if err != nil {
@@ -328,7 +330,7 @@ func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge
 	return nil
 }
 
-// eachOf runs fn for all servers at once, and returns when the last call has returned.
+// eachOf calls fn for all servers concurrently, and waits for all calls.
 func (c *comparer) eachOf(ids []model.ServerID, fn func(model.ServerID)) {
 	var wg sync.WaitGroup
 	for _, id := range ids {

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// certs makes one certificate that every process uses as server and as client, and writes it and its key into dir. It
-// returns the TLS configuration for a client. The certificate is its own CA: the cost of TLS does not depend on the
-// signer.
+// certs makes one certificate that every process uses as server and as client, and writes the certificate and its key
+// into dir. It returns the TLS configuration for a client. The certificate is self-signed, because the cost of TLS does
+// not depend on the signer.
 func certs(dir string, addresses []string) (*tls.Config, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package nomad runs a cluster of Nomad on loopback: three servers with TLS and their raft logs on disk, as package
-// fleet does for outspan. So both can be measured in one run. It uses Nomad's documented HTTP API.
+// Package nomad runs a cluster of Nomad on loopback, so that Nomad can be measured in the same run as outspan. As in
+// package fleet, the cluster has three servers with TLS and with raft logs on disk. The package uses Nomad's documented
+// HTTP API.
 package nomad
 
 import (
@@ -27,8 +28,8 @@ const (
 	callLimit  = 2 * time.Minute
 )
 
-// Cluster is three servers and some clients. Nomad calls the machines that run instances clients. Methods that take a
-// server send their request to Servers[server].
+// Cluster consists of three servers and some clients, which is Nomad's word for nodes. Methods with a parameter server
+// send their request to Servers[server].
 type Cluster struct {
 	dir     string
 	network string // "127.A.B"
@@ -38,8 +39,8 @@ type Cluster struct {
 	http    *http.Client
 }
 
-// Start starts the servers, with their data in a new directory below dir, and waits until they take a write. Close
-// kills them and removes the directory.
+// Start starts the servers with the program binary and waits until the leader accepts a write. The data of the servers
+// is in a new directory below dir. Close kills the servers and removes the directory.
 func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 	c := &Cluster{binary: binary, network: procs.Network()}
 	if c.dir, err = os.MkdirTemp(dir, "outspan-bench-nomad-"); err != nil {
@@ -75,7 +76,7 @@ func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 		if err != nil {
 			return err
 		}
-		return c.Write(ctx, leader, "start", 0) // fails until the keyring is ready, a moment after the election
+		return c.Write(ctx, leader, "start", 0) // fails until the keyring is ready, shortly after the election
 	})
 }
 
@@ -95,7 +96,8 @@ func (c *Cluster) serverConfig() string {
 		servers, c.each("4648"))
 }
 
-// start writes a configuration and starts the program with it.
+// start writes the configuration of a server or a client and starts its process. role is the part of the configuration
+// that differs between servers and clients.
 func (c *Cluster) start(name, address, role string) (*procs.Process, error) {
 	p := &procs.Process{Name: name, Tied: true, Log: filepath.Join(c.dir, name+".log"), Data: filepath.Join(c.dir, name)}
 	text := fmt.Sprintf(`name = %q
@@ -134,7 +136,7 @@ limits {
 }
 
 // AddNodes starts n clients with practically unlimited capacity. Once they are ready, it freezes their processes, so
-// that only the servers use the machine. The servers consider a silent client alive for ten minutes.
+// that only the servers use the CPU. The servers consider a silent client alive for ten minutes.
 func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 	role := fmt.Sprintf(`client {
   enabled = true
@@ -179,7 +181,7 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 	return err
 }
 
-// Leader returns the leader's index in Servers.
+// Leader returns the leader's index in Servers, or an error if no running server leads.
 func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	for i, s := range c.Servers {
 		var leader string
@@ -195,14 +197,14 @@ func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	return 0, errors.New("no server leads")
 }
 
-// Write sets a variable through a server. It returns when the write is committed and applied.
+// Write sets the variable with this name to n. It returns when the write is committed and applied.
 func (c *Cluster) Write(ctx context.Context, server int, name string, n int64) error {
 	path := "bench/" + name
 	body := map[string]any{"Path": path, "Items": map[string]string{"bench": strconv.FormatInt(n, 10)}}
 	return c.call(ctx, server, http.MethodPut, "/v1/var/"+path, body, nil)
 }
 
-// Place submits a job of count instances that each need almost no resources.
+// Place submits a job of count instances, each of which needs almost no resources. It doesn't wait for placements.
 func (c *Cluster) Place(ctx context.Context, server int, job string, count int) error {
 	task := map[string]any{"Name": "t", "Driver": "mock_driver", "Config": map[string]any{"run_for": "1h"},
 		"Resources": map[string]int{"CPU": 10, "MemoryMB": 10},
@@ -214,7 +216,7 @@ func (c *Cluster) Place(ctx context.Context, server int, job string, count int) 
 			"TaskGroups": []any{group}}}, nil)
 }
 
-// Placed returns how many instances of a job a server shows as placed: starting or running.
+// Placed returns how many instances of a job are starting or running in the server's own state, which may be stale.
 func (c *Cluster) Placed(ctx context.Context, server int, job string) (int, error) {
 	var answer struct {
 		Summary map[string]struct{ Starting, Running int }
@@ -269,7 +271,7 @@ func (c *Cluster) do(ctx context.Context, server int, method, path string, body 
 	return err
 }
 
-// Close kills every process and removes all files.
+// Close kills all servers and clients and removes their files.
 func (c *Cluster) Close() error {
 	for _, p := range append(c.clients, c.Servers...) {
 		p.Kill()
