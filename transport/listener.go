@@ -334,7 +334,7 @@ func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 const lingerFor = 250 * time.Millisecond
 
 // linger gives written bytes time to arrive before the connection is closed. It reads at most 64 KiB, for at most
-// lingerFor. Until the connection is closed, it is pending if its handshake failed.
+// lingerFor. While linger runs, a connection whose handshake failed stays pending.
 func linger(g *gate) {
 	half, ok := g.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {

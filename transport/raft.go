@@ -11,7 +11,7 @@ import (
 )
 
 // RaftStream accepts and dials raft connections for hashicorp/raft. It has all methods of raft's StreamLayer except
-// Dial, whose parameter has a type of raft's. DialRaft takes its place.
+// Dial. DialRaft does the same for an address that is a string.
 type RaftStream struct {
 	l         *Listener
 	dial      Dialer

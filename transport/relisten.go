@@ -29,8 +29,8 @@ type PatientListener struct {
 }
 
 // ListenPatiently opens the TCP port of addr (IP:port). If another process has the port, it returns a listener that
-// waits for the port. The function tell is then called with the error of each failed try, and with nil once the port is
-// open. It must not block. Code: listen_failed, if waiting can't help.
+// waits for the port. Then tell is called with the error of each failed try, and with nil once the port is open. The
+// function tell must not block. Code: listen_failed, if waiting can't help.
 func ListenPatiently(ctx context.Context, addr string, tell func(error)) (*PatientListener, error) {
 	at, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
@@ -65,8 +65,7 @@ func (l *PatientListener) Accept() (net.Conn, error) {
 	return raw.Accept()
 }
 
-// open returns the listener once the port is open, or net.ErrClosed after Close. Only Accept calls open, from one
-// goroutine.
+// open returns the listener once the port is open, or net.ErrClosed after Close. It must not be called concurrently.
 func (l *PatientListener) open() (net.Listener, error) {
 	l.mu.Lock()
 	raw := l.raw

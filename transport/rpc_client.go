@@ -20,7 +20,7 @@ const agentIdle = 90 * time.Second
 type agentLine struct {
 	address string
 	dial    func(ctx context.Context, address string) (net.Conn, error)
-	dialing chan struct{} // capacity 1: held by the goroutine that dials
+	dialing chan struct{} // capacity 1; full while a goroutine dials
 	now     atomic.Pointer[callConn]
 }
 
@@ -61,7 +61,7 @@ func (l *agentLine) connect(ctx context.Context) (*callConn, error) {
 	return c, nil
 }
 
-// close closes the connection once no call is open.
+// close closes the connection. If calls are open, the last one closes it when it returns.
 func (l *agentLine) close() {
 	if c := l.now.Load(); c != nil {
 		c.closeWhenIdle()
@@ -193,7 +193,7 @@ func (c *callConn) closeWhenIdle() {
 	}
 }
 
-// end closes the connection, and makes waiting calls fail with why. After the first call of end, the reason stays.
+// end closes the connection, and makes waiting calls fail with why. Only the first call of end sets the reason.
 func (c *callConn) end(why error) {
 	c.mu.Lock()
 	if c.ended == nil {

@@ -47,11 +47,11 @@ func (e *frameRefused) Error() string { return "a frame was refused: " + e.why.E
 // frameConn writes and reads frames. Many goroutines may write at the same time, but only one may read.
 type frameConn struct {
 	net.Conn
-	most int                 // most bytes that a body may have when it is read
+	most int                 // bytes; read refuses a longer body
 	take func(n int64) error // reserves room for a body, or returns why it can't; a nil take reserves nothing
 	give func(n int64)       // frees the room that take reserved
-	// writing has capacity 1. The goroutine that writes has put a value into it. With a mutex, a slow peer would stop the
-	// fake time of a test.
+	// writing has capacity 1 and is full while a goroutine writes. It is no mutex, because the fake time of a test stops
+	// while a goroutine waits for a mutex, for example behind a slow peer.
 	writing chan struct{}
 }
 
@@ -115,8 +115,8 @@ func (c *frameConn) pass(f frame, n int64, why error) error {
 	return &frameRefused{f, why}
 }
 
-// write sends a whole frame. It blocks as long as the peer reads at least framePiece per frameWriteTime. After an
-// error, the connection can't be used any more.
+// write sends a whole frame. It blocks until the frame is sent, or the peer reads less than framePiece in
+// frameWriteTime. After an error, the connection can't be used any more.
 func (c *frameConn) write(f frame) error {
 	c.writing <- struct{}{} // blocks until earlier writers are done, or the connection has failed
 	defer func() { <-c.writing }()

@@ -21,8 +21,8 @@ type AnswerAgent func(ctx context.Context, who pki.Identity, call AgentCall, que
 // Bounds of an agent's connection.
 const (
 	agentCallsOpen = 32               // calls at once; an agent needs four
-	agentCallTime  = 90 * time.Second // for one call, as long as for any other request
-	agentSilence   = 25 * time.Second // a connection without a frame for so long ends; a waiting agent sends pings
+	agentCallTime  = 90 * time.Second // for one call, as for a read over HTTP
+	agentSilence   = 25 * time.Second // a connection without a frame for this time ends; a waiting agent sends pings
 )
 
 // agentConn is the server's end of an agent's connection. It costs one goroutine, plus one for each open call.

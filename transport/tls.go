@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Our own application protocols on the TLS port, beside those of HTTP. A peer that offers no protocol gets HTTP/1.1.
+// The ALPN names of our own protocols on the TLS port. A peer that offers no protocol gets HTTP/1.1.
 const (
 	protoRaft  = "outspan-raft/1"
 	protoAgent = "outspan-agent/1"
@@ -135,7 +135,7 @@ func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 // Identity returns the identity in this process's certificate.
 func (c *Credentials) Identity() pki.Identity { return c.cur.Load().ID }
 
-// Lifetime returns the validity of the certificate in use.
+// Lifetime returns the time in which the certificate in use is valid.
 func (c *Credentials) Lifetime() Lifetime { return lifetimeOf(c.cur.Load().Pair.Leaf) }
 
 // NotAfter returns when the certificate in use expires.

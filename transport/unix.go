@@ -54,8 +54,8 @@ func (c *UnixConn) Identity() pki.Identity { return c.id }
 func (c *UnixConn) PeerCred() PeerCred { return c.cred }
 
 // ListenUnix opens a socket at path with mode 0600. It makes a missing parent directory with mode 0700. It replaces an
-// existing socket file if no process listens on it. In the peers' identities, cluster is the cluster. Errors:
-// address_in_use, listen_failed, file_error.
+// existing socket file if no process listens on it. The argument cluster is the name of the cluster in the identities
+// of peers. Errors: address_in_use, listen_failed, file_error.
 func ListenUnix(path, cluster string) (*UnixListener, error) {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".s"+randomHex())

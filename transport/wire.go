@@ -123,7 +123,7 @@ type AssignmentsRequest struct {
 	// Seen is the newest state whose assignments the agent acted on. The agent ignores the assignments of older states.
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
 
-	Cluster string `cbor:"7,keyasint,omitempty"` // as in a report
+	Cluster string `cbor:"7,keyasint,omitempty"` // as in ReportRequest
 }
 
 // Assignments has every instance that an agent must run or stop now. It replaces all earlier Assignments. The agent
@@ -139,7 +139,7 @@ type Assignments struct {
 	Instances []Assignment    `cbor:"5,keyasint,omitempty"`
 	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0 means unchanged
 	Transfers []TransferOrder `cbor:"7,keyasint,omitempty"`
-	// Confirmed is how long ago the last restore was confirmed, at least; 0 means that no restore was confirmed.
+	// Confirmed is how long ago, at least, the last restore was confirmed; 0 means that no restore was confirmed.
 	Confirmed model.Duration `cbor:"8,keyasint,omitempty"`
 	// Keep lists instances that the state does not have and that keep running until a person decides.
 	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
@@ -182,7 +182,7 @@ type ServicesRequest struct {
 	Index uint64         `cbor:"2,keyasint"`
 	Wait  model.Duration `cbor:"3,keyasint"`
 
-	Cluster string `cbor:"4,keyasint,omitempty"` // as in a report
+	Cluster string `cbor:"4,keyasint,omitempty"` // as in ReportRequest
 }
 
 // Services has every service with its backends.
@@ -210,7 +210,7 @@ type PeersRequest struct {
 	Incarnation uint64         `cbor:"3,keyasint,omitempty"` // of the lists that the agent has
 	Wait        model.Duration `cbor:"4,keyasint"`
 
-	Cluster string `cbor:"5,keyasint,omitempty"` // as in a report
+	Cluster string `cbor:"5,keyasint,omitempty"` // as in ReportRequest
 }
 
 // PeersKnown names the newest list of a group that the agent has, by its GroupPeers.At. If At is 0, the agent has no

@@ -58,9 +58,9 @@ func newRelay(s *Server) *relay {
 	return r
 }
 
-// do forwards a call to the leader. It blocks until the answer arrives or ctx ends. A call that sends the request for
-// other calls too waits for the whole answer even if ctx ends, for at most relayTime. Codes: no_leader, timeout, and
-// those of the leader.
+// do forwards a call to the leader. It blocks until the answer arrives or ctx ends. If do sends the request for several
+// calls, it waits until the request is answered, for at most relayTime, even after ctx has ended. Codes: no_leader,
+// timeout, and those of the leader.
 func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
 	if err := r.follow(); err != nil {
 		return nil, err

@@ -137,9 +137,9 @@ func pauseActuation(paused bool) change[pauseInput, api.SettingsReply] {
 }
 
 // whatToResume returns what a request pauses or resumes: pause, hold or restore. If named is empty, a request to pause
-// means pause. A request to resume means the only one of the three that is in force, or pause if none is. It is refused
-// if several are in force, or if only a restore is, because the confirmation of a restore stops instances. Code:
-// conflict.
+// means pause. A request to resume means the only one of the three that is in force, or pause if none is. The request
+// is refused if several are in force, or if only a restore is, because the confirmation of a restore stops instances.
+// Code: conflict.
 func whatToResume(r *reading, paused bool, named string) (string, *model.Error) {
 	var inForce []string
 	for _, one := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of the transfer of a snapshot.
+// Bounds of saving or restoring a snapshot.
 const (
 	snapshotLimit = 10 * time.Minute
 	maxSnapshot   = 4 << 30 // bytes

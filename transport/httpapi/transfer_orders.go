@@ -102,7 +102,7 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 	return o
 }
 
-// userOf returns the user as which the job file lets a group's programs run, or "" if it names no user.
+// userOf returns the user that runs a group's programs, or "" if the job file names no user.
 func (r *reading) userOf(group model.GroupID) string {
 	spec, ok := r.Policy(group)
 	if !ok {

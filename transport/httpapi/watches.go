@@ -34,8 +34,8 @@ func newWatches(store Store) *watches {
 	return &watches{store: store, open: map[fsm.Topic]*watch{}}
 }
 
-// of returns the watch of a topic. It makes a new watch if there is none, or if the topic has changed since. The caller
-// must call leave after waiting.
+// of returns the watch of a topic. It makes a new watch if there is none, or if the topic has changed since the last
+// one was made. The caller must call leave after waiting.
 func (w *watches) of(topic fsm.Topic) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -25,8 +25,8 @@ type WriteParams struct {
 
 func (p *WriteParams) write() *WriteParams { return p }
 
-// body returns the value to decode the JSON body into, or nil for a write without a body. An input that has a body has
-// its own method body.
+// body returns the value to decode the JSON body into, or nil for a write without a body. An input with a body
+// overrides this method.
 func (p *WriteParams) body() any { return nil }
 
 // writeInput is implemented by every input that embeds WriteParams.
@@ -46,7 +46,7 @@ type outcome struct {
 
 // change contains the functions of one write. The function prepare turns the input into commands that succeed or fail
 // together, and answer makes the answer. For a repeated request, only answer is called, with no commands and perhaps
-// with a later state. It must then find what it shows by the index of the entry.
+// with a later state. Then answer must find what it shows by the index of the entry.
 type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
 	answer  func(*outcome, *I) (T, error)

@@ -21,17 +21,17 @@ type Config struct {
 	Now  func() model.Time
 	// Explainer explains why groups and drains wait. If it is nil, unschedulable and drain_blocked stay at 0.
 	Explainer httpapi.Explainer
-	// Raft returns this server's position in raft's log. If it is nil, Applied is the index of the state, and the other
-	// values are 0.
+	// Raft returns what this server knows of raft. If it is nil, Applied is the index of the state, and the other values
+	// are 0.
 	Raft func() Raft
-	// Problems returns the numbers of the problems that the status shows. It must not block. If it is nil, the numbers are
+	// Problems returns how many problems of each kind the status shows. It must not block. If it is nil, the numbers are
 	// 0.
 	Problems func() map[api.ProblemCode]int
 	// Machine returns what this server knows of its own machine. It must not block. If it is nil, the values are 0.
 	Machine func() Machine
 }
 
-// Raft is a server's position in raft's log.
+// Raft is what a server knows of raft and of its own place in the log.
 type Raft struct {
 	Leader  bool
 	Term    uint64
@@ -207,7 +207,7 @@ func (s *scrape) drains() {
 }
 
 // waiting sends, by code, how many groups lack instances, and how many instances running drains can't stop. To explain
-// the codes, it computes a whole decision. So it does so only if instances are missing, and for running drains.
+// the codes takes a whole decision, so waiting only does it while instances are missing or a drain runs.
 func (s *scrape) waiting(cfg Config) {
 	unschedulable, blocked := map[model.Code]int{}, map[model.Code]int{}
 	for _, code := range unschedulableCodes() {

@@ -51,7 +51,8 @@ func newCounts() *counts {
 	}
 }
 
-// evictionCauses returns the causes from outside an instance's own job.
+// evictionCauses returns the causes of stops that are counted as evictions. They come from outside an instance's own
+// job.
 func evictionCauses() []model.Cause {
 	return []model.Cause{
 		model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeOffline, model.CauseNodeNotReady, model.CauseUser,
@@ -75,8 +76,8 @@ func (c *counts) describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// collect sends the counters of every node in the state; they begin at 0. It removes the counters of nodes that the
-// state does not have any more. It also sends the counters and histograms that have no node.
+// collect sends the counters of every node in the state. A counter without events is 0. It removes the counters of
+// nodes that the state does not have any more. It also sends the counters and histograms that have no node.
 func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 	c.mu.Lock()
 	for _, counted := range [...]map[nodeCause]float64{c.evictions, c.reschedules} {
