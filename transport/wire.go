@@ -132,9 +132,9 @@ type AssignmentsRequest struct {
 type Assignments struct {
 	Incarnation uint64 `cbor:"1,keyasint"`
 	Index       uint64 `cbor:"2,keyasint"`
-	Unconfirmed bool   `cbor:"3,keyasint,omitempty"` // after a restore: stop no absent instance
-	// Register says that the agent must register again, because in the state the agent's epoch is unknown or the node is
-	// offline.
+	Unconfirmed bool   `cbor:"3,keyasint,omitempty"` // true after a restore: the agent must stop no absent instance
+	// Register says that the agent must register again, because the state has another epoch for the node or has no such
+	// node, the node is offline, or the agent has seen a newer state.
 	Register  bool            `cbor:"4,keyasint,omitempty"`
 	Instances []Assignment    `cbor:"5,keyasint,omitempty"`
 	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0 means unchanged

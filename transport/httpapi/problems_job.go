@@ -73,8 +73,8 @@ func (p *problems) failing(g *fsm.Group) {
 	}
 }
 
-// retries returns, as text, how often the version of a failed instance failed, and when the servers try again if they
-// do.
+// retries returns, as text, how often the version of a failed instance failed. If the servers will replace the instance
+// later, the text also says when.
 func (p *problems) retries(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) string {
 	for _, b := range p.r.waiting().Instances[inst.ID] {
 		if b.Code == model.CodeRetryLimit {
