@@ -121,6 +121,6 @@ func (p *performer) askMoves() {
 	in := l.input()
 	in.Rebalance = true
 	plan := reconcile.Decide(in)
-	l.queue = plan.Entries
+	l.queue, l.basis = plan.Entries, &in.State
 	l.poke()
 }

@@ -84,7 +84,8 @@ func (w *world) becomeWell() {
 // drainsEnd checks L2. A drain with a deadline must end by itself. For each of its nodes, it may take the deadline and
 // 1 min more.
 func (w *world) drainsEnd() {
-	latest := w.now.Add(model.Minute)
+	well := w.now
+	latest := well.Add(model.Minute)
 	for _, d := range w.log.first.Drains.All() {
 		if d.Phase() == model.PhaseDraining && d.Options.Deadline != model.Forever {
 			latest = max(latest, w.now.Add(model.Duration(len(d.Nodes))*(d.Options.Deadline+model.Minute)))
@@ -98,7 +99,7 @@ func (w *world) drainsEnd() {
 	}
 	w.draining(func(d *fsm.Drain) {
 		w.fail(fsm.L2, "drain %s of %d nodes has not ended, %s after everything was well", d.ID,
-			len(d.Nodes), latest.Sub(w.now))
+			len(d.Nodes), w.now.Sub(well))
 	})
 }
 

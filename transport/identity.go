@@ -15,15 +15,16 @@ func WithIdentity(ctx context.Context, id pki.Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, id)
 }
 
-// IdentityFrom returns who sent a request, given the request's context. ok is false for a connection without proof;
-// handlers must refuse such requests.
+// IdentityFrom returns who sent a request, given the context of the request. If ok is false, the connection proved no
+// identity, and the handler must refuse the request.
 func IdentityFrom(ctx context.Context) (id pki.Identity, ok bool) {
 	id, ok = ctx.Value(identityKey{}).(pki.Identity)
 	return id, ok
 }
 
-// ConnContext puts the identity of a connection into the context of its requests. It fits http.Server.ConnContext
-// and knows TLS connections (handshake done) and those of ListenUnix.
+// ConnContext puts the identity of a connection into the context of its requests. It can be used as
+// http.Server.ConnContext. It knows the identities of TLS connections whose handshake is done, and of connections of a
+// UnixListener.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	switch c := c.(type) {
 	case *tls.Conn:

@@ -8,10 +8,10 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Lifetime is the validity of a certificate.
+// Lifetime is the time in which a certificate is valid.
 type Lifetime struct{ From, Until time.Time }
 
-// endsSoon bounds how long before its end a certificate is reported.
+// endsSoon is how long before its end, at most, a certificate should be renewed.
 const endsSoon = 14 * 24 * time.Hour
 
 // NearEnd reports whether a certificate should be renewed: it ends within two weeks, and less than a third of its life
@@ -23,17 +23,17 @@ func (l Lifetime) NearEnd(now time.Time) bool {
 
 func lifetimeOf(cert *x509.Certificate) Lifetime { return Lifetime{cert.NotBefore, cert.NotAfter} }
 
-// maxSeenCerts bounds how many certificates are remembered; a cluster has 5,000 agents at most.
+// maxSeenCerts is how many certificates are remembered. A cluster has at most 5,000 agents.
 const maxSeenCerts = 1 << 14
 
-// seenCerts remembers the validity of the certificates with which agents called. It is safe for many goroutines. The
-// zero value is ready to use.
+// seenCerts remembers the lifetimes of the certificates with which agents called. The zero value is ready to use. Safe
+// for concurrent use.
 type seenCerts struct {
 	mu  sync.Mutex
 	all map[string]Lifetime // by the agent's name
 }
 
-// note remembers the certificate of a new connection from an agent.
+// note remembers the lifetime of the certificate of a newly connected agent. It ignores peers that are not agents.
 func (s *seenCerts) note(id pki.Identity, cert *x509.Certificate) {
 	if id.Role != pki.RoleAgent {
 		return
@@ -48,7 +48,6 @@ func (s *seenCerts) note(id pki.Identity, cert *x509.Certificate) {
 	}
 }
 
-// nearEnd returns the certificates that should be renewed, by agent name.
 func (s *seenCerts) nearEnd(now time.Time) map[string]Lifetime {
 	found := map[string]Lifetime{}
 	s.mu.Lock()
@@ -61,5 +60,6 @@ func (s *seenCerts) nearEnd(now time.Time) map[string]Lifetime {
 	return found
 }
 
-// AgentsNearEnd returns the certificates that should be renewed, of all agents that have connected, by agent name.
+// AgentsNearEnd returns the lifetimes of the certificates that should be renewed, by agent name. It knows all agents
+// that have connected since the start.
 func (l *Listener) AgentsNearEnd(now time.Time) map[string]Lifetime { return l.seen.nearEnd(now) }

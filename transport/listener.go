@@ -21,16 +21,16 @@ import (
 )
 
 // Limits bounds the connections of a Listener. Each kind of connection has limits of its own, so that no kind can use
-// up the places of another. Raise RLIMIT_NOFILE along with the limits: each connection needs a file descriptor.
+// up the places of another. Each connection needs a file descriptor, so a higher limit may need a higher RLIMIT_NOFILE.
 type Limits struct {
-	// MaxPending is how many connections may be in their handshake; default 256. When it is reached, each newcomer makes
-	// the listener close one connection of the busiest source address.
+	// MaxPending is how many connections may be in their handshake; default 256. When so many are, each new connection
+	// makes the listener close one connection of the busiest source address.
 	MaxPending int
 	// MaxRaft is how many raft connections may be open; default 128. A server uses about four per peer.
 	MaxRaft int
 	// MaxAPI is how many API connections may be open; default 16,384. An agent uses one or two.
 	MaxAPI int
-	// MaxAPIPerPeer is how many API connections one certificate's identity may hold; default 512.
+	// MaxAPIPerPeer is how many API connections peers with the same certificate identity may have open; default 512.
 	MaxAPIPerPeer int
 }
 
@@ -57,12 +57,11 @@ type ListenerConfig struct {
 	// server takes the connection. The default is 2 s. With less, slow peers are refused; with more, unauthenticated
 	// connections stay longer.
 	HandshakeTimeout time.Duration
-	// Limits bounds the connections.
-	Limits Limits
+	Limits           Limits
 }
 
-// Listener shares one port between raft and the API. Make it with NewListener, then Run it. API and Raft may be used
-// before Run. It is safe for many goroutines.
+// Listener shares one port between raft and the API. Make it with NewListener, then Run it. API and Raft may be called
+// before Run. Safe for concurrent use.
 type Listener struct {
 	raw        net.Listener
 	cfg        ListenerConfig
@@ -81,14 +80,14 @@ type Listener struct {
 
 type counters struct{ accepted, failed, evicted, refusedRaft, refusedAPI atomic.Uint64 }
 
-// ListenerStats has counts since the start, and the connections open now.
+// ListenerStats has counters since the start. Pending, Raft and API are the numbers of connections that are open now.
 type ListenerStats struct {
 	Accepted, HandshakeFailed, PendingEvicted, RaftRefused, APIRefused uint64
 	Pending, Raft, API                                                 int
 }
 
-// NewListener makes a Listener that owns raw: a TCP listener, or in tests one whose connections are ends of net.Pipe.
-// Code: certificate_invalid if cfg has no credentials.
+// NewListener makes a Listener that owns raw, which is a TCP listener. In tests, the connections of raw may also be
+// ends of a net.Pipe. Code: certificate_invalid if cfg has no credentials.
 func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 	if cfg.Credentials == nil {
 		return nil, model.Refuse(model.CodeCertificateInvalid, "a listener needs a certificate").WithHint("set the tls block")
@@ -158,9 +157,9 @@ func (l *Listener) Stats() ListenerStats {
 	}
 }
 
-// Run accepts connections until ctx ends, and then returns nil. It returns listen_failed if the port is closed from
-// outside. When Run returns, the port is closed, no handshake is going on, and no accepted raft connection is open.
-// Open API connections are left to the HTTP server. Call Run once.
+// Run accepts connections until ctx ends, and then returns nil. It returns listen_failed if somebody else closes the
+// port. When Run returns, the port is closed, no handshake is running, and no accepted raft connection is open. Open
+// API connections are left to the HTTP server. Call Run once.
 func (l *Listener) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { l.raw.Close() })
@@ -191,7 +190,7 @@ func (l *Listener) acceptAll(ctx context.Context) error {
 			l.admit(ctx, raw)
 		case errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF):
 			return model.Refuse(model.CodeListen, "the listener on %s was closed", l.raw.Addr())
-		default: // out of file descriptors, or the peer gave up: the next Accept may succeed
+		default: // for example, no file descriptor is free, or the peer gave up: the next Accept may succeed
 			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 			l.warn("can't accept a connection", "error", err, "retry_in", delay)
 			sleep(ctx, delay)
@@ -219,8 +218,8 @@ func (l *Listener) admit(ctx context.Context, raw net.Conn) {
 	l.wg.Go(func() { l.handshake(ctx, g) })
 }
 
-// letIn adds g to the pending connections. If they are full, it waits until a place is free or a pending connection may
-// be closed for g. It returns false if ctx ends first.
+// letIn adds g to the pending connections. If there are too many, it waits until a place is free, or until a pending
+// connection may be closed for g. It returns false if ctx ends first.
 func (l *Listener) letIn(ctx context.Context, g *gate) bool {
 	for {
 		victim, wait := l.pending.add(g)
@@ -267,13 +266,14 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	g.proof = state.PeerCertificates
 	l.seen.note(peer, state.PeerCertificates[0])
 	l.deliver(ctx, g, conn, peer, state.NegotiatedProtocol)
-	if !l.cfg.Credentials.Trusts(g.proof) { // a reload has removed its CA during the handshake
+	if !l.cfg.Credentials.Trusts(g.proof) { // a reload has removed the CA of the peer during the handshake
 		_ = g.Close()
 	}
 }
 
-// Reload reads the credentials again. It closes accepted and dialled connections whose peer's CA is no longer trusted,
-// but none because of an expired certificate. If reading fails, nothing changes. Errors: those of Credentials.Reload.
+// Reload reads the credentials again. It closes accepted and dialled connections to peers whose CA is no longer
+// trusted. It closes no connection because a certificate has expired. If reading fails, nothing changes. Errors: those
+// of Credentials.Reload.
 func (l *Listener) Reload() error {
 	ended, err := l.cfg.Credentials.reload()
 	if err != nil {
@@ -286,8 +286,8 @@ func (l *Listener) Reload() error {
 	return nil
 }
 
-// deliver counts an authenticated connection in the account of its protocol, and hands it to raft or the HTTP server.
-// It closes the connection if the account is full, or if nobody takes the connection in time.
+// deliver counts an authenticated connection in the account of its protocol, and gives it to raft or the HTTP server.
+// It closes the connection if the account is full, or if nobody takes the connection within HandshakeTimeout.
 func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer pki.Identity, proto string) {
 	account, q, refused := l.api, l.apiQ, &l.count.refusedAPI
 	if proto == protoRaft {
@@ -305,9 +305,9 @@ func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer pk
 	}
 }
 
-// reject closes a connection after a failed handshake. A peer with a wrong certificate may still have bytes under way,
-// and closing at once would reset the connection and lose the alert with the reason. A peer that sent plain HTTP gets
-// an HTTP error.
+// reject closes a connection after a failed handshake. A peer with a wrong certificate may still be sending. To close
+// at once would reset the connection, and the peer would not get the alert with the reason. A peer that sent plain HTTP
+// gets an HTTP error.
 func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 	defer func() { _ = g.Close() }()
 	l.count.failed.Add(1)
@@ -333,8 +333,8 @@ func (l *Listener) reject(ctx context.Context, g *gate, err error) {
 
 const lingerFor = 250 * time.Millisecond
 
-// linger gives written bytes time to arrive before the connection is closed. It reads at most 64 KiB, and at most for
-// lingerFor. Meanwhile, a connection whose handshake failed still counts as pending.
+// linger gives written bytes time to arrive before the connection is closed. It reads at most 64 KiB, for at most
+// lingerFor. While linger runs, a connection whose handshake failed stays pending.
 func linger(g *gate) {
 	half, ok := g.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -360,8 +360,8 @@ func looksLikeHTTP(head []byte) bool {
 	return false
 }
 
-// warn logs a warning at most once in ten seconds, so that unauthenticated peers can't fill the disk. It logs all
-// others at debug level.
+// warn logs at most one warning in ten seconds, so that unauthenticated peers can't fill the disk. Other warnings are
+// logged at debug level.
 func (l *Listener) warn(msg string, kv ...any) {
 	if dropped, ok := l.noise.allow(time.Now()); ok {
 		l.cfg.Logger.Warn(msg, append(kv, "not_logged", dropped)...)

@@ -11,7 +11,7 @@ import (
 // another.
 type queue struct {
 	addr net.Addr
-	ch   chan net.Conn // unbuffered: a connection is either taken by Accept, or closed by the caller of push
+	ch   chan net.Conn // unbuffered, so that a connection is either taken by Accept or closed by the caller of push
 	done chan struct{}
 	once sync.Once
 }
@@ -41,8 +41,8 @@ func (q *queue) close() { q.once.Do(func() { close(q.done) }) }
 // Addr implements net.Listener.
 func (q *queue) Addr() net.Addr { return q.addr }
 
-// push hands c to a caller of Accept. It returns false if none takes c before limit has passed, ctx ends or the queue
-// is closed.
+// push gives c to a caller of Accept. It returns false if no caller takes c before limit has passed, ctx ends or the
+// queue is closed.
 func (q *queue) push(ctx context.Context, c net.Conn, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

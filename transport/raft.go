@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// RaftStream accepts and dials raft connections on behalf of hashicorp/raft. It has all methods of raft's StreamLayer
-// except Dial, which takes raft's own address type; DialRaft does the same.
+// RaftStream accepts and dials raft connections for hashicorp/raft. It has all methods of raft's StreamLayer except
+// Dial. DialRaft does the same for an address that is a string.
 type RaftStream struct {
 	l         *Listener
 	dial      Dialer
@@ -19,7 +19,7 @@ type RaftStream struct {
 	dialled   *budget
 }
 
-// maxDialled bounds the raft connections that this server dials. Raft uses far fewer, so that only a leak reaches this
+// maxDialled bounds the raft connections that this server dials. Raft uses far fewer, so only a leak reaches this
 // limit.
 const maxDialled = 1024
 
@@ -33,7 +33,7 @@ func (l *Listener) Raft(d Dialer, advertise string) *RaftStream {
 	return s
 }
 
-// namedAddr is an address as configured. If it has a DNS name, the dialling peers resolve that.
+// namedAddr is an address as configured. If it contains a DNS name, the peers that dial it resolve the name.
 type namedAddr string
 
 func (namedAddr) Network() string  { return "tcp" }
@@ -45,8 +45,8 @@ func (s *RaftStream) Accept() (net.Conn, error) { return s.l.raftQ.Accept() }
 // Addr returns the advertised address.
 func (s *RaftStream) Addr() net.Addr { return s.advertise }
 
-// Close refuses new raft connections, and closes all open ones, accepted and dialled. It does not wait until their
-// readers notice.
+// Close refuses new raft connections, and closes all open ones, accepted and dialled. It does not wait until the
+// goroutines that read from them notice.
 func (s *RaftStream) Close() error {
 	s.l.raftQ.close()
 	s.l.raft.closeAll()
@@ -68,8 +68,8 @@ func (s *RaftStream) PeerName(conn net.Conn) string {
 	return id.Name
 }
 
-// DialRaft connects to another server. It blocks at most timeout, and at most 5 s. Errors: those of Dialer.DialRaft,
-// and net.ErrClosed after Close or if too many dialled connections are open.
+// DialRaft connects to another server. It blocks for at most timeout, but never longer than 5 s. Errors: those of
+// Dialer.DialRaft, and net.ErrClosed after Close or if too many dialled connections are open.
 func (s *RaftStream) DialRaft(addr string, timeout time.Duration) (net.Conn, error) {
 	if timeout <= 0 || timeout > reach.DialTimeout {
 		timeout = reach.DialTimeout

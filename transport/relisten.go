@@ -10,13 +10,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The pause before a taken port is tried again. It doubles after each try, up to relistenMost.
+// The pause before the listener tries a taken port again. It doubles after each try, up to relistenMost.
 const (
 	relistenFirst = 250 * time.Millisecond
 	relistenMost  = 15 * time.Second
 )
 
-// PatientListener listens on a TCP port that another process may hold. While the port is taken, Accept tries to open it
+// PatientListener listens on a TCP port that another process may have. While the port is taken, Accept tries to open it
 // again and again.
 type PatientListener struct {
 	addr *net.TCPAddr
@@ -28,9 +28,9 @@ type PatientListener struct {
 	raw    net.Listener // nil while the port is taken
 }
 
-// ListenPatiently opens the TCP port of addr (IP:port). If another process holds the port, it returns a listener that
-// waits for the port. Then tell is called with the error of each failed try, and with nil once the port is open; tell
-// must not block. Code: listen_failed, if waiting can't help.
+// ListenPatiently opens the TCP port of addr (IP:port). If another process has the port, it returns a listener that
+// waits for the port. Then tell is called with the error of each failed try, and with nil once the port is open. The
+// function tell must not block. Code: listen_failed, if waiting can't help.
 func ListenPatiently(ctx context.Context, addr string, tell func(error)) (*PatientListener, error) {
 	at, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
@@ -65,8 +65,7 @@ func (l *PatientListener) Accept() (net.Conn, error) {
 	return raw.Accept()
 }
 
-// open returns the listener once the port is open, or net.ErrClosed after Close. Only Accept calls open, from one
-// goroutine.
+// open returns the listener once the port is open, or net.ErrClosed after Close. It must not be called concurrently.
 func (l *PatientListener) open() (net.Listener, error) {
 	l.mu.Lock()
 	raw := l.raw
@@ -105,7 +104,7 @@ func (l *PatientListener) Close() error {
 	return l.raw.Close()
 }
 
-// Addr implements net.Listener. While another process holds the port, it returns the requested address.
+// Addr implements net.Listener. While another process has the port, Addr returns the requested address.
 func (l *PatientListener) Addr() net.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,15 +13,14 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// agentIdle is the time without a call after which a connection to a server is closed.
+// agentIdle is how long a connection to a server stays open without a call.
 const agentIdle = 90 * time.Second
 
-// agentLine makes an agent's calls to one server. It dials a connection when there is none. It is safe for many
-// goroutines.
+// agentLine makes an agent's calls to one server. It dials when it has no connection. Safe for concurrent use.
 type agentLine struct {
 	address string
 	dial    func(ctx context.Context, address string) (net.Conn, error)
-	dialing chan struct{} // capacity 1: held by the goroutine that dials
+	dialing chan struct{} // capacity 1; full while a goroutine dials
 	now     atomic.Pointer[callConn]
 }
 
@@ -62,7 +61,7 @@ func (l *agentLine) connect(ctx context.Context) (*callConn, error) {
 	return c, nil
 }
 
-// close closes the connection once no call is open.
+// close closes the connection. If calls are open, the last one closes it when it returns.
 func (l *agentLine) close() {
 	if c := l.now.Load(); c != nil {
 		c.closeWhenIdle()
@@ -76,7 +75,7 @@ type callConn struct {
 	heard   atomic.Int64 // when bytes last arrived, in ns since began
 	sent    atomic.Int64 // when bytes were last sent, in ns since began
 	began   time.Time
-	asked   int64 // 1 + the value of heard when look last sent a ping; 0 means that look has sent none
+	asked   int64 // 1 + the value of heard when look last sent a ping; 0 means that no ping was sent
 
 	mu      sync.Mutex
 	last    uint32
@@ -84,7 +83,7 @@ type callConn struct {
 	used    time.Time // when the last call returned
 	closing bool
 	ended   error       // why the connection ended; nil while it is open
-	sign    *time.Timer // calls look
+	sign    *time.Timer // the timer that calls look
 }
 
 func newCallConn(raw net.Conn) *callConn {
@@ -194,7 +193,7 @@ func (c *callConn) closeWhenIdle() {
 	}
 }
 
-// end closes the connection. Waiting calls fail with the reason of the first call of end.
+// end closes the connection, and makes waiting calls fail with why. Only the first call of end sets the reason.
 func (c *callConn) end(why error) {
 	c.mu.Lock()
 	if c.ended == nil {
@@ -208,8 +207,8 @@ func (c *callConn) end(why error) {
 	_ = c.Close()
 }
 
-// lost ends a connection after a failed write. Before the failure, the server may have sent the answer or closed the
-// connection, so lost gives receive a second to read that.
+// lost ends a connection after a failed write. The server may have sent the answer, or have closed the connection,
+// before the failure. So lost gives receive one second to read what has arrived.
 func (c *callConn) lost(err error) {
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
 	c.readers.Wait()
@@ -241,8 +240,8 @@ func (c *callConn) receive() {
 }
 
 // look pings a server that has sent nothing for reach.AskAfter, and ends the connection if nothing arrives within
-// reach.AnswerWithin. While a large answer arrives, it also sends pings, so that the server doesn't end the connection.
-// It ends a connection that was not used for agentIdle.
+// reach.AnswerWithin. It also sends pings while a large answer arrives, so that the server doesn't end the connection.
+// It ends a connection that was idle for agentIdle.
 func (c *callConn) look() {
 	heard := c.heard.Load() + 1
 	silent := time.Since(c.began) - time.Duration(heard)

@@ -44,13 +44,14 @@ type frameRefused struct {
 
 func (e *frameRefused) Error() string { return "a frame was refused: " + e.why.Error() }
 
-// frameConn writes and reads frames. Many goroutines may write, but only one may read.
+// frameConn writes and reads frames. Many goroutines may write at the same time, but only one may read.
 type frameConn struct {
 	net.Conn
-	most int                 // most bytes of a body that is read
-	take func(n int64) error // reserves room for a body, or returns why it can't; nil means that there is always room
-	give func(n int64)       // frees the room of a body that did not arrive whole
-	// writing has capacity 1 and is held by the writer. With a mutex, a slow peer would stop the fake time of a test.
+	most int                 // bytes; read refuses a longer body
+	take func(n int64) error // reserves room for a body, or returns why it can't; a nil take reserves nothing
+	give func(n int64)       // frees the room that take reserved
+	// writing has capacity 1 and is full while a goroutine writes. It is no mutex, because the fake time of a test stops
+	// while a goroutine waits for a mutex, for example behind a slow peer.
 	writing chan struct{}
 }
 
@@ -61,7 +62,7 @@ func newFrameConn(c net.Conn, most int) frameConn {
 const (
 	frameWriteTime = 30 * time.Second // a peer that reads less than framePiece in this time is cut off
 	framePiece     = 64 << 10         // bytes written at a time
-	frameFirstRoom = 4 << 10          // bytes allocated at first: the announced length may be false
+	frameFirstRoom = 4 << 10          // bytes allocated at first, because the announced length may be false
 )
 
 // read returns the next frame. It blocks until the frame has arrived or the read deadline has passed. After a
@@ -114,8 +115,8 @@ func (c *frameConn) pass(f frame, n int64, why error) error {
 	return &frameRefused{f, why}
 }
 
-// write sends a whole frame. It blocks as long as the peer reads at least framePiece per frameWriteTime. After an
-// error, the connection is unusable.
+// write sends a whole frame. It blocks until the frame is sent, or the peer reads less than framePiece in
+// frameWriteTime. After an error, the connection can't be used any more.
 func (c *frameConn) write(f frame) error {
 	c.writing <- struct{}{} // blocks until earlier writers are done, or the connection has failed
 	defer func() { <-c.writing }()

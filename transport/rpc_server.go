@@ -14,15 +14,15 @@ import (
 )
 
 // AnswerAgent answers a call of an authenticated agent. The context ends when the call's time limit has passed, when
-// the connection ends, or when the agent no longer waits. Stopping may be called with this context. The agent gets an
-// error as an *api.Problem.
+// the connection ends, or when the agent no longer waits. Stopping may be called with this context. An error reaches
+// the agent as an *api.Problem.
 type AnswerAgent func(ctx context.Context, who pki.Identity, call AgentCall, question []byte) (answer []byte, err error)
 
 // Bounds of an agent's connection.
 const (
 	agentCallsOpen = 32               // calls at once; an agent needs four
-	agentCallTime  = 90 * time.Second // for one call, as for any other request
-	agentSilence   = 25 * time.Second // without a frame, after which the connection ends; a waiting agent sends pings
+	agentCallTime  = 90 * time.Second // for one call, as for a read over HTTP
+	agentSilence   = 25 * time.Second // a connection without a frame for this time ends; a waiting agent sends pings
 )
 
 // agentConn is the server's end of an agent's connection. It costs one goroutine, plus one for each open call.
@@ -37,8 +37,9 @@ type agentConn struct {
 	calls map[uint32]context.CancelFunc
 }
 
-// serveAgent is a function for http.Server.TLSNextProto. It returns when the connection has ended, or when the server
-// stops and all calls of the connection are answered. Until then, the http.Server counts the connection as active.
+// serveAgent is a function for http.Server.TLSNextProto. It returns when the connection has ended and its calls have
+// returned. If the server stops first, it returns when all calls are answered. Until it returns, the http.Server counts
+// the connection as active.
 func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) {
 	of, ok := h.(interface{ BaseContext() context.Context })
 	if !ok {

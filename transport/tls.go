@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// The application protocols on the one TLS port. A peer that offers none gets HTTP/1.1.
+// The ALPN names of our own protocols on the TLS port. A peer that offers no protocol gets HTTP/1.1.
 const (
 	protoRaft  = "outspan-raft/1"
 	protoAgent = "outspan-agent/1"
@@ -20,18 +20,18 @@ const (
 // CredentialsConfig says where a process finds its certificate: three files, or Dir.
 type CredentialsConfig struct {
 	CAFile, CertFile, KeyFile string
-	// Dir is the directory of a cluster on one machine. It replaces the three files; Role and Name are then
-	// required. The caller must bind loopback only.
+	// Dir is the directory of a cluster on one machine. It replaces the three files, and needs Role and Name. A process
+	// with Dir may listen on loopback addresses only.
 	Dir string
-	// Cluster, Role and Name are what the certificate must contain. An empty one is taken from the certificate. With Dir,
-	// an empty Cluster is DefaultCluster.
+	// Cluster, Role and Name are what the certificate must contain. An empty field allows any value. With Dir, an empty
+	// Cluster is DefaultCluster.
 	Cluster string
 	Role    pki.Role
 	Name    string
 }
 
-// Credentials is a process's certificate, its key, and the CAs it trusts. It is safe for many goroutines. Reload
-// replaces all three at once for connections that begin afterwards.
+// Credentials is a process's certificate, its key, and the CAs that the process trusts. Reload replaces all three at
+// once for connections that begin afterwards. Safe for concurrent use.
 type Credentials struct {
 	load    func() (*pki.Certificate, error)
 	cur     atomic.Pointer[pki.Certificate]
@@ -60,7 +60,8 @@ func LoadCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	})
 }
 
-// Credentials issues a process a certificate that exists only in memory and lasts as long as the CA. Errors: invalid.
+// Credentials issues a certificate for a process. The certificate exists only in memory, and is valid as long as the
+// CA. Errors: invalid.
 func (a *Authority) Credentials(role pki.Role, name string) (*Credentials, error) {
 	return newCredentials(func() (*pki.Certificate, error) { return a.mint(role, name) })
 }
@@ -90,15 +91,15 @@ func (a *Authority) mint(role pki.Role, name string) (*pki.Certificate, error) {
 	return &pki.Certificate{Pair: pair, Roots: roots, ID: pki.Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
 }
 
-// Reload reads everything again (SIGHUP). It ends connections that Dialers opened to peers whose CA is no longer
-// trusted. If reading fails, or the new certificate is for another identity, the old one stays in use. Errors:
-// certificate_invalid.
+// Reload reads everything again (SIGHUP). It closes connections that Dialers opened to peers whose CA is no longer
+// trusted. If reading fails, or the new certificate is for another identity, the old certificate stays in use. Errors:
+// certificate_invalid, and those of OpenDir.
 func (c *Credentials) Reload() error {
 	_, err := c.reload()
 	return err
 }
 
-// reload also returns how many connections it ended.
+// reload does what Reload does, and also returns how many connections it closed.
 func (c *Credentials) reload() (ended int, err error) {
 	m, err := c.load()
 	if err != nil {
@@ -113,8 +114,8 @@ func (c *Credentials) reload() (ended int, err error) {
 	return c.dialled.closeIf(func(proof []*x509.Certificate) bool { return !c.Trusts(proof) }), nil
 }
 
-// Trusts reports whether a peer's certificate was issued by a CA in use. shown is what the peer showed: its own
-// certificate, then intermediate ones. Trusts ignores whether the certificate is expired.
+// Trusts reports whether a peer's certificate was issued by a CA in use. It ignores whether the certificate has
+// expired. shown is what the peer showed: its own certificate first, then intermediate certificates.
 func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 	if len(shown) == 0 {
 		return false
@@ -134,14 +135,15 @@ func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 // Identity returns the identity in this process's certificate.
 func (c *Credentials) Identity() pki.Identity { return c.cur.Load().ID }
 
-// Lifetime returns the validity of the certificate in use.
+// Lifetime returns the time in which the certificate in use is valid.
 func (c *Credentials) Lifetime() Lifetime { return lifetimeOf(c.cur.Load().Pair.Leaf) }
 
 // NotAfter returns when the certificate in use expires.
 func (c *Credentials) NotAfter() time.Time { return c.cur.Load().Pair.Leaf.NotAfter }
 
 // ServerConfig returns a configuration that accepts TLS 1.3 connections of peers with a certificate of the same CA and
-// cluster, in any role. For raft both ends must have the role server. It follows Reload. protos are offered by ALPN.
+// cluster, in any role. For raft, both ends must have the role server. The configuration follows Reload. The server
+// offers protos by ALPN.
 func (c *Credentials) ServerConfig(protos ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -176,8 +178,8 @@ func verifyClient(m *pki.Certificate, state tls.ConnectionState) error {
 	return nil
 }
 
-// ClientConfig returns a configuration for one connection to a peer with the role want. It does not follow Reload, so
-// make one for each connection, as Dialer does.
+// ClientConfig returns a configuration for one connection to a peer with the role want. The configuration does not
+// follow Reload, so make one for each connection, as Dialer does.
 func (c *Credentials) ClientConfig(want pki.Role, protos ...string) *tls.Config {
 	return c.cur.Load().ClientConfig(want, protos...)
 }

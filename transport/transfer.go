@@ -9,7 +9,7 @@ import (
 // TransferTask is what an agent must do for a transfer now.
 type TransferTask string
 
-// The tasks. All are idempotent: an agent that gets one again checks its disk and continues.
+// The tasks. All are idempotent: an agent that gets a task again checks its disk and continues.
 const (
 	// serve the volumes to the agent that shows the token, while no instance may use them
 	TaskServe   TransferTask = "serve"
@@ -17,14 +17,14 @@ const (
 	TaskBackup  TransferTask = "backup"  // write the volumes to the backup directory
 	TaskRestore TransferTask = "restore" // read Backup into a place beside the volumes, and verify the copy
 	TaskKeep    TransferTask = "keep"    // keep the copy beside the volumes
-	TaskFind    TransferTask = "find"    // check whether data of Epochs is on the disk
+	TaskFind    TransferTask = "find"    // check whether the data with these Epochs is on the disk
 	TaskAttach  TransferTask = "attach"  // move the copy to where instances find it, and put the data there aside
 	TaskRetire  TransferTask = "retire"  // put the old copy aside
 	TaskDrop    TransferTask = "drop"    // remove the old copy that was put aside
 )
 
-// TransferOrder tells an agent to do one task for a transfer. If a transfer has no order any more, it is over for the
-// agent, which then removes the copy that it made beside the volumes, but never data that was put aside.
+// TransferOrder orders an agent to do one task for a transfer. When there is no order for a transfer any more, the
+// agent removes the copy that it made beside the volumes, but no data that was put aside.
 type TransferOrder struct {
 	ID     model.TransferID `cbor:"1,keyasint"`
 	Task   TransferTask     `cbor:"2,keyasint"`
@@ -32,19 +32,19 @@ type TransferOrder struct {
 	Slot   int              `cbor:"4,keyasint"`
 	Names  []string         `cbor:"5,keyasint"`           // of the volumes
 	Peer   string           `cbor:"6,keyasint,omitempty"` // fetch: host:port of the source's API
-	Token  string           `cbor:"7,keyasint,omitempty"` // serve and fetch
+	Token  string           `cbor:"7,keyasint,omitempty"` // serve and fetch: lets the target read the data
 	Backup model.BackupID   `cbor:"8,keyasint,omitempty"`
 	Sum    string           `cbor:"9,keyasint,omitempty"`  // restore: checksum of the written manifest
 	Staged model.TransferID `cbor:"10,keyasint,omitempty"` // attach: the transfer that made the copy
 	Live   bool             `cbor:"11,keyasint,omitempty"` // backup: an instance may use the volumes during the backup
 	Wall   int64            `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was requested
 	Epoch  uint64           `cbor:"13,keyasint,omitempty"` // attach: the epoch that the volumes have from then on
-	// Epochs are those of the data that the task is about, in the order of Names. For an attach they are those of the old
-	// copy, or of found data that is used again. The task touches no other data.
+	// Epochs are the epochs of the data that the task is about, in the order of Names. For an attach, they are those of
+	// the old copy, or of found data that is used again. The task touches no other data.
 	Epochs []uint64 `cbor:"14,keyasint,omitempty"`
 	// PeerName is the name of the source's node, as in its certificate. Fetch only.
 	PeerName string `cbor:"15,keyasint,omitempty"`
-	// User is the user that the job file names. Fetch and restore only.
+	// User is the user that the job file names for the group's programs. Fetch and restore only.
 	User string `cbor:"16,keyasint,omitempty"`
 }
 
@@ -61,5 +61,6 @@ type VolumeData struct {
 // PathAgentVolumes is where an agent lists the data of volumes on its disk.
 const PathAgentVolumes = "/v1/agent/volumes"
 
-// PathAgentTransfer is where an agent serves volumes to another agent. The transfer's id and the requested part follow.
+// PathAgentTransfer is where an agent serves volumes to another agent. The transfer's id and the requested part follow
+// in the path.
 const PathAgentTransfer = "/v1/agent/transfer/"

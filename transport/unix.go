@@ -22,19 +22,20 @@ import (
 // maxSocketPath is how many bytes the kernel allows in the path of a socket, without the final zero byte.
 const maxSocketPath = 107
 
-// PeerCred identifies the process that connected to a unix socket, as the kernel recorded it at that time.
+// PeerCred identifies the process that connected to a unix socket, as the kernel recorded it when the process
+// connected.
 type PeerCred struct {
 	UID, GID uint32
 	PID      int32
 }
 
-// UnixListener accepts connections only from its own user and from root.
+// UnixListener accepts connections only from root and from the user that its own process runs as.
 type UnixListener struct {
 	raw     *net.UnixListener
 	path    string
 	made    fs.FileInfo
 	cluster string
-	names   map[uint32]string // only Accept's goroutine uses it
+	names   map[uint32]string // used only by the goroutine that calls Accept
 	once    sync.Once
 	err     error
 }
@@ -46,15 +47,15 @@ type UnixConn struct {
 	cred PeerCred
 }
 
-// Identity returns the peer's identity: role cli, name "uid:0(root)".
+// Identity returns the peer's identity, with the role cli and a name such as "uid:0(root)".
 func (c *UnixConn) Identity() pki.Identity { return c.id }
 
 // PeerCred returns the user and process that the kernel reported.
 func (c *UnixConn) PeerCred() PeerCred { return c.cred }
 
 // ListenUnix opens a socket at path with mode 0600. It makes a missing parent directory with mode 0700. It replaces an
-// existing socket file if no process listens on it. The identities of peers get the name cluster. Errors:
-// address_in_use, listen_failed, file_error.
+// existing socket file if no process listens on it. The argument cluster is the name of the cluster in the identities
+// of peers. Errors: address_in_use, listen_failed, file_error.
 func ListenUnix(path, cluster string) (*UnixListener, error) {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".s"+randomHex())
@@ -79,7 +80,7 @@ func openUnix(path, tmp, cluster string) (*UnixListener, error) {
 		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).
 			WithHint("check listen.socket and the rights on its directory")
 	}
-	raw.SetUnlinkOnClose(false) // Close would remove the temporary name
+	raw.SetUnlinkOnClose(false) // otherwise, Close would remove the temporary name
 	made, err := settle(tmp, path)
 	if err != nil {
 		_ = raw.Close()
@@ -118,7 +119,7 @@ func checkStale(path string) error {
 	case err == nil:
 		c.Close()
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
-		return nil // left behind by a process that is gone
+		return nil // a process that is gone left the file
 	case errors.Is(err, fs.ErrPermission):
 		return fileError("open", path, err)
 	}
@@ -144,7 +145,7 @@ func (l *UnixListener) Accept() (net.Conn, error) {
 	}
 }
 
-// name returns the name of a user's identity. It looks up each user only once, because that may need the network.
+// name returns the name of a user's identity. It looks up each user only once, because a lookup may need the network.
 func (l *UnixListener) name(uid uint32) string {
 	if s, ok := l.names[uid]; ok {
 		return s

@@ -14,7 +14,7 @@ import (
 // AgentCall identifies a call of the agents' protocol.
 type AgentCall uint8
 
-// The calls.
+// The calls, each with its question, its answer and the server that answers.
 const (
 	CallRegister    AgentCall = 1 // RegisterRequest    -> RegisterReply  (by the leader, committed)
 	CallReport      AgentCall = 2 // ReportRequest      -> ReportReply    (by the leader, committed)
@@ -48,13 +48,14 @@ type RegisterRequest struct {
 	Name  string          `cbor:"2,keyasint"`
 	Agent model.AgentInfo `cbor:"3,keyasint"`
 	Shape model.NodeShape `cbor:"4,keyasint"`
-	// Cluster is the text form of the model.History that the node follows; "" for a new node. A server of another cluster
-	// refuses the request, so an agent with the wrong data directory or server address changes nothing there. A server
-	// whose lineage a recovery has replaced refuses it too.
+	// Cluster is the text form of the model.History that the node follows, or "" for a new node. A server of another
+	// cluster refuses the request, so an agent with the wrong data directory or server address changes nothing in that
+	// cluster. A server whose lineage a recovery has replaced refuses it too.
 	Cluster string `cbor:"5,keyasint,omitempty"`
 	// Seen is the newest state whose assignments the agent acted on.
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
-	// Refused says that the agent was refused because another agent had its node, and has not been accepted since.
+	// Refused says that the agent was refused because another agent had its node, and that no server has accepted the
+	// agent since.
 	Refused bool `cbor:"7,keyasint,omitempty"`
 }
 
@@ -62,7 +63,7 @@ type RegisterRequest struct {
 type RegisterReply struct {
 	Epoch     uint64         `cbor:"1,keyasint"`
 	Key       []byte         `cbor:"2,keyasint"` // authenticates heartbeats
-	Heartbeat model.Duration `cbor:"3,keyasint"` // interval of heartbeats: offline_after/6, within 300 ms and 10 s
+	Heartbeat model.Duration `cbor:"3,keyasint"` // interval of heartbeats: offline_after/6, from 300 ms to 10 s
 	Servers   []ServerInfo   `cbor:"4,keyasint"`
 	// Cluster is the text form of the servers' model.History. The agent refuses a History that neither equals nor replaces
 	// its own.
@@ -112,16 +113,17 @@ type ReportReply struct {
 type AssignmentsRequest struct {
 	Node  model.NodeID `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"`
-	// Index is that of the last answer. It is 0 in the first request of an epoch, and to get every spec again.
+	// Index is the index of the last answer. It is 0 in the first request of an epoch, and in a request to get every spec
+	// again.
 	Index uint64         `cbor:"3,keyasint"`
 	Wait  model.Duration `cbor:"4,keyasint"` // at most 60 s
 
-	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; an index means nothing in another incarnation
+	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; Index is an index of this incarnation
 
 	// Seen is the newest state whose assignments the agent acted on. The agent ignores the assignments of older states.
 	Seen model.Seen `cbor:"6,keyasint,omitempty"`
 
-	Cluster string `cbor:"7,keyasint,omitempty"` // as in a report
+	Cluster string `cbor:"7,keyasint,omitempty"` // as in ReportRequest
 }
 
 // Assignments has every instance that an agent must run or stop now. It replaces all earlier Assignments. The agent
@@ -130,14 +132,14 @@ type AssignmentsRequest struct {
 type Assignments struct {
 	Incarnation uint64 `cbor:"1,keyasint"`
 	Index       uint64 `cbor:"2,keyasint"`
-	Unconfirmed bool   `cbor:"3,keyasint,omitempty"` // after a restore: stop no absent instance
-	// Register says that the agent must register again, because the state does not have its epoch, or has the node as
-	// offline.
+	Unconfirmed bool   `cbor:"3,keyasint,omitempty"` // true after a restore: the agent must stop no absent instance
+	// Register says that the agent must register again, because the state has another epoch for the node or has no such
+	// node, the node is offline, or the agent has seen a newer state.
 	Register  bool            `cbor:"4,keyasint,omitempty"`
 	Instances []Assignment    `cbor:"5,keyasint,omitempty"`
 	Heartbeat model.Duration  `cbor:"6,keyasint,omitempty"` // the interval from now on; 0 means unchanged
 	Transfers []TransferOrder `cbor:"7,keyasint,omitempty"`
-	// Confirmed is how long ago, at least, the last restore was confirmed; 0 means that no restore was.
+	// Confirmed is how long ago, at least, the last restore was confirmed; 0 means that no restore was confirmed.
 	Confirmed model.Duration `cbor:"8,keyasint,omitempty"`
 	// Keep lists instances that the state does not have and that keep running until a person decides.
 	Keep []model.InstanceID `cbor:"9,keyasint,omitempty"`
@@ -152,7 +154,7 @@ type Assignment struct {
 	Group      model.GroupID    `cbor:"2,keyasint"`
 	Slot       int              `cbor:"3,keyasint"`
 	Desired    model.Desired    `cbor:"4,keyasint"`
-	Spec       *model.GroupSpec `cbor:"5,keyasint,omitempty"` // nil means the spec that was sent before in this epoch
+	Spec       *model.GroupSpec `cbor:"5,keyasint,omitempty"` // nil means the spec of an earlier answer in this epoch
 	Ports      map[string]int   `cbor:"6,keyasint,omitempty"`
 	RestartSeq uint64           `cbor:"7,keyasint,omitempty"`
 	Grace      *model.Duration  `cbor:"8,keyasint,omitempty"` // overrides the spec's grace for this stop
@@ -166,10 +168,10 @@ type Assignment struct {
 	Cause   model.Cause `cbor:"16,keyasint,omitempty"` // why the instance is stopped, or its stop is prepared
 	// Copies has the epoch of the data that each volume must have. A directory with other data is not for this instance.
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
-	// Held lists local volumes that a program has used. The agent must not start the instance without their data.
+	// Held lists local volumes that a program has used. The agent must not start the instance if their data is missing.
 	Held []string `cbor:"18,keyasint,omitempty"`
-	// Unsettled says that another instance, which a restored state does not have, may fill the slot. Until that is
-	// settled, the agent does not start this instance.
+	// Unsettled says that the slot may have another instance, which a restored state does not know. The agent must not
+	// start this instance while Unsettled is true.
 	Unsettled bool `cbor:"19,keyasint,omitempty"`
 }
 
@@ -180,7 +182,7 @@ type ServicesRequest struct {
 	Index uint64         `cbor:"2,keyasint"`
 	Wait  model.Duration `cbor:"3,keyasint"`
 
-	Cluster string `cbor:"4,keyasint,omitempty"` // as in a report
+	Cluster string `cbor:"4,keyasint,omitempty"` // as in ReportRequest
 }
 
 // Services has every service with its backends.
@@ -200,15 +202,15 @@ type ServiceBackends struct {
 	Backends   []model.Backend   `cbor:"4,keyasint" json:"backends"`
 }
 
-// PeersRequest waits at most Wait for lists of peers that the agent does not have yet. The answer has only groups with
-// an instance on the node.
+// PeersRequest waits at most Wait for lists of peers that the agent does not have yet. The answer has only lists of
+// groups with an instance on the node.
 type PeersRequest struct {
 	Node        model.NodeID   `cbor:"1,keyasint"`
 	Groups      []PeersKnown   `cbor:"2,keyasint"`
 	Incarnation uint64         `cbor:"3,keyasint,omitempty"` // of the lists that the agent has
 	Wait        model.Duration `cbor:"4,keyasint"`
 
-	Cluster string `cbor:"5,keyasint,omitempty"` // as in a report
+	Cluster string `cbor:"5,keyasint,omitempty"` // as in ReportRequest
 }
 
 // PeersKnown names the newest list of a group that the agent has, by its GroupPeers.At. If At is 0, the agent has no
@@ -218,21 +220,22 @@ type PeersKnown struct {
 	At    uint64        `cbor:"2,keyasint,omitempty"`
 }
 
-// Peers has the lists that the agent does not have yet. Each is an encoded GroupPeers, because all agents of a group
-// get the same bytes.
+// Peers has the lists that the agent does not have yet. Each list is an encoded GroupPeers. All agents of a group get
+// the same bytes, so the server encodes a list once.
 type Peers struct {
 	Incarnation uint64            `cbor:"1,keyasint"`
 	Lists       []cbor.RawMessage `cbor:"2,keyasint,omitempty"`
 }
 
-// GroupPeers lists the instances of a group by slot. It has at most MaxPeers or MaxPeersAsked instances.
+// GroupPeers lists the instances of a group by slot. It has at most MaxPeers instances, or MaxPeersAsked if the group's
+// spec has a peers block.
 type GroupPeers struct {
 	Group   model.GroupID `cbor:"1,keyasint" json:"group"`
 	Members []Peer        `cbor:"2,keyasint" json:"members"`
 	At      uint64        `cbor:"3,keyasint" json:"-"` // log index of the last change of the list
 }
 
-// The most instances that a list of peers has. The limit is needed because each change of a group's list is sent to
+// How many instances a list of peers may have. The limit is needed because each change of a group's list is sent to
 // every agent that runs the group. A larger group needs a service instead of a list.
 const (
 	MaxPeers      = 100

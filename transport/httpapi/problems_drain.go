@@ -11,8 +11,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drains adds running drains that wait for a person, and nodes that still take no new instances after a failed drain.
-// What a drain waits for costs a decision, so drains finds it out only while a drain runs.
+// drains adds a problem for each running drain that waits for a person, and for each node that takes no new instances
+// because its drain failed. To find what a drain waits for, the server computes a whole decision. So this is done only
+// while a drain runs.
 func (p *problems) drains() {
 	for id, d := range p.r.Drains.All() {
 		if d.Phase() == model.PhaseDraining {
@@ -31,8 +32,7 @@ func (p *problems) drains() {
 	}
 }
 
-// blocked adds the first reason why a drain waits for a person, and the number of reasons. It adds nothing if the drain
-// waits for no person.
+// blocked adds a problem if a drain waits for a person. The problem shows the first reason, and the number of reasons.
 func (p *problems) blocked(d *fsm.Drain, status []model.DrainStatus) {
 	subject, show := "drain/"+string(d.ID), "outspan drain status "+string(d.ID)
 	if d.Paused {
@@ -65,8 +65,8 @@ func (p *problems) blocked(d *fsm.Drain, status []model.DrainStatus) {
 	p.add(api.ProblemDrainBlocked, subject, show, "%s", text)
 }
 
-// needsPerson reports whether a blocker stays until a person does something. Other blockers, such as budgets and
-// pending replacements, pass by themselves.
+// needsPerson reports whether a blocker normally stays until a person does something. Other blockers, such as budgets
+// and pending replacements, pass by themselves.
 func needsPerson(code model.Code) bool {
 	return strings.HasPrefix(string(code), string(model.Unschedulable(""))) || slices.Contains([]model.Code{
 		model.CodeVolumeLocal, model.CodeRoleNever, model.CodeAckRequired, model.CodeNodeOffline,

@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	// an instance whose program exited this often, or a version that failed this often, is in a crash loop
-	endsOften   = 2
-	justStarted = model.Minute // an instance that has been ready for less than this may fail again
+	// An instance is in a crash loop if its program was restarted, or its version failed, at least this often.
+	endsOften = 2
+	// An instance that has been ready for this long is in no crash loop any more.
+	justStarted = model.Minute
 )
 
-// jobs adds failed deployments, and groups with instances that fail or fit nowhere. A group gets at most one row for
-// each of these problems.
+// jobs adds a problem for each failed deployment, and for groups whose instances fail or fit nowhere. A group gets at
+// most one problem of each kind. Stopped jobs have no problems.
 func (p *problems) jobs() {
 	for _, j := range p.r.Jobs.All() {
 		if j.Stopped {
@@ -36,7 +37,7 @@ func (p *problems) jobs() {
 	}
 }
 
-// failing adds a problem for instances of a group that failed and are not replaced, and another for those in a crash
+// failing adds one problem for the instances of a group that failed and are not replaced, and one for those in a crash
 // loop.
 func (p *problems) failing(g *fsm.Group) {
 	var failed, looping []*fsm.Instance
@@ -72,19 +73,20 @@ func (p *problems) failing(g *fsm.Group) {
 	}
 }
 
-// retries says how often the version of a failed instance failed. If the servers will try it again, it also says when.
+// retries returns, as text, how often the version of a failed instance failed. If the servers will replace the instance
+// later, the text also says when.
 func (p *problems) retries(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) string {
 	for _, b := range p.r.waiting().Instances[inst.ID] {
 		if b.Code == model.CodeRetryLimit {
-			return b.Message // as why shows it
+			return b.Message // the text that outspan why shows
 		}
 	}
 	return fmt.Sprintf("version %d failed %s, more than the %d that are replaced in %s",
 		inst.Version, times(p.failures(g, policy, inst)), policy.Reschedule.Attempts, policy.Reschedule.Interval)
 }
 
-// ended reports whether the program of an instance that should run has exited by itself. The reasons listed here don't
-// come from an exit.
+// ended reports whether an instance is not ready because its program has exited by itself. The reasons listed here do
+// not come from an exit.
 func ended(inst *fsm.Instance) bool {
 	switch reason, _, _ := strings.Cut(inst.Status.Reason, ":"); reason {
 	case "", "check_failed", "restarting", "not_started", "not_adopted":
@@ -93,8 +95,8 @@ func ended(inst *fsm.Instance) bool {
 	return !inst.Ready()
 }
 
-// failures returns how many recent failures an instance's version has. In a system group, only those on the instance's
-// node count.
+// failures returns how many recent failures the version of an instance has. In a system group, it only counts failures
+// on the node of the instance.
 func (p *problems) failures(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Instance) (n int) {
 	kept := max(30*model.Minute, policy.Reschedule.Interval)
 	for _, f := range g.Failures {
@@ -105,8 +107,8 @@ func (p *problems) failures(g *fsm.Group, policy *model.GroupSpec, inst *fsm.Ins
 	return n
 }
 
-// told returns why an instance failed, and on which node. The reason is that of its status, or else of the last
-// remembered failure of its version.
+// told returns, as text, why an instance failed and on which node. If the status of the instance has no reason, the
+// reason is that of the last recorded failure of its version.
 func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	reason := inst.Status.Reason
 	for _, f := range g.Failures {
@@ -117,8 +119,8 @@ func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	return fmt.Sprintf("%s on node %s", cmp.Or(reason, "no reason is known"), p.r.nodeName(inst.Node))
 }
 
-// unplaced adds a problem if instances of a group fit nowhere. The reason costs a decision, so unplaced finds it out
-// only if instances are missing.
+// unplaced adds a problem if instances of a group fit nowhere. To find the reason, the server computes a whole
+// decision, so unplaced asks for it only if instances are missing.
 func (p *problems) unplaced(g *fsm.Group) {
 	if g.Role != model.RoleSystem && g.Ready >= g.Count {
 		return

@@ -21,7 +21,7 @@ func closedPorts(n *fsm.Node) []api.PortProblem {
 	return list
 }
 
-// closedOn returns the nodes on which the port of a service is not open.
+// closedOn returns the nodes on which the exposed port of a service is not open.
 func (r *reading) closedOn(svc *fsm.Service) []api.ServiceProblem {
 	list := []api.ServiceProblem{}
 	if svc.Expose == 0 {
@@ -37,7 +37,7 @@ func (r *reading) closedOn(svc *fsm.Service) []api.ServiceProblem {
 	return list
 }
 
-// ports adds the ports that agents can't open, except on disabled and offline nodes.
+// ports adds a problem for each port that an agent can't open, except on disabled and offline nodes.
 func (p *problems) ports() {
 	for _, n := range p.r.Nodes.All() {
 		if n.Intent == model.IntentDisabled || n.Health == model.HealthOffline {
@@ -49,7 +49,7 @@ func (p *problems) ports() {
 	}
 }
 
-// openPort returns advice for a port that is not open.
+// openPort returns advice on how to get a port opened.
 func openPort(n *fsm.Node, p model.PortProblem) string {
 	switch p.Code {
 	case model.PortTaken:

@@ -8,26 +8,26 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// maxCallers bounds the callers whose rate is remembered. Beyond it, all are forgotten. Callers have a certificate or
-// are users of this machine, so there are few.
+// maxCallers is how many callers' rates are remembered. When one more caller arrives, all rates are forgotten. A caller
+// has a certificate or is a user of this machine, so there are hardly ever that many.
 const maxCallers = 16384
 
 // rates limits how often each caller may do something.
 type rates struct {
 	mu      sync.Mutex
 	perSec  float64
-	burst   float64 // how much at once, after a pause
+	burst   float64 // the most that a caller can take at once, after a pause
 	buckets map[pki.Identity]bucket
 }
 
 // bucket is the token bucket of one caller.
 type bucket struct {
-	left float64 // how much could be taken at that time
-	at   time.Time
+	left float64   // what could still be taken at the time of the last take
+	at   time.Time // when take was last called
 }
 
-// take fills the bucket by perSec a second, up to full, and then takes the amount many. If less is left, it takes
-// nothing and returns false.
+// take first refills the bucket: perSec for each second since the last call, up to full. Then it takes the amount given
+// by many. If less is left, it takes nothing and returns false.
 func (b *bucket) take(now time.Time, many, perSec, full float64) bool {
 	b.left = min(full, b.left+now.Sub(b.at).Seconds()*perSec)
 	b.at = now
@@ -45,12 +45,12 @@ func newRates(perSecond, burst float64) *rates {
 // requestRates allows each caller perSecond requests a second, and a burst of twice as many.
 func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*float64(perSecond)) }
 
-// registrationRates allows an agent to register at every normal restart, but not so often that registrations fill the
-// log.
+// registrationRates allows an agent 20 registrations at once, and then one in 5 s. This is enough for every normal
+// restart, and keeps registrations from filling the log.
 func registrationRates() *rates { return newRates(0.2, 20) }
 
-// inventoryRates allows an agent twice as many inventories as registrations. Inventories are limited because one may
-// make other agents request their assignments again.
+// inventoryRates allows an agent twice as many inventories as registrations. Inventories are limited because an
+// inventory may make other agents request their assignments again.
 func inventoryRates() *rates { return newRates(0.4, 40) }
 
 // reportRates limits the bytes of an agent's reports.
@@ -62,7 +62,7 @@ func (r *rates) set(perSecond int) {
 	r.perSec, r.burst = float64(perSecond), 2*float64(perSecond)
 }
 
-// takeRequest counts one request of a caller. Code: rate_limited.
+// takeRequest counts one request against a caller's rate. Code: rate_limited.
 func (r *rates) takeRequest(who pki.Identity) error {
 	if r.take(who) {
 		return nil
@@ -71,10 +71,11 @@ func (r *rates) takeRequest(who pki.Identity) error {
 		WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
 }
 
-// take counts one action of a caller. It returns false if the caller's rate does not allow the action.
+// take counts one action against a caller's rate. It returns false if the rate does not allow the action now.
 func (r *rates) take(who pki.Identity) bool { return r.takeMany(who, 1) }
 
-// takeMany counts the amount many for a caller. It returns false if the caller's rate does not allow that amount now.
+// takeMany counts an amount, such as a number of bytes, against a caller's rate. If the rate does not allow the amount
+// now, takeMany returns false and counts nothing.
 func (r *rates) takeMany(who pki.Identity, many float64) bool {
 	now := time.Now()
 	r.mu.Lock()

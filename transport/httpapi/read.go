@@ -56,7 +56,7 @@ func parseWait(text string) (time.Duration, error) {
 	return time.Duration(d) * time.Millisecond, nil
 }
 
-// reading is the state that answers a read, with everything else that the answer needs.
+// reading is a state to answer a read from, and everything else that the answer needs.
 type reading struct {
 	fsm.State
 	now     model.Time // cluster time, which also advances between entries
@@ -65,13 +65,13 @@ type reading struct {
 	seen    Liveness
 	explain Explainer
 	planner Planner
-	live    map[model.NodeID]fsm.Liveness // set by question
-	waits   *Waiting                      // set by waiting
-	shared  *sharedWaiting                // nil if the state is not the published one
+	live    map[model.NodeID]fsm.Liveness // nil until question is called
+	waits   *Waiting                      // nil until waiting is called
+	shared  *sharedWaiting                // shared by readings of the published state; nil for any other state
 	by      caller                        // the caller of a write; zero for a read
 
-	// undecided means that a job has just been written, and that the leader has not placed its instances yet. Then answers
-	// don't say why instances wait, since that would compute the placement twice.
+	// undecided is true after a write that changed a job, because the leader has not placed its instances yet. The answer
+	// to the write then does not say why instances wait. To find out, the server would compute the placement once more.
 	undecided bool
 }
 
@@ -90,7 +90,8 @@ func (s *Server) readingOf(state fsm.State) *reading {
 	return r
 }
 
-// question returns the input for explanations of this reading. Its first call looks at every node.
+// question returns what the Explainer and the Planner need to explain this reading. The first call collects the
+// liveness of every node.
 func (r *reading) question() Question {
 	if r.live == nil {
 		r.live = r.seen.Live()
@@ -98,8 +99,8 @@ func (r *reading) question() Question {
 	return Question{State: r.State, Live: r.live, Now: r.now}
 }
 
-// waiting returns why instances and drains wait. It costs a whole decision, so call it only when something waits. The
-// answer is computed once per reading, and readings of the published state share it.
+// waiting returns why instances and drains wait. Call it only when something waits, because it computes a whole
+// decision. It does so once per reading, and readings of the published state share the result.
 func (r *reading) waiting() *Waiting {
 	if r.waits == nil {
 		var w Waiting
@@ -121,13 +122,14 @@ func (r *reading) nodeName(id model.NodeID) string {
 	return string(id)
 }
 
-// body is the answer of every operation: its JSON, and the index of its state.
+// body is the answer of every JSON operation: the JSON, and the index of the state that it shows.
 type body[T any] struct {
 	Index string `header:"Outspan-Index" doc:"the log index that the answer is of"`
 	Body  T
 }
 
-// read makes the operation of a read. A blocking read waits for a change of its topics; show makes the answer.
+// read makes the operation of a read. A blocking read waits for a change of the topics that topics returns. The
+// function show makes the answer.
 func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []fsm.Topic,
 	show func(context.Context, *reading, *I) (T, error)) operation {
 	rt.method, rt.run = http.MethodGet, runRead
@@ -149,8 +151,8 @@ func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []f
 	return operation{route: rt, register: func(a huma.API) { huma.Register(a, rt.huma(), handle) }}
 }
 
-// readingFor waits as p says, and then returns a reading of the published state. Codes: invalid, not_caught_up, and
-// those of ReadBarrier.
+// readingFor returns a reading of the published state, after it has waited as the parameters of the read say. Codes:
+// invalid, not_caught_up, and those of ReadBarrier.
 func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Topic) (*reading, error) {
 	limit, err := p.wait()
 	if err != nil {

@@ -63,8 +63,8 @@ func beginMoves() change[rebalanceInput, api.MovesReply] {
 	}
 }
 
-// begun returns the moves that the entry began. It reads them from the commands, or for a repeated request, whose
-// commands are not known, from the entry's events.
+// begun returns the moves that the request began. It reads them from the commands. For a repeated request, whose
+// commands are not known, it reads them from the events of the entry.
 func (o *outcome) begun() []api.Move {
 	items := []api.Move{}
 	for _, c := range o.commands {

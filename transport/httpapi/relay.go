@@ -14,27 +14,28 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of one request to the leader.
+// Bounds of the requests to the leader.
 const (
-	relayCalls    = 256       // calls of agents
-	relayBytes    = 256 << 10 // bytes of their bodies; a longer body is sent in a request of its own
-	relayInFlight = 4         // requests at once, so that a slow one delays only some calls
+	relayCalls    = 256       // calls of agents in one request
+	relayBytes    = 256 << 10 // bytes of all bodies in one request; a longer body is sent in a request of its own
+	relayInFlight = 4         // requests in progress, so that a slow request delays only some calls
 	relayTime     = 15 * time.Second
 )
 
-// relay forwards agents' calls that only the leader can answer. Calls that arrive while others are under way share a
-// request. When 5,000 agents report 10,000 new instances, a request for each call would be most of the servers' work.
+// relay forwards agents' calls that only the leader can answer. While relayInFlight requests are in progress, new calls
+// wait, and then share a request. When 5,000 agents report 10,000 new instances, a request for each call would be most
+// of the servers' work.
 type relay struct {
 	s     *Server
 	calls batcher[relayCall, relayAnswer]
 
 	mu       sync.Mutex
 	leader   transport.ServerInfo
-	underWay context.Context // of the requests to that leader; giveUp cancels it
+	underWay context.Context // of all requests to leader; giveUp cancels it
 	giveUp   context.CancelFunc
 }
 
-// relayCall is a call of an agent on its way to the leader.
+// relayCall is a call of an agent, as it is forwarded to the leader.
 type relayCall struct {
 	Call transport.AgentCall `cbor:"1,keyasint"`
 	// Agent is the name in the agent's certificate, which the forwarding server has checked.
@@ -57,8 +58,9 @@ func newRelay(s *Server) *relay {
 	return r
 }
 
-// do forwards a call to the leader. It blocks until there is an answer, or ctx ends. If it sends the request for other
-// calls too, it waits for the whole answer, at most relayTime. Codes: no_leader, timeout, and those of the leader.
+// do forwards a call to the leader. It blocks until the answer arrives or ctx ends. If do sends the request for several
+// calls, it waits until the request is answered, for at most relayTime, even after ctx has ended. Codes: no_leader,
+// timeout, and those of the leader.
 func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
 	if err := r.follow(); err != nil {
 		return nil, err
@@ -73,8 +75,8 @@ func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
 	return answer.Body, nil
 }
 
-// follow remembers the current leader. If the leader has changed, follow cancels the requests to the earlier one, which
-// may hang. Code: no_leader, also if this server leads.
+// follow remembers the current leader. If the leader has changed, follow cancels the requests to the earlier leader,
+// because they may hang. Code: no_leader, also if this server leads.
 func (r *relay) follow() error {
 	leader, self, ok := r.s.cfg.Consensus.Leader()
 	if !ok || self || r.s.cfg.PeerTransport == nil {
@@ -129,7 +131,8 @@ func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, err
 	return answers, nil
 }
 
-// answerRelay answers a relay's request on the leader. The forwarding server has checked the agents' certificates.
+// answerRelay answers, on the leader, a request that the relay of another server sent. That server has checked the
+// agents' certificates. Codes: no_leader, invalid.
 func (s *Server) answerRelay(ctx context.Context, raw []byte) ([]byte, error) {
 	var calls []relayCall
 	if err := transport.DecodeCBOR(raw, &calls); err != nil {

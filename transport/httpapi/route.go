@@ -54,21 +54,21 @@ const (
 	maxWait     = 60 * time.Second
 	writeLimit  = 30 * time.Second
 	requestTime = maxWait + writeLimit
-	bodyTime    = 30 * time.Second // until the body has arrived
+	bodyTime    = 30 * time.Second // for reading the body
 
-	firstRoom    = 4 << 10         // bytes allocated at first: the announced length may be false
-	swallowTime  = 2 * time.Second // for the rest of a refused body
-	swallowLimit = 8 << 20         // bytes of the rest of a refused body
+	firstRoom    = 4 << 10         // bytes allocated at first, because the announced length may be false
+	swallowTime  = 2 * time.Second // for reading what remains of a refused body
+	swallowLimit = 8 << 20         // bytes read of what remains of a refused body
 )
 
 // route describes one operation, without its functions.
 type route struct {
-	id           string // of the operation in the document
+	id           string // of the operation in the OpenAPI document
 	method, path string
 	tag, summary string
 	allow        access
 	run          place
-	stream       bool // the body or the answer is unbounded: no buffering, no time limit
+	stream       bool // the body or the answer can have any length, so it is not buffered, and guard sets no time limit
 	write        bool
 	json         bool // takes a JSON body although it is not a write
 }
@@ -83,8 +83,8 @@ func (r route) limit() time.Duration {
 	return requestTime
 }
 
-// operation is a route with its functions: a huma registration for JSON, or a plain handler with its part of the
-// document.
+// operation is a route with its functions. A huma operation has only register. Any other operation has a handler, and
+// document for its part of the OpenAPI document.
 type operation struct {
 	route
 	register func(huma.API)
@@ -131,9 +131,9 @@ func (s *Server) refuse(w http.ResponseWriter, rt route, who caller, err error) 
 	writeError(w, err)
 }
 
-// takeBody reads the body of a request that is not a stream. The caller must call free once the request is answered. A
-// GET may have no body, because the body would stay in memory while the read waits. Codes: invalid, busy, too_large,
-// forbidden, unsupported_media_type.
+// takeBody reads the body of a request that is not a stream. Unless it returns an error, the caller must call free once
+// the request is answered. It refuses a GET that has a body, because the body would stay in memory while the read
+// waits. Codes: invalid, busy, too_large, forbidden, unsupported_media_type.
 func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.Request) (raw []byte,
 	free func(), err error) {
 	free = func() {}
@@ -169,7 +169,8 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 }
 
 // answer runs the operation here if this server may answer it, and otherwise forwards the request to the leader. It
-// refuses the request if no leader is known, or if another server has already forwarded it. Code: no_leader.
+// does not forward a request if no leader is known, or if another server has forwarded it already. Codes: no_leader,
+// and not_caught_up for a stale read.
 func (s *Server) answer(rt route, who caller, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if rt.run == runHere {
 		next.ServeHTTP(w, r)
@@ -245,30 +246,31 @@ func emptyBody(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && len(raw) == 0
 }
 
-// readWithin reads a whole body, for at most bodyTime. The announced size may be 0 or wrong. readWithin sets a deadline
-// on the connection only when bodyTime has passed. Setting one in advance and removing it would wake the connection's
-// goroutine twice, although nearly every body has already arrived.
+// readWithin reads a whole body, for at most bodyTime. The announced size may be 0 or wrong. Only when bodyTime has
+// passed does readWithin set a deadline on the connection. To set a deadline in advance and remove it would wake the
+// goroutine of the connection twice, although nearly every body has already arrived.
 func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) ([]byte, error) {
 	late := make(chan struct{})
 	timer := time.AfterFunc(bodyTime, func() {
 		defer close(late)
-		_ = slow.SetReadDeadline(time.Now()) // if deadlines are not supported, only the request's time limit applies
+		_ = slow.SetReadDeadline(time.Now()) // if this fails, only the time limit of the request applies
 	})
 	var buf bytes.Buffer
-	buf.Grow(int(min(size, firstRoom)) + bytes.MinRead) // ReadFrom needs that much more to see the end
+	// With MinRead more bytes, ReadFrom sees the end of the body without enlarging the buffer.
+	buf.Grow(int(min(size, firstRoom)) + bytes.MinRead)
 	_, err := buf.ReadFrom(http.MaxBytesReader(nil, body, transport.DefaultMaxBody))
 	if !timer.Stop() {
-		<-late // the controller must not be used after the handler has returned
+		<-late // the timer's function must not use the controller after the handler has returned
 		if err == nil {
-			// the body arrived at the last moment; if removing the deadline fails, the connection ends a little early
+			// The body arrived at the last moment. If the deadline can't be removed, the connection ends a little early.
 			_ = slow.SetReadDeadline(time.Time{})
 		}
 	}
 	return buf.Bytes(), err
 }
 
-// swallow reads the rest of a refused body, so that the client gets the answer instead of a broken connection. It reads
-// at most swallowLimit bytes, for at most swallowTime.
+// swallow reads what remains of a refused body, so that the client gets the answer instead of a broken connection. It
+// reads at most swallowLimit bytes, for at most swallowTime.
 func swallow(slow *http.ResponseController, body io.Reader) {
 	if slow.SetReadDeadline(time.Now().Add(swallowTime)) == nil {
 		_, _ = io.CopyN(io.Discard, body, swallowLimit)
@@ -276,8 +278,8 @@ func swallow(slow *http.ResponseController, body io.Reader) {
 	_ = slow.SetReadDeadline(time.Time{})
 }
 
-// ownPage refuses a write that a foreign web page may have sent with the browser user's certificate. Codes: forbidden,
-// unsupported_media_type.
+// ownPage refuses a request with a JSON body if a page of another site may have made the user's browser send it with
+// the user's certificate. Codes: forbidden, unsupported_media_type.
 func ownPage(r *http.Request) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		return model.Refuse(model.CodeForbidden, "the request comes from another site")
@@ -290,9 +292,9 @@ func ownPage(r *http.Request) error {
 	return nil
 }
 
-// paramsOfBody lets a write have its parameters request_id and if_index as fields of the JSON body. It moves these
-// fields from the body into the query, and returns the new body. A field that the query has too stays in the body,
-// which is therefore refused later. A body that is not an object stays unchanged.
+// paramsOfBody moves the parameters request_id and if_index of a write from the JSON body into the query, and returns
+// the new body. If the query has the parameter already, the field stays in the body, and the body is refused later. A
+// body that is not an object stays unchanged.
 func paramsOfBody(r *http.Request, raw []byte) []byte {
 	var fields map[string]json.RawMessage
 	if !bytes.Contains(raw, []byte(`"request_id"`)) && !bytes.Contains(raw, []byte(`"if_index"`)) ||

@@ -16,15 +16,15 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Server answers the API. It is an http.Handler for transport.HTTPServer, whose contexts carry the caller. It is safe
-// for many goroutines.
+// Server answers the API. It is an http.Handler for transport.HTTPServer, which puts the caller into the context of
+// each request. Safe for concurrent use.
 type Server struct {
 	cfg      Config
 	log      hclog.Logger
 	mux      *http.ServeMux
 	huma     huma.API
 	routes   []route
-	byMatch  map[string]route // by method and path; needed only while operations are registered
+	byMatch  map[string]route // by method and path; used only while operations are registered
 	plainOps []operation
 	document []byte
 
@@ -38,7 +38,8 @@ type Server struct {
 	agents        agentCallState
 }
 
-// New builds a server from its parts. Error: invalid if a required part is missing.
+// New makes a server from its parts. Codes: invalid if a required part is missing; internal if the OpenAPI document
+// can't be made.
 func New(cfg Config) (*Server, error) {
 	if cfg.Store == nil || cfg.Consensus == nil || cfg.Freshness == nil || cfg.Liveness == nil ||
 		cfg.Explainer == nil || cfg.Planner == nil {
@@ -82,7 +83,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// SetLimits changes the request rate of each caller from now on (SIGHUP). The limit of streams does not change.
+// SetLimits changes how many requests per second each caller may send from now on. It does not change the limit of
+// streams. It is called when the configuration is read again (SIGHUP).
 func (s *Server) SetLimits(l Limits) { s.rates.set(l.withDefaults().RequestsPerSecond) }
 
 // operations returns all operations of the API, by noun.
@@ -132,8 +134,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// recovered answers a request whose handler panicked. One bad request must not end a server; only a panic in Apply may.
-// A panic with http.ErrAbortHandler goes on to net/http, which closes the connection.
+// recovered answers a request whose handler panicked, so that one bad request does not end the server. Only a panic in
+// Apply may end it. A panic with http.ErrAbortHandler continues to net/http, which closes the connection.
 func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	reason := recover()
 	if reason == nil {
@@ -152,8 +154,8 @@ func (s *Server) panicked(method, path string, reason any) *model.Error {
 	return model.Refuse(model.CodeInternal, "the server failed").WithHint("its log says why")
 }
 
-// noRoute answers requests that match no operation with a problem. If the path has operations with other methods, the
-// answer names these methods, with status 405.
+// noRoute answers a request that matches no operation with a problem. If the path has operations with other methods,
+// the answer has status 405 and names these methods.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range [...]string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {

@@ -81,8 +81,8 @@ func showService(_ context.Context, r *reading, in *serviceRead) (api.Service, e
 	return r.service(svc), nil
 }
 
-// discovery makes the operation that lists every port of every ready instance. Every server answers it, so that
-// monitoring needs no leader.
+// discovery makes the operation that lists every port of every ready instance. Each server answers it from its own
+// state, so that monitoring needs no leader.
 func (s *Server) discovery() operation {
 	rt := getRoute("prometheus-discovery", "/v1/sd/prometheus", "services",
 		"List every port of every ready instance, for Prometheus' http_sd_configs")

@@ -30,8 +30,8 @@ type settingsInput struct {
 
 func (in *settingsInput) body() any { return &in.Input }
 
-// settingsPatch holds the settings to change, as JSON. They are decoded into the current settings, so that settings
-// that are left out don't change.
+// settingsPatch is the JSON of the settings to change. It is decoded into the current settings, so a setting that it
+// does not contain stays as it is.
 type settingsPatch struct{ given []byte }
 
 // UnmarshalJSON implements json.Unmarshaler. It refuses unknown settings and values of wrong types.
@@ -98,7 +98,7 @@ func setSettings() change[settingsInput, api.SettingsReply] {
 				if err != nil {
 					return nil, model.Refuse(model.CodeInvalid, "if_index is not a log index")
 				}
-				if index != r.SettingsIndex { // checked here, because an IfIndex of 0 means no condition
+				if index != r.SettingsIndex { // compared here, because 0 means no condition in the command
 					return nil, r.SettingsMoved()
 				}
 			}
@@ -136,9 +136,10 @@ func pauseActuation(paused bool) change[pauseInput, api.SettingsReply] {
 	}
 }
 
-// whatToResume returns what to pause or resume: pause, hold or restore. If named is empty, it returns pause for a
-// pause, and for a resume the only thing in force, or pause if nothing is in force. It refuses such a resume if several
-// things are in force, or only a restore, because its confirmation stops instances. Code: conflict.
+// whatToResume returns what a request pauses or resumes: pause, hold or restore. If named is empty, a request to pause
+// means pause. A request to resume means the only one of the three that is in force, or pause if none is. The request
+// is refused if several are in force, or if only a restore is, because the confirmation of a restore stops instances.
+// Code: conflict.
 func whatToResume(r *reading, paused bool, named string) (string, *model.Error) {
 	var inForce []string
 	for _, one := range []struct {

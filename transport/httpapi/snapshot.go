@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Bounds of the transfer of a snapshot.
+// Bounds of saving or restoring a snapshot.
 const (
 	snapshotLimit = 10 * time.Minute
 	maxSnapshot   = 4 << 30 // bytes
@@ -68,11 +68,12 @@ func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
 			writeError(w, err)
 			return
 		}
-		panic(http.ErrAbortHandler) // the only way to show the caller that the rest is missing
+		panic(http.ErrAbortHandler) // breaks the connection, so that the caller can see that the answer is cut off
 	}
 }
 
-// startedWriter calls start before the first byte. Until then, an error can still be sent as a problem.
+// startedWriter calls start before it writes the first byte. As long as started is false, an error can still be sent as
+// a problem.
 type startedWriter struct {
 	w       io.Writer
 	start   func()

@@ -52,7 +52,7 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (api.Sta
 	return v, nil
 }
 
-// members returns the servers. It returns no servers if this server has no list of them.
+// members returns the servers, or nil if Config has no list of servers.
 func (s *Server) members(ctx context.Context) ([]ServerEntry, error) {
 	if s.cfg.Servers.List == nil {
 		return nil, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// streams limits how many streams of events and logs may be open. One caller may have at most a quarter of the limit.
-// It is safe for many goroutines.
+// streams limits how many streams of events and logs may be open. One caller may have at most a quarter of the limit,
+// but always one. Safe for concurrent use.
 type streams struct {
 	most int
 
@@ -19,7 +19,8 @@ type streams struct {
 
 func newStreams(most int) *streams { return &streams{most: most, of: map[pki.Identity]int{}} }
 
-// take counts a stream as open until release is called. It doesn't block. Code: busy.
+// take counts a stream as open. The caller must call release once, when the stream has ended. take does not block.
+// Code: busy.
 func (s *streams) take(who pki.Identity) (release func(), _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

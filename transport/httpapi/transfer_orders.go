@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// transferOrders returns what an agent must do now for the transfers of its node.
+// transferOrders returns what an agent must do now for the transfers that concern its node.
 func (r *reading) transferOrders(node model.NodeID) []transport.TransferOrder {
 	var orders []transport.TransferOrder
 	for _, t := range r.Transfers.All() {
@@ -30,7 +30,7 @@ func (r *reading) transferTasks(t *fsm.Transfer, node model.NodeID) []transport.
 	case t.Left.Old != node:
 	case t.Left.Drop:
 		tasks = append(tasks, transport.TaskDrop)
-	case !r.isHome(t, node): // if the slot has moved back to node since, the data there is in use
+	case !r.isHome(t, node): // the data on the home node is in use, even if the slot left the node and returned
 		tasks = append(tasks, transport.TaskRetire)
 	}
 	return tasks
@@ -102,7 +102,7 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 	return o
 }
 
-// userOf returns the user that the group's job file names, or "" if it names no user.
+// userOf returns the user that runs a group's programs, or "" if the job file names no user.
 func (r *reading) userOf(group model.GroupID) string {
 	spec, ok := r.Policy(group)
 	if !ok {
@@ -111,8 +111,8 @@ func (r *reading) userOf(group model.GroupID) string {
 	return spec.Exec.User
 }
 
-// epochs returns the epochs of the data in the transfer's volumes, in the order of its names. It returns 0 for a volume
-// that does not exist.
+// epochs returns the epochs of the data in a transfer's volumes, in the order of t.Names. The epoch of a volume that
+// does not exist is 0.
 func (r *reading) epochs(t *fsm.Transfer) []uint64 {
 	epochs := make([]uint64, len(t.Names))
 	for i, id := range t.Volumes() {

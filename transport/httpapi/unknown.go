@@ -22,8 +22,8 @@ type agentStatus struct {
 	} `json:"instances"`
 }
 
-// unknownOperations returns the operation that lists unknown instances. It runs on the server that was asked, which
-// asks every agent.
+// unknownOperations returns the operation that lists unknown instances. The server that gets the request answers it by
+// asking every agent.
 func (s *Server) unknownOperations() []operation {
 	rt := getRoute("unknown-instances", "/v1/unknown-instances", "instances",
 		"List what runs and the servers don't know; after a restore it is stopped once that is confirmed")

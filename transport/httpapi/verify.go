@@ -11,9 +11,11 @@ import (
 
 // Verifier compares the states of the servers.
 type Verifier interface {
-	// Verify compares all servers now and writes nothing. It waits at most patience for servers that lag.
+	// Verify compares the states of all servers now. It writes nothing. It waits for servers that lag, for at most the
+	// duration patience.
 	Verify(ctx context.Context, patience time.Duration) (api.Verification, error)
-	// Differing lists the servers whose state differed from this server's in an earlier comparison. It does not block.
+	// Differing lists the servers whose state differed from this server's when the two were last compared. It does not
+	// block.
 	Differing() []api.DifferentState
 }
 
@@ -23,8 +25,8 @@ type verifyInput struct {
 
 const verifyWait = 10 * time.Second
 
-// verifyOperations returns the operation that compares the servers. It runs on the server that was asked, because it
-// must also work without a leader, and when the leader's state is wrong.
+// verifyOperations returns the operation that compares the servers. The server that gets the request answers it,
+// because the operation must also work without a leader, and when the leader's state is wrong.
 func (s *Server) verifyOperations() []operation {
 	rt := getRoute("verify-members", "/v1/members/verify", "members",
 		"Compare the states of all servers; one that a majority contradicts stops by itself")

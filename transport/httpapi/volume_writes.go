@@ -98,8 +98,8 @@ func (s *Server) volumeWrites() []operation {
 	}
 }
 
-// starting returns the functions of a write that begins a transfer. The answer finds the transfer by its new id, or for
-// a repeated request by the index of the entry.
+// starting returns the functions of a write that begins a transfer. The answer finds the transfer by its new id. For a
+// repeated request, it finds the transfer by the index of the entry.
 func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) change[I, api.TransferReply] {
 	return change[I, api.TransferReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
@@ -157,12 +157,13 @@ func (r *reading) target(node, key string) (model.NodeID, error) {
 	return n.ID, nil
 }
 
-// keepFor returns how long to keep the old copy; 0 means for the time of the setting volume_cooling.
+// keepFor returns how long the old copy is kept. d is what the caller asked for, or nil if the caller named no time.
+// The result 0 means as long as the setting volume_cooling says.
 func keepFor(d *model.Duration) model.Duration {
 	if d == nil {
 		return 0
 	}
-	return max(*d, 1) // if the caller gave 0, the copy is removed as soon as the move has succeeded
+	return max(*d, 1) // 1 ms for a caller that gave 0: the copy is removed as soon as the move has succeeded
 }
 
 func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {
@@ -190,7 +191,7 @@ func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 		Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
 }
 
-// prepareFound makes the command that attaches data of a node that the state does not know.
+// prepareFound makes the command that attaches data that was found on a node and that the state does not know.
 func prepareFound(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 	n, err := r.target(in.Input.Node, "node")
 	if err != nil {

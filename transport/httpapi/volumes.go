@@ -105,8 +105,8 @@ func (r *reading) transfer(t *fsm.Transfer) api.Transfer {
 	return v
 }
 
-// transferWaits says what blocks a transfer: a blocker of the instance in its slot, or an offline node. It returns ""
-// if neither does.
+// transferWaits returns, as text, what blocks a transfer: the first blocker of the instance in its slot, or else an
+// offline node. It returns "" if nothing blocks the transfer.
 func (r *reading) transferWaits(t *fsm.Transfer) string {
 	if t.Phase == model.TransferQueued || t.Phase == model.TransferStarting {
 		for i := range r.InstancesInSlot(t.Group, t.Slot) {
@@ -145,7 +145,7 @@ type transferList struct{ ListParams }
 
 type backupList struct{ ListParams }
 
-// VolumePath is the part of a path that names a volume. The slashes of its id are written as %2F.
+// VolumePath is the part of a path that names a volume. The slashes of the volume's id are written as %2F.
 type VolumePath struct {
 	ID string `path:"id" doc:"id of a volume, with %2F for each /; a read also takes a unique prefix"`
 }

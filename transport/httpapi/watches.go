@@ -10,12 +10,12 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// maxWatches bounds the topics that are remembered although no caller waits for them.
+// maxWatches is the number of remembered topics at which those without a waiting caller are forgotten.
 const maxWatches = 4096
 
-// watches remembers, for each polled topic, an index after which the topic has not changed. So a caller that polls
-// again with the index of its last answer waits until its own topics change, whatever else changes. Forgetting a topic
-// only makes one poll return early.
+// watches remembers, for each polled topic, an index after which the topic has not changed. With it, a caller that
+// polls again with the index of its last answer waits until one of its own topics changes, whatever else changes. After
+// a topic is forgotten, only the next poll of each caller returns early.
 type watches struct {
 	store Store
 	mu    sync.Mutex
@@ -34,8 +34,8 @@ func newWatches(store Store) *watches {
 	return &watches{store: store, open: map[fsm.Topic]*watch{}}
 }
 
-// of returns the watch of a topic, or a new watch if the topic has changed since. The caller must call leave after
-// waiting.
+// of returns the watch of a topic. It makes a new watch if there is none, or if the topic has changed since the last
+// one was made. The caller must call leave after waiting.
 func (w *watches) of(topic fsm.Topic) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,7 +65,8 @@ func (w *watches) leave(held []*watch) {
 	}
 }
 
-// forget drops the watches without waiters. Those with waiters are bounded by the number of requests under way.
+// forget drops the watches without waiters. The number of running requests bounds the watches that are left. w.mu is
+// held.
 func (w *watches) forget() {
 	for topic, old := range w.open {
 		if old.users == 0 {
@@ -75,9 +76,9 @@ func (w *watches) forget() {
 	}
 }
 
-// until blocks until one of the topics may have changed after index, limit has passed, over is closed, ctx ends or the
-// server begins to stop. The channel over may be nil. On a server that lags, until first waits for the state to reach
-// index. It returns true if a topic may have changed.
+// until blocks until one of the topics may have changed after index, and then returns true. It returns false when limit
+// has passed, the channel over is closed, ctx ends or the server begins to stop. The channel may be nil. On a server
+// that lags, until first waits for the state to reach index.
 func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration,
 	topics ...fsm.Topic) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

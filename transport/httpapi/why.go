@@ -66,9 +66,9 @@ func (s *Server) isServerName(ctx context.Context, text string) bool {
 	})
 }
 
-// subject finds the object that text names: by kind and name, by exact id or name, or by a unique prefix. If text is
-// not exact and isServer reports that it names a server, subject refuses it with not_found, because there is nothing to
-// explain about servers. Codes: not_found, ambiguous.
+// subject finds the object that text names: by kind and name, by exact id or name, or by a unique prefix. It returns
+// the object as KIND/ID. If text is not exact and isServer returns true, subject refuses it, because there is nothing
+// to explain about servers. Codes: not_found, ambiguous.
 func (r *reading) subject(text string, isServer func() bool) (string, error) {
 	if kind, ref, ok := strings.Cut(text, "/"); ok {
 		if known, err := r.subjectOf(kind, ref); known != "" || err != nil {
@@ -77,7 +77,7 @@ func (r *reading) subject(text string, isServer func() bool) (string, error) {
 		return r.groupSubject(text)
 	}
 	var found []string
-	var several error // the refusal of a kind with more than one match
+	var several error // the refusal of a kind with several matches
 	for _, kind := range [...]string{"instance", "job", "node", "drain", "deployment"} {
 		switch one, err := r.subjectOf(kind, text); {
 		case isAmbiguous(err):
@@ -162,7 +162,7 @@ func (r *reading) groupSubject(text string) (string, error) {
 	return "", r.noSubject("group", text, "write JOB/GROUP; list them with: outspan job status JOB")
 }
 
-// noSubject returns the error for a text that names nothing. The hint has similar names.
+// noSubject returns the error for a text that names nothing. Its hint contains similar names.
 func (r *reading) noSubject(nouns, text, list string) *model.Error {
 	hint := list
 	if near := r.Similar(text); len(near) > 0 {

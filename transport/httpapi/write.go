@@ -25,8 +25,8 @@ type WriteParams struct {
 
 func (p *WriteParams) write() *WriteParams { return p }
 
-// body returns what to decode the JSON body into, or nil for a write without a body. An input that has a body overrides
-// this method.
+// body returns the value to decode the JSON body into, or nil for a write without a body. An input with a body
+// overrides this method.
 func (p *WriteParams) body() any { return nil }
 
 // writeInput is implemented by every input that embeds WriteParams.
@@ -36,21 +36,21 @@ type writeInput[I any] interface {
 	body() any
 }
 
-// outcome is the result of a write, with the state after it.
+// outcome is the result of a write, and the state after the write.
 type outcome struct {
 	*reading
 	api.Written
-	// commands are the proposed commands; nil for a stored outcome.
+	// commands are the proposed commands, or nil if an earlier request with the same id was carried out instead.
 	commands []fsm.Command
 }
 
-// change holds the functions of one write. The function prepare turns the input into commands that succeed or fail
-// together; answer shows the outcome. For a repeated request, only answer is called, with a later state and no
-// commands, and must find what it shows by the index of the entry.
+// change contains the functions of one write. The function prepare turns the input into commands that succeed or fail
+// together, and answer makes the answer. For a repeated request, only answer is called, with no commands and perhaps
+// with a later state. Then answer must find what it shows by the index of the entry.
 type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
 	answer  func(*outcome, *I) (T, error)
-	// refused may add details from the state to a refusal. Optional.
+	// refused adds details from the state to a refusal. It may be nil.
 	refused func(*reading, *I, *api.Problem)
 }
 
@@ -92,7 +92,7 @@ func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) o
 	}}
 }
 
-// none is the body of a write without input. Only an empty object is accepted.
+// none is the type of the body for a write that takes no input. The body may be empty or an empty object.
 type none struct{}
 
 func decodeBody(ctx context.Context, into any) error {
@@ -115,8 +115,8 @@ type writing struct {
 	input  any
 }
 
-// run returns the stored outcome of an earlier request with the same id, or else prepares the commands and commits
-// them. For a dry run, it only tries them.
+// run returns the stored outcome of an earlier request with the same id. If there is no such request, it prepares the
+// commands and commits them. For a dry run, it tries the commands instead, and commits nothing.
 func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command, error)) (*outcome, error) {
 	before := w.s.reading()
 	before.by = w.by
@@ -133,8 +133,9 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	return w.commit(ctx, before, commands)
 }
 
-// stored returns the stored outcome of an earlier request with the same id, which may be a refusal. It returns nil if
-// there is no such request, and for a dry run. Code: request_id_conflict, or that of the stored refusal.
+// stored returns the stored outcome of an earlier request with the same id. If that request was refused, it returns the
+// refusal as an error. It returns nil if there was no such request, and for a dry run. Codes: request_id_conflict, and
+// that of the stored refusal.
 func (w *writing) stored(r *reading) (*outcome, error) {
 	old, ok := r.Requests.Get(model.RequestID(w.params.RequestID))
 	if !ok || w.params.RequestID == "" || w.params.DryRun {
@@ -149,8 +150,9 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	return w.outcome(r, nil, old.Index, true), nil
 }
 
-// hash covers the operation and its input. A request with a known id counts as repeated only if its hash is the same.
-// The server that received the request is left out, so that a caller may repeat it through another server.
+// hash returns a hash of the operation and its input. A request with a known id is a repetition only if its hash is the
+// same. The hash does not cover the server that received the request, so that a caller may repeat the request through
+// another server.
 func (w *writing) hash() string {
 	input, err := json.Marshal(w.input)
 	if err != nil {
@@ -188,7 +190,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		return nil, err
 	}
 	index := result.Index
-	if result.Replay { // the same request was committed after stored returned: use its index
+	if result.Replay { // an equal request was committed after the call of stored: use the index of that one
 		r := w.s.reading()
 		if old, ok := r.Requests.Get(entry.Request); ok {
 			index = old.Index

@@ -11,25 +11,27 @@ import (
 
 // Config says what a Collector reads.
 type Config struct {
-	// Version of the program.
+	// Version is the version of the program.
 	Version string
 	// Store is the state of this server.
 	Store httpapi.Store
-	// Live returns the evidence about nodes, and Now the cluster time. Explanations need both functions. Live also says
-	// how long the detection of an offline node took.
+	// Live returns the evidence about nodes, and Now returns the cluster time. Explanations need both functions. Live is
+	// also used to record how long the detection of an offline node took.
 	Live func() map[model.NodeID]fsm.Liveness
 	Now  func() model.Time
-	// Explainer explains why groups and drains wait. Without it, unschedulable and drain_blocked stay at 0.
+	// Explainer explains why groups and drains wait. If it is nil, unschedulable and drain_blocked stay at 0.
 	Explainer httpapi.Explainer
-	// Raft returns this server's part in the log; default: zeros.
+	// Raft returns what this server knows of raft. If it is nil, Applied is the index of the state, and the other values
+	// are 0.
 	Raft func() Raft
-	// Problems counts the problems that the status shows; it must not block. Default: no problems.
+	// Problems returns how many problems of each kind the status shows. It must not block. If it is nil, the numbers are
+	// 0.
 	Problems func() map[api.ProblemCode]int
-	// Machine returns what this server knows of its own machine; it must not block. Default: zeros.
+	// Machine returns what this server knows of its own machine. It must not block. If it is nil, the values are 0.
 	Machine func() Machine
 }
 
-// Raft is this server's part in the log.
+// Raft is what a server knows of raft and of its own place in the log.
 type Raft struct {
 	Leader  bool
 	Term    uint64
@@ -37,14 +39,14 @@ type Raft struct {
 	Lag     uint64 // committed entries that are not yet in the state
 }
 
-// Collector implements prometheus.Collector. It counts events only while Run runs. It is safe for many goroutines.
+// Collector implements prometheus.Collector. It counts events only while Run runs. Safe for concurrent use.
 type Collector struct {
 	cfg    Config
 	counts *counts
 	gauges gauges
 }
 
-// New makes a collector; register it once.
+// New makes a Collector. Register it with Prometheus once.
 func New(cfg Config) *Collector {
 	return &Collector{cfg: cfg, counts: newCounts(), gauges: newGauges()}
 }
@@ -204,8 +206,8 @@ func (s *scrape) drains() {
 	}
 }
 
-// waiting sends how many groups lack instances, and how many instances running drains can't stop, by code. To explain
-// the codes costs a decision, so waiting asks for explanations only if instances are missing, and for running drains.
+// waiting sends, by code, how many groups lack instances, and how many instances running drains can't stop. To explain
+// the codes takes a whole decision, so waiting only does it while instances are missing or a drain runs.
 func (s *scrape) waiting(cfg Config) {
 	unschedulable, blocked := map[model.Code]int{}, map[model.Code]int{}
 	for _, code := range unschedulableCodes() {

@@ -20,7 +20,7 @@ type nodeCause struct {
 	cause model.Cause
 }
 
-// counts holds the counters and histograms of what has happened since the process began.
+// counts has the counters and histograms of what has happened since the process began.
 type counts struct {
 	mu          sync.Mutex
 	evictions   map[nodeCause]float64
@@ -51,7 +51,8 @@ func newCounts() *counts {
 	}
 }
 
-// evictionCauses returns the causes from outside an instance's own job.
+// evictionCauses returns the causes of stops that are counted as evictions. They come from outside an instance's own
+// job.
 func evictionCauses() []model.Cause {
 	return []model.Cause{
 		model.CauseNodeDraining, model.CauseNodeDisabled, model.CauseNodeOffline, model.CauseNodeNotReady, model.CauseUser,
@@ -75,7 +76,8 @@ func (c *counts) describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// collect sends the counters of every node in the state, which begin at 0, and removes those of forgotten nodes.
+// collect sends the counters of every node in the state. A counter without events is 0. It removes the counters of
+// nodes that the state does not have any more. It also sends the counters and histograms that have no node.
 func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 	c.mu.Lock()
 	for _, counted := range [...]map[nodeCause]float64{c.evictions, c.reschedules} {
@@ -102,7 +104,8 @@ func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 // ObserveApply records how long a batch of entries took to apply.
 func (c *Collector) ObserveApply(d time.Duration) { c.counts.apply.Observe(d.Seconds()) }
 
-// Run counts events until ctx ends. It leaves out events from before the process began, even when the log is replayed.
+// Run counts events until ctx ends, and then returns nil. It does not count events from before the process began, even
+// when the log is replayed.
 func (c *Collector) Run(ctx context.Context) error {
 	begin := time.Now().UnixMilli()
 	state, _ := c.cfg.Store.Watch()
@@ -111,7 +114,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		woken, cancel := c.cfg.Store.WatchTopic("events")
 		state, _ := c.cfg.Store.Watch()
 		if newest, _, ok := state.Events.Max(); ok && newest < after {
-			after = newest // the state was restored, and its events are older
+			after = newest // a snapshot was restored, and all its events are older
 		}
 		for key, e := range state.Events.From(after + 1) {
 			if after = key; e.Wall >= begin {
@@ -167,8 +170,8 @@ func (c *Collector) noteDrain(s *fsm.State, e *fsm.Event) {
 	}
 }
 
-// noteOffline records how long the detection of an offline node took. Only the leader records that, because it has the
-// evidence.
+// noteOffline records how long the detection of an offline node took. Only the leader records it, because only the
+// leader has the evidence.
 func (c *Collector) noteOffline(e *fsm.Event) {
 	if e.After != string(model.NodeOffline) || c.cfg.Live == nil || c.cfg.Raft == nil || !c.cfg.Raft().Leader {
 		return

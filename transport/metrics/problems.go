@@ -11,8 +11,8 @@ import (
 
 // Machine is what a server knows of its own machine.
 type Machine struct {
-	FreeBytes, TotalBytes int64     // of the disk of its data directory
-	Saved                 time.Time // when somebody last saved a snapshot from it; zero means never
+	FreeBytes, TotalBytes int64     // of the disk of the server's data directory
+	Saved                 time.Time // when somebody last saved a snapshot from this server; zero means never
 }
 
 // problemGauges describes the number of problems, and the values that some problems depend on.
