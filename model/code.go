@@ -111,7 +111,7 @@ const (
 func Gated(name string) Code { return "gate:" + Code(name) }
 
 // QuotaExceeded returns the code for a quota of a class, or a limit of all jobs, that is used up, such as
-// "quota_exceeded:memory". The parameter says what is limited.
+// "quota_exceeded:memory". The parameter dimension says what is limited.
 func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dimension) }
 
 // Unplaceable reports whether c says why an instance can't be placed: it fits on no node, or a quota is used up.

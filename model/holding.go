@@ -7,8 +7,8 @@ type Holding struct {
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty if the agent lost its journal
 	Slot  int        `cbor:"3,keyasint,omitempty"`
 	Ends  bool       `cbor:"4,keyasint,omitempty"` // must stop: a person decided so, or the state removed its row
-	// No restore explains why the state has no row for the instance. Such an instance holds its slot only if the state has
-	// an instance or a volume of the same group on the node.
+	// true if no restore explains why the state has no row for the instance. Such an instance holds its slot only if the
+	// state has an instance or a volume of the same group on the node.
 	Late bool `cbor:"9,keyasint,omitempty"`
 
 	// How the instance was started. fsm.InstanceAdopt needs this to add the row again.
