@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobKeys lists the keys of a job file, each with the variable in spec that has its value. The same list serves to
-// decode job files, to print them and to generate the reference.
+// jobKeys lists the keys of a job file, each with the field of spec that has its value. The same list serves to decode
+// job files, to print them and to generate the reference.
 func jobKeys(spec *model.JobSpec) []hclfile.Field {
 	return []hclfile.Field{hclfile.Block("job",
 		hclfile.Label(&spec.Name),

@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Parse reads a job file. The parameter name is the file's name for error messages. The result has no defaults;
-// JobSpec.Expand adds them. An error is a *model.Error with the code invalid. It lists all mistakes in syntax, keys and
-// types, one per line. Without such mistakes, it names the first value that JobSpec.Check refuses.
+// Parse reads a job file. Error messages call the file by the given name. The result has no defaults; JobSpec.Expand
+// adds them. An error is a *model.Error with the code invalid. It lists all mistakes in syntax, keys and types, one per
+// line. Without such mistakes, it names the first value that JobSpec.Check refuses.
 func Parse(name string, src []byte) (model.JobSpec, error) {
 	spec, d, err := decode(name, src)
 	if err != nil {

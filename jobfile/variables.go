@@ -56,7 +56,8 @@ func wantPorts(d *hclfile.Decoder, body *hclsyntax.Body, ports map[string]cty.Va
 	})
 }
 
-// filledIn reports whether name is a variable of agentVariables. Print writes such a "${name}" unescaped.
+// filledIn reports whether agentVariables has a variable with this name. Print leaves "${name}" unescaped for such a
+// name.
 func filledIn(name string) bool {
 	return strings.HasPrefix(name, "port.") || name == "slot" || name == "node.id" || name == "node.name"
 }

@@ -8,7 +8,7 @@ import (
 
 // Bounds of strings and lists. They keep a row small enough to fit into a snapshot and to be read back.
 const (
-	MaxLabels     = 64   // labels of a node; it may have four times as many attributes
+	MaxLabels     = 64   // labels of a node; the limit of attributes is four times as high
 	maxLabelValue = 256  // bytes
 	maxSpecList   = 256  // elements of a list in a group, for example ports or checks
 	maxSpecEnv    = 4096 // environment variables of a group

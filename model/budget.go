@@ -39,8 +39,8 @@ type Budget struct {
 // maxRate also bounds the size of a row.
 const maxRate = 10_000
 
-// Of returns the number of instances that a means for a count. A percentage is rounded up if up is true, otherwise
-// down. Callers round min_ready up and max_down down, so rounding never lets more instances be down.
+// Of converts the amount to a number of instances, for a given count. A percentage is rounded up if up is true,
+// otherwise down. Callers round min_ready up and max_down down, so rounding never lets more instances be down.
 func (a Amount) Of(count int, up bool) int {
 	if !a.Percent {
 		return a.N
@@ -52,7 +52,7 @@ func (a Amount) Of(count int, up bool) int {
 	return n / 100
 }
 
-// String returns a as people write it: "2" or "25%".
+// String returns the amount as people write it: "2" or "25%".
 func (a Amount) String() string {
 	if a.Percent {
 		return fmt.Sprintf("%d%%", a.N)
@@ -78,7 +78,7 @@ func (a *Amount) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Valid reports whether a is in the range that budgets allow. A percentage is at most 100 %.
+// Valid reports whether the amount is in the range that budgets allow. A percentage is at most 100 %.
 func (a Amount) Valid() bool {
 	return a.N >= 0 && a.N <= maxCount*maxGroups && (!a.Percent || a.N <= 100)
 }

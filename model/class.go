@@ -15,14 +15,14 @@ const (
 	ClassBatch      ClassName = "batch"
 )
 
-// MaxDown is how many instances of a group may be down at once if its budget does not say so: Amount, but at least
+// MaxDown is how many instances of a group may be down at once if its budget gives no number: Amount, but at least
 // Floor. A percentage is rounded down.
 type MaxDown struct {
 	Amount Amount `cbor:"1,keyasint"`
 	Floor  int    `cbor:"2,keyasint,omitempty"`
 }
 
-// Of returns how many instances of a group with this count may be down. It is at most the count.
+// Of returns how many instances of a group with this count may be down. The result is at most the count.
 func (m MaxDown) Of(count int) int {
 	return max(min(max(m.Amount.Of(count, false), m.Floor), count), 0)
 }
@@ -35,12 +35,12 @@ func (m MaxDown) String() string {
 	return m.Amount.String()
 }
 
-// DefaultMaxDown returns the MaxDown of the class production. A class that an operator adds has it too, unless the
-// operator gives another one.
+// DefaultMaxDown returns the MaxDown of the class production. A class that an operator adds also has this MaxDown,
+// unless the operator gives another one.
 func DefaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
 
-// Quota limits the memory, with the overhead, and the number of a class's instances that are not stopped. A field that
-// is 0 sets no limit.
+// Quota limits the instances of a class: their memory, including the overhead, and their number. Stopped instances are
+// ignored. A field that is 0 sets no limit.
 type Quota struct {
 	MemoryBytes int64 `json:"memory_bytes" cbor:"1,keyasint,omitempty"`
 	Instances   int   `json:"instances" cbor:"2,keyasint,omitempty"`
@@ -56,7 +56,7 @@ const (
 	PreemptFair PreemptEqual = "fair"
 )
 
-// Valid reports whether p is in the closed set.
+// Valid reports whether p is one of these values.
 func (p PreemptEqual) Valid() bool { return p == PreemptOff || p == PreemptFair }
 
 // String implements fmt.Stringer.

@@ -32,15 +32,16 @@ type DrainOptions struct {
 type Roll struct {
 	ID    string   `cbor:"1,keyasint" json:"id"`
 	Nodes []string `cbor:"2,keyasint" json:"nodes"` // names of all nodes, in order
-	// the command that does the maintenance of one node, whose name replaces {node}; if Exec is empty, a person reboots
-	// the node
+	// shell command for the maintenance of one node, whose name replaces {node}; if Exec is empty, a person reboots the
+	// node
 	Exec     string `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`
 	Parallel int    `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
 	// true if Exec does not reboot the node, so the roll does not wait for a new boot id
 	NoReboot bool `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`
 }
 
-// AcceptsDowntime reports whether the operator accepted that the drain stops instances of group without a replacement.
+// AcceptsDowntime reports whether the operator accepted that the drain stops instances of this group without a
+// replacement.
 func (o *DrainOptions) AcceptsDowntime(group GroupID) bool {
 	for _, a := range o.AcceptDowntime {
 		if a == "*" || a == string(group) {
@@ -61,8 +62,8 @@ type DrainRefusal struct {
 // the drain from finishing (L1).
 type DrainPolicy string
 
-// The policies. A member is last if its group has no other member, on another node, that is ready and in sync and
-// stays; see docs/drain-policies.md.
+// The policies. A member is last if no other node has a member of its group that is ready, in sync and not leaving; see
+// docs/drain-policies.md.
 const (
 	// no member keeps a drain from finishing
 	PolicyAlwaysAllow  DrainPolicy = "always-allow"

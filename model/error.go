@@ -52,7 +52,7 @@ func Reason(err error) string {
 	return err.Error()
 }
 
-// Clip shortens a string from another process to 200 bytes, for messages and logs.
+// Clip cuts a string from another process to 200 bytes, for messages and logs. It marks a cut with "...".
 func Clip(s string) string {
 	const most = 200
 	if len(s) > most {
@@ -73,7 +73,7 @@ func RefuseAt(key, format string, args ...any) *Error {
 	return e
 }
 
-// at returns a copy of e with path as the place of the mistake in a job's spec.
+// at returns a copy of e with KeyPath(path...) as its Key.
 func (e *Error) at(path ...string) *Error {
 	c := *e
 	c.Key = KeyPath(path...)

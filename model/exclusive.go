@@ -15,7 +15,7 @@ const (
 // servers answers the node's heartbeats. When it expires, the instance is killed on its node. Another node may then
 // start the replacement without an operator's confirmation.
 type ExclusiveSpec struct {
-	// default 1 min; 10 s to 24 h; does not depend on offline_after
+	// default 1 min; must be 10 s to 24 h; independent of offline_after
 	Lease Duration `json:"lease,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
@@ -23,8 +23,8 @@ type ExclusiveSpec struct {
 // for a lease; no role or volume does.
 func (g *GroupSpec) Fenced() bool { return g.Exclusive != nil }
 
-// OneHolder reports whether an instance must be confirmed stopped before another one may run in its slot, because two
-// would share a local volume, a lease or an identity.
+// OneHolder reports whether an instance must be confirmed stopped before another one may run in its slot, because both
+// would use the same local volume, lease or identity.
 func (g *GroupSpec) OneHolder() bool {
 	return g.HasVolume(VolumeLocal) || g.Fenced() || g.Replacement.Identity == "same"
 }

@@ -65,8 +65,8 @@ func (h History) Same(other History) bool {
 	return h.Cluster == other.Cluster && h.Lineage() == other.Lineage()
 }
 
-// Recovered returns h with a new current lineage. The parameter others has lineages of recoveries that were given up;
-// the new lineage replaces these too.
+// Recovered returns h with lineage as the current lineage. The parameter others lists lineages of recoveries that were
+// given up; the new lineage replaces these too.
 func (h History) Recovered(lineage string, others ...string) History {
 	all := slices.Concat(h.Lineages, others, []string{lineage})
 	return History{h.Cluster, all[max(0, len(all)-maxLineages):]}

@@ -1,7 +1,7 @@
 package model
 
 // Holding is an instance that an agent has and that may still run. Even if the state has no row for the instance, as
-// after a restore, the instance may hold its slot: then no other instance is placed in the slot.
+// after a restore, the instance may keep other instances out of its slot.
 type Holding struct {
 	ID    InstanceID `cbor:"1,keyasint"`
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty if the agent lost its journal

@@ -21,8 +21,8 @@ type (
 	DeploymentID string
 	// ServerID names a server. It is stored in the server's data directory.
 	ServerID string
-	// RequestID is the caller's name for one write. If the same actor repeats a write with the same id and body, it is
-	// carried out only once.
+	// RequestID is the caller's name for one write. If the same actor sends a write again with the same id and body, the
+	// write is carried out only once.
 	RequestID string
 	// Actor is the origin of a write, such as "cli:alice", "agent:n1", "server:s2", "uid:0(root)" or "leader".
 	Actor string
@@ -31,7 +31,7 @@ type (
 // ActorLeader is the actor of decisions that the leader makes itself.
 const ActorLeader Actor = "leader"
 
-// ActorAgents is the actor of a log entry with the reports of several agents. What one of the reports changes has the
+// ActorAgents is the actor of a log entry with the reports of several agents. A change by one of these reports has the
 // reporting agent as its actor.
 const ActorAgents Actor = "agents"
 
@@ -53,7 +53,7 @@ func NewDeploymentID(job JobName, version uint64) DeploymentID {
 }
 
 // ValidName reports whether name has 1 to 63 characters of a-z, A-Z, 0-9, '-', '_' and '.', and begins with a letter or
-// digit. It is the rule for names of clusters, nodes, jobs, groups, ports and services, among others.
+// digit. Names of clusters, nodes, jobs, groups, ports and services must be valid, among others.
 func ValidName(name string) bool {
 	if name == "" || len(name) > 63 {
 		return false

@@ -45,8 +45,8 @@ type InstanceStatus struct {
 	Epoch uint64 `cbor:"9,keyasint,omitempty"`
 }
 
-// HookResult is the result of a preparation: of the before_stop hook, if there is one, and of another check of the
-// instance's own gates.
+// HookResult is the result of a preparation, which runs the before_stop hook, if there is one, and checks the
+// instance's own gates again.
 type HookResult struct {
 	Seq     uint64 `cbor:"1,keyasint"`           // Eviction.Seq of the preparation
 	OK      bool   `cbor:"2,keyasint,omitempty"` // the stop may begin

@@ -174,8 +174,8 @@ type PeersSpec struct {
 	Signal string `json:"signal,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
-// StopSpec says how an instance is stopped. At first, its services only stop using it. After DrainDelay (default 1 s)
-// it gets Signal (default SIGTERM). Processes that still run after Grace (default 10 s) are killed (P13).
+// StopSpec says how an instance is stopped. First its services stop using the instance. After DrainDelay (default 1 s)
+// the instance gets Signal (default SIGTERM). Processes that still run after Grace (default 10 s) are killed (P13).
 type StopSpec struct {
 	Signal     string   `json:"signal" cbor:"1,keyasint,omitempty"`
 	Grace      Duration `json:"grace" cbor:"2,keyasint,omitempty"`
@@ -183,8 +183,8 @@ type StopSpec struct {
 }
 
 // RestartSpec says how the agent restarts a failed program in the same instance. If the program fails more than
-// Attempts times within Interval, the instance has failed. Delay is the wait before the first restart, and doubles with
-// each failure. Defaults: 3 attempts in 10 min, delay 5 s.
+// Attempts times within Interval, the instance fails. Delay is the wait before the first restart, and doubles with each
+// failure. Defaults: 3 attempts in 10 min, delay 5 s.
 type RestartSpec struct {
 	Attempts int      `json:"attempts" cbor:"1,keyasint,omitempty"`
 	Interval Duration `json:"interval" cbor:"2,keyasint,omitempty"`

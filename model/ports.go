@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/internal/canon"
 )
 
-// Ports are the ports of an instance, in order of their names. In CBOR and JSON they are a map from name to number. In
-// memory they are a slice, which takes an eighth of the memory of a map.
+// Ports are the ports of an instance, in order of their names. CBOR and JSON have a map from name to number. Go has a
+// slice, which takes an eighth of the memory of a map.
 type Ports []Port
 
 // Port is one port: its name in the group's spec, and its number on the node.
@@ -46,7 +46,7 @@ func (p Ports) Map() map[string]int {
 	return numbers
 }
 
-// IsZero reports whether there are no ports. Encoders omit a field with omitzero if IsZero returns true.
+// IsZero reports whether there are no ports. Encoders omit a field that has omitzero if IsZero returns true.
 func (p Ports) IsZero() bool { return len(p) == 0 }
 
 // MarshalJSON implements json.Marshaler.

@@ -27,7 +27,7 @@ const (
 	ModeNever   Mode = "never"
 	ModeWhen    Mode = "when"    // only while all gates in When hold
 	ModeRestart Mode = "restart" // replacement only: the new instance starts on the same node
-	ModeLast    Mode = "last"    // eviction only: after all other instances on the node
+	ModeLast    Mode = "last"    // eviction only: after all other instances have left the node
 )
 
 // Order says which comes first when an instance is replaced: the new instance, or the stop of the old one.
@@ -53,7 +53,7 @@ type EvictionSpec struct {
 	Mode      Mode      `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
 	Order     Order     `json:"order,omitempty" cbor:"2,keyasint,omitempty"`
 	SurgeWait SurgeWait `json:"surge_wait,omitempty" cbor:"3,keyasint,omitempty"`
-	When      []string  `json:"when,omitempty" cbor:"4,keyasint,omitempty"` // gates; in ModeWhen, all must hold
+	When      []string  `json:"when,omitempty" cbor:"4,keyasint,omitempty"` // gates that must all hold (for ModeWhen)
 }
 
 // ReplacementSpec says whether and how an instance is replaced by another one.
@@ -61,7 +61,7 @@ type ReplacementSpec struct {
 	Mode     Mode     `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
 	Identity string   `json:"identity,omitempty" cbor:"2,keyasint,omitempty"` // "new" or "same"
 	Data     string   `json:"data,omitempty" cbor:"3,keyasint,omitempty"`     // "empty" or "keep"
-	When     []string `json:"when,omitempty" cbor:"4,keyasint,omitempty"`     // gates; in ModeWhen, all must hold
+	When     []string `json:"when,omitempty" cbor:"4,keyasint,omitempty"`     // gates that must all hold (for ModeWhen)
 }
 
 // TolerationSpec is how long an instance stays before it is replaced. Unreachable begins when the node goes offline.

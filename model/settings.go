@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Rescheduling is the policy of the rescheduler: the values of a preset, or of the settings that override them.
+// Rescheduling is the policy of the rescheduler: the values of a preset, some of which other settings may override.
 type Rescheduling struct {
 	On bool // if false, nothing is moved unless an operator asks
 	// minimum gain of a move, in points; 100 points are a node's whole memory, or the full weight of an affinity
@@ -49,8 +49,8 @@ func override[T comparable](value *T, with T) {
 	}
 }
 
-// checkRescheduler returns the first mistake in the settings of the rescheduler, or nil. Of the window, it checks only
-// the length and the number of fields. Callers that set a window must check that it is a cron expression. An invalid
+// checkRescheduler returns the first mistake in the settings of the rescheduler, or nil. It checks only the length of
+// the window and its number of fields. Callers that set a window must check that it is a cron expression. An invalid
 // window never opens.
 func (c *Settings) checkRescheduler() *Error {
 	for _, d := range [...]struct {
@@ -94,7 +94,7 @@ type Settings struct {
 	StartTimeout Duration `json:"start_timeout" cbor:"10,keyasint"`
 	// if true, decisions are computed and shown, but not proposed
 	Paused bool `json:"actuation_paused" cbor:"11,keyasint,omitempty"`
-	// how many events are kept, in at most 400 bytes times this number; default 100000
+	// how many events are kept; together they take at most 400 bytes times this number; default 100000
 	EventLimit int `json:"event_limit" cbor:"12,keyasint"`
 	// how long events are kept, in cluster time; default 7d
 	EventAge Duration `json:"event_age" cbor:"13,keyasint"`
