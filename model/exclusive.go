@@ -12,8 +12,8 @@ const (
 )
 
 // ExclusiveSpec is the lease under which the instances of a group run. The lease is valid while a majority of the
-// servers answers the node's heartbeats. When it expires, the instance is killed on its node. Another node may then
-// start the replacement without an operator's confirmation.
+// servers answers the node's heartbeats. When the lease expires, the instance is killed on its node. Another node may
+// start the replacement after that, without an operator's confirmation.
 type ExclusiveSpec struct {
 	// default 1 min; must be 10 s to 24 h; independent of offline_after
 	Lease Duration `json:"lease,omitempty" cbor:"1,keyasint,omitempty"`

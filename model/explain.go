@@ -117,7 +117,7 @@ type PlannedGroup struct {
 // JobPlan is what submitting a job would do.
 type JobPlan struct {
 	Job JobName `json:"job" cbor:"1,keyasint"`
-	// the present index of the job, for a submit that must fail if the job has changed since then; 0 means a new job
+	// the present index of the job; a submit with this index fails if the job has changed since then; 0 means a new job
 	Index   uint64         `json:"index" cbor:"2,keyasint"`
 	Version uint64         `json:"version" cbor:"3,keyasint"` // the version that the job would have
 	Changes bool           `json:"changes" cbor:"4,keyasint"`

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// GateSubject is what a gate is about.
+// GateSubject says what a gate is about.
 type GateSubject string
 
 // The subjects of gates.

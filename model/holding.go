@@ -14,7 +14,7 @@ type Holding struct {
 	// How the instance was started. fsm.InstanceAdopt needs this to add the row again.
 	Spec       string        `cbor:"5,keyasint,omitempty"` // result of GroupSpec.Digest; empty if unknown
 	Ports      Ports         `cbor:"6,keyasint,omitzero"`
-	Copies     []VolumeEpoch `cbor:"7,keyasint,omitempty"` // the data in its volumes
+	Copies     []VolumeEpoch `cbor:"7,keyasint,omitempty"` // the data in the instance's volumes
 	RestartSeq uint64        `cbor:"8,keyasint,omitempty"`
 }
 

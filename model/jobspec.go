@@ -68,7 +68,7 @@ type PortSpec struct {
 	Static int    `json:"static,omitempty" cbor:"2,keyasint,omitempty"`
 }
 
-// VolumeKind says how many copies of a volume's data there are.
+// VolumeKind says whether a volume's data has one copy, or a copy in each instance of the group.
 type VolumeKind string
 
 // The kinds of volumes.

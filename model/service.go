@@ -19,5 +19,5 @@ const (
 	PeerReady    PeerState = "ready"
 	PeerUnready  PeerState = "unready"  // was ready, and is not now
 	PeerStopping PeerState = "stopping" // is stopping, or should stop
-	PeerLost     PeerState = "lost"     // its node is offline
+	PeerLost     PeerState = "lost"     // the instance's node is offline
 )
