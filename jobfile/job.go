@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobKeys lists the keys of a job file and connects them with the values in spec. The same tables decode a file, print
-// one and generate the reference.
+// jobKeys lists the keys of a job file, each with the field of spec that has its value. The same list serves to decode
+// job files, to print them and to generate the reference.
 func jobKeys(spec *model.JobSpec) []hclfile.Field {
 	return []hclfile.Field{hclfile.Block("job",
 		hclfile.Label(&spec.Name),
@@ -17,8 +17,8 @@ func jobKeys(spec *model.JobSpec) []hclfile.Field {
 	).Required()}
 }
 
-// groupKeys lists the keys of a group in the order of the reference. In a printed job, the keys that are named after
-// the list come first.
+// groupKeys lists the keys of a group in the order of the reference. A printed job has them in another order: the names
+// at the end of this function come first.
 func groupKeys(g *model.GroupSpec) []hclfile.Field {
 	return hclfile.PrintFirst([]hclfile.Field{
 		hclfile.Label(&g.Name),
@@ -35,7 +35,7 @@ func groupKeys(g *model.GroupSpec) []hclfile.Field {
 		hclfile.Block("restart", restartKeys(&g.Restart)...),
 		hclfile.Block("reschedule", rescheduleKeys(&g.Reschedule)...),
 		hclfile.Block("update", updateKeys(&g.Update)...),
-		hclfile.Names("budget", &g.Budgets), // names of shared budgets; the group may also have a budget block
+		hclfile.Names("budget", &g.Budgets), // names of shared budgets; a block "budget" may be given too
 		hclfile.Optional("budget", &g.Budget, model.BudgetSpec{}, budgetKeys),
 		hclfile.Block("eviction", evictionKeys(&g.Eviction)...),
 		hclfile.Block("replacement", replacementKeys(&g.Replacement)...),
@@ -197,8 +197,8 @@ func hookKeys(h *model.HookSpec) []hclfile.Field {
 	}
 }
 
-// leaseOrNot returns the attribute exclusive, the short form of the block with the same name. The value true means a
-// lease of the default length, and false means no lease.
+// leaseOrNot is the attribute "exclusive", the short form of the block with the same name. The value true asks for a
+// lease of the default length; false changes nothing.
 func leaseOrNot(to **model.ExclusiveSpec) hclfile.Field {
 	return hclfile.Attribute("exclusive", "true or false", func(d *hclfile.Decoder, a *hcl.Attribute) {
 		if v, ok := d.Flag(a, `exclusive { lease = "1m" }`); ok && v {
@@ -207,7 +207,7 @@ func leaseOrNot(to **model.ExclusiveSpec) hclfile.Field {
 	})
 }
 
-// staticPort returns the attribute static, a port number from 1 to 65535.
+// staticPort is the attribute "static", a port number from 1 to 65535.
 func staticPort(to *int) hclfile.Field {
 	return hclfile.Number("static", to).Checked(func() (summary, detail string) {
 		if *to < 1 || *to > 65535 {

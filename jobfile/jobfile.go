@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Parse reads a job file. It uses name only in error messages, and fills in no defaults; model.JobSpec.Expand does
-// that. An error is a *model.Error with the code invalid. It lists all mistakes in syntax, keys and types, one per
-// line. If there are none of these, it names the first value that model.JobSpec.Check refuses.
+// Parse reads a job file. Error messages call the file by the given name. The result has no defaults; JobSpec.Expand
+// adds them. An error is a *model.Error with the code invalid. It lists all mistakes in syntax, keys and types, one per
+// line. Without such mistakes, it names the first value that JobSpec.Check refuses.
 func Parse(name string, src []byte) (model.JobSpec, error) {
 	spec, d, err := decode(name, src)
 	if err != nil {
@@ -37,7 +37,7 @@ func decode(name string, src []byte) (model.JobSpec, *hclfile.Decoder, error) {
 	return spec, d, nil
 }
 
-// Print returns spec as a job file that states every value. If spec is expanded, parsing the file gives spec again.
+// Print returns spec as a job file. If spec is expanded, parsing the file gives spec again.
 func Print(spec model.JobSpec) (string, error) {
 	p := hclfile.Printer{Filled: filledIn}
 	return p.Print(jobKeys(&spec)...)

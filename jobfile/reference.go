@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attributes and blocks that some examples need beside the key that they show.
+// These are lines that several examples need to be valid, beside the key that the example shows.
 const (
 	withPort   = `port "http" {}`
 	tcpCheck   = "type = \"tcp\"\nport = \"http\""
@@ -18,8 +18,8 @@ const (
 	onSSD      = onDisk + "\nvalue = \"ssd\""
 )
 
-// Reference returns the Markdown of all blocks of a job file and of their keys: a section for each block, in the order
-// of the tables that decode the file.
+// Reference returns the reference of job files in Markdown: a section for each block, with a table of its attributes.
+// Blocks and attributes are in the order of jobKeys.
 func Reference() string {
 	var b strings.Builder
 	keys, texts := allKeys(), allTexts()
@@ -49,10 +49,9 @@ func blockText(k hclfile.Key) string {
 	return text + ".\n"
 }
 
-// allKeys lists every key of a job file in the order of the tables that decode it.
 func allKeys() []hclfile.Key { return hclfile.Keys(jobKeys(&model.JobSpec{})...) }
 
-// allTexts returns a text for each attribute that allKeys lists, by the attribute's path.
+// allTexts maps the path of each attribute to its text in the reference.
 func allTexts() map[string]hclfile.KeyText {
 	all := map[string]hclfile.KeyText{}
 	for _, b := range blockTexts {
@@ -63,7 +62,7 @@ func allTexts() map[string]hclfile.KeyText {
 	return all
 }
 
-// blockTexts has the texts of all attributes of a job file, by the path of their block. The tables that it names are in
+// blockTexts lists, for each block with attributes, the texts of these attributes in the reference. The maps are in
 // reference_run.go, reference_place.go and reference_change.go.
 var blockTexts = []struct {
 	path string

@@ -13,9 +13,9 @@ import (
 	"github.com/outspan/outspan/internal/hclfile"
 )
 
-// agentVariables returns the variables that expressions of a group may use, and reports expressions with a port that
-// the group lacks. The value of each variable is its own template, such as "${port.http}". The agent replaces the
-// template later.
+// agentVariables returns the variables that expressions in a group may use, and reports expressions that name a port
+// that the group lacks. The value of each variable is its own template, such as "${port.http}", because only the agent
+// knows the real value. The agent replaces the template before it runs the program.
 func agentVariables(d *hclfile.Decoder, body hcl.Body) *hcl.EvalContext {
 	ports := map[string]cty.Value{}
 	if syntax, ok := body.(*hclsyntax.Body); ok {
@@ -33,8 +33,8 @@ func agentVariables(d *hclfile.Decoder, body hcl.Body) *hcl.EvalContext {
 	}}
 }
 
-// wantPorts reports expressions that refer to a port which the group lacks. It also adds the port to ports, so that
-// evaluating the expression does not report the mistake a second time.
+// wantPorts reports expressions that name a port that the group lacks. It also adds the missing port to ports, so that
+// evaluating the expression does not report the same mistake again.
 func wantPorts(d *hclfile.Decoder, body *hclsyntax.Body, ports map[string]cty.Value) {
 	known := slices.Sorted(maps.Keys(ports))
 	_ = hclsyntax.VisitAll(body, func(node hclsyntax.Node) hcl.Diagnostics {
@@ -56,7 +56,8 @@ func wantPorts(d *hclfile.Decoder, body *hclsyntax.Body, ports map[string]cty.Va
 	})
 }
 
-// filledIn reports whether the agent replaces "${name}" with a value.
+// filledIn reports whether agentVariables has a variable with this name. Print leaves "${name}" unescaped for such a
+// name.
 func filledIn(name string) bool {
 	return strings.HasPrefix(name, "port.") || name == "slot" || name == "node.id" || name == "node.name"
 }

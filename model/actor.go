@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// StopOrigin is the kind of origin of a stop: one of three parts of the system, or an operator. Each kind has its own
-// rate limit (R27).
+// StopOrigin says who began a stop: a drain, preemption, the rescheduler or an operator. The stops of each origin have
+// their own rate limit (R27).
 type StopOrigin string
 
-// The origins.
+// The origins of stops.
 const (
 	ByDrain       StopOrigin = "drain"
 	ByPreemption  StopOrigin = "preemption"
@@ -19,21 +19,21 @@ const (
 	ByOperator    StopOrigin = "operator"
 )
 
-// StopOrigins lists all origins.
+// StopOrigins lists all origins of stops.
 func StopOrigins() []StopOrigin {
 	return []StopOrigin{ByDrain, ByPreemption, ByRescheduler, ByOperator}
 }
 
-// Valid reports whether k is in the closed set.
+// Valid reports whether k is one of StopOrigins.
 func (k StopOrigin) Valid() bool { return slices.Contains(StopOrigins(), k) }
 
 // String implements fmt.Stringer.
 func (k StopOrigin) String() string { return string(k) }
 
-// Setting returns the name of the setting that holds the actor's rate.
+// Setting returns the name of the setting that contains the rate limit of k.
 func (k StopOrigin) Setting() string { return "rate_" + string(k) }
 
-// StoppedBy returns the kind of actor whose rate limit counts a stop for this cause; "" if none does.
+// StoppedBy returns the origin whose rate limit applies to stops for this cause, or "" if no such limit applies.
 func (c Cause) StoppedBy() StopOrigin {
 	switch c {
 	case CauseNodeDraining:
@@ -48,14 +48,14 @@ func (c Cause) StoppedBy() StopOrigin {
 	return ""
 }
 
-// ActorRate allows one kind of actor to begin Max stops within any Window, in the whole cluster. The zero value means
-// no limit. JSON and files have a rate as a string: "5/1m", or "none".
+// ActorRate is a rate limit: within any Window, at most Max stops of one origin may begin in the whole cluster. The
+// zero value means no limit. JSON and configuration files write a rate limit as a string: "5/1m", or "none".
 type ActorRate struct {
 	Max    int      `cbor:"1,keyasint,omitempty"`
 	Window Duration `cbor:"2,keyasint,omitempty"`
 }
 
-// String returns a rate as settings show it: "5/1m", or "none".
+// String returns r as settings show it: "5/1m", or "none".
 func (r ActorRate) String() string {
 	if r == (ActorRate{}) {
 		return "none"
@@ -86,7 +86,6 @@ func (r ActorRate) valid() bool {
 	return r == ActorRate{} || r.Max >= 1 && r.Max <= maxRate && r.Window >= Second && r.Window != Forever
 }
 
-// checkRates refuses rates that are out of range.
 func (c *Settings) checkRates() *Error {
 	for _, k := range StopOrigins() {
 		if !c.ActorRate(k).valid() {
@@ -96,7 +95,7 @@ func (c *Settings) checkRates() *Error {
 	return nil
 }
 
-// ActorRate returns the rate of one kind of actor.
+// ActorRate returns the rate limit of one origin.
 func (c *Settings) ActorRate(k StopOrigin) ActorRate {
 	switch k {
 	case ByDrain:

@@ -36,8 +36,8 @@ func (c *Constraint) check(noun string) *Error {
 		WithHint("use one of: = != < <= > >= regexp in not_in is_set is_not_set")
 }
 
-// Holds reports whether a node satisfies the constraint. The parameter value is the value of the constraint's attribute
-// on the node, and set is false if the node lacks the attribute. A missing attribute satisfies only !=, not_in and
+// Holds reports whether a node satisfies the constraint. The parameter value is what the node has for the constraint's
+// attribute; set is false if the node lacks the attribute. A missing attribute satisfies only !=, not_in and
 // is_not_set. The operators <, <=, > and >= compare two numbers as numbers, and anything else as text. The operators in
 // and not_in take a comma-separated list.
 func (c *Constraint) Holds(value string, set bool) bool {
@@ -93,9 +93,10 @@ func compareValues(a, b string) int {
 	return 0
 }
 
-// OperatorLabel is the prefix of label names that only operators may set, never an agent. A constraint on such a label
-// keeps work away from machines that no operator has approved.
+// OperatorLabel is the prefix of labels that operators may set and agents may not. A constraint on such a label keeps
+// work away from machines that no operator has approved.
 const OperatorLabel = "operator."
 
-// AttributeBackup is the attribute of nodes with a backup directory; its value is the path.
+// AttributeBackup is the attribute with the path of a node's backup directory. A node without a backup directory lacks
+// this attribute.
 const AttributeBackup = "backup_dir"

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// namedOfSum is how many names AFew lists at most.
+// namedOfSum is the largest number of names that AFew lists.
 const namedOfSum = 3
 
-// BlockerSum combines blockers that differ only in the instance or volume that they name. If there is only one, Blocker
-// is a copy of it. Otherwise Blocker names no instance or volume: its messages say "the instance" and VOLUME instead.
+// BlockerSum combines blockers that are equal except for the instance or volume that they name. A sum of one blocker
+// contains that blocker unchanged. In a sum of several, the embedded Blocker names no instance or volume, and its
+// messages say "the instance" and VOLUME instead.
 type BlockerSum struct {
 	Blocker
 	Instances []InstanceID
@@ -17,8 +18,8 @@ type BlockerSum struct {
 	Count     int
 }
 
-// SumBlockers makes a BlockerSum of all blockers that differ only in the instance or volume that they name. The sums
-// are in the order of their first blockers.
+// SumBlockers returns one BlockerSum for all blockers that are equal except for the instance or volume that they name.
+// The sums are in the order of their first blockers.
 func SumBlockers(all []Blocker) []BlockerSum {
 	var sums []BlockerSum
 	at := map[Blocker]int{}
@@ -85,7 +86,7 @@ func (s BlockerSum) several(noun string, names []string) string {
 	}
 }
 
-// AFew lists the first few names and says how many more there are.
+// AFew lists the names, or the first few and the number of the others: "a, b, c and 2 more".
 func AFew(names []string) string {
 	if more := len(names) - namedOfSum; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:namedOfSum], ", "), more)

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Bounds of strings and lists. They make sure that a row fits into a snapshot and can be read back.
+// Bounds of strings and lists. They keep a row small enough to fit into a snapshot and to be read back.
 const (
-	MaxLabels     = 64   // labels of a node; the limit of its attributes is four times as high
+	MaxLabels     = 64   // labels of a node; the limit of attributes is four times as high
 	maxLabelValue = 256  // bytes
 	maxSpecList   = 256  // elements of a list in a group, for example ports or checks
 	maxSpecEnv    = 4096 // environment variables of a group
 )
 
-// CheckLabels refuses too many labels for a node, invalid names, and values that are too long. Code: invalid.
+// CheckLabels refuses more than MaxLabels labels, invalid names, and values that are too long. Code: invalid.
 func CheckLabels(labels map[string]string) *Error {
 	if len(labels) > MaxLabels {
 		return Refuse(CodeInvalid, "a node has at most %d labels, these are %d", MaxLabels, len(labels)).
@@ -32,7 +32,7 @@ func CheckLabels(labels map[string]string) *Error {
 	return nil
 }
 
-// CheckAgentLabels checks the labels in an agent's configuration. It refuses those that only operators may set, and
+// CheckAgentLabels checks the labels in an agent's configuration. It refuses labels that only operators may set, and
 // everything that CheckLabels refuses. Code: invalid.
 func CheckAgentLabels(labels map[string]string) *Error {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -46,7 +46,7 @@ func CheckAgentLabels(labels map[string]string) *Error {
 	return CheckLabels(labels)
 }
 
-// checkBounds refuses lists that are too long for a row.
+// checkBounds refuses lists that are too long for a row of the state.
 func (g *GroupSpec) checkBounds() *Error {
 	for _, list := range [...]struct {
 		key       string

@@ -10,14 +10,14 @@ type Amount struct {
 	Percent bool `cbor:"2,keyasint,omitempty"`
 }
 
-// BudgetSpec limits how many of a set of instances may be down at once, and how many may be stopped per window. At most
-// one of MinReady and MaxDown is given. If neither is given, the budget of a group has the default of its class, and a
-// shared budget limits only the rate.
+// BudgetSpec limits how many of a set of instances may be down at once, and how many of their stops may begin per
+// window. At most one of MinReady and MaxDown is given. If neither is given, the budget of a group has the default of
+// its job's class, and a shared budget limits only the rate.
 type BudgetSpec struct {
 	MinReady *Amount   `json:"min_ready,omitempty" cbor:"1,keyasint,omitempty"` // a percentage is rounded up
 	MaxDown  *Amount   `json:"max_down,omitempty" cbor:"2,keyasint,omitempty"`  // a percentage is rounded down
 	Rate     *RateSpec `json:"rate,omitempty" cbor:"3,keyasint,omitempty"`
-	Blocking bool      `json:"blocking,omitempty" cbor:"4,keyasint,omitempty"` // accept a budget that allows no stop
+	Blocking bool      `json:"blocking,omitempty" cbor:"4,keyasint,omitempty"` // true accepts a budget that allows no stop
 }
 
 // RateSpec allows Max voluntary stops to begin within any Window.
@@ -26,8 +26,8 @@ type RateSpec struct {
 	Window Duration `json:"window" cbor:"2,keyasint"`
 }
 
-// Budget has the numbers of a BudgetSpec for the present count. Each log entry that changes the count computes them
-// again.
+// Budget has the numbers of a BudgetSpec for the present count. Applying a log entry that changes the count also
+// updates the Budget.
 type Budget struct {
 	MinReady int      `cbor:"1,keyasint"`           // never above the count
 	MaxDown  int      `cbor:"2,keyasint"`           // count - MinReady
@@ -35,11 +35,12 @@ type Budget struct {
 	Window   Duration `cbor:"4,keyasint,omitempty"`
 }
 
-// maxRate is the highest number of stops that a rate may allow. It bounds how many stops are remembered.
+// maxRate is the highest number of stops that a rate may allow. The state stores the time of each stop in a window, so
+// maxRate also bounds the size of a row.
 const maxRate = 10_000
 
-// Of returns the number of instances for a count. A percentage is rounded up if up is true, otherwise down. Callers
-// round min_ready up and max_down down, so rounding never lets more instances be down.
+// Of converts the amount to a number of instances, for a given count. A percentage is rounded up if up is true,
+// otherwise down. Callers round min_ready up and max_down down, so rounding never lets more instances be down.
 func (a Amount) Of(count int, up bool) int {
 	if !a.Percent {
 		return a.N
@@ -51,7 +52,7 @@ func (a Amount) Of(count int, up bool) int {
 	return n / 100
 }
 
-// String returns an amount as people write it: "2" or "25%".
+// String returns the amount as people write it: "2" or "25%".
 func (a Amount) String() string {
 	if a.Percent {
 		return fmt.Sprintf("%d%%", a.N)
@@ -77,7 +78,7 @@ func (a *Amount) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Valid reports whether an amount is in the range that budgets allow. A percentage is at most 100 %.
+// Valid reports whether the amount is in the range that budgets allow. A percentage is at most 100 %.
 func (a Amount) Valid() bool {
 	return a.N >= 0 && a.N <= maxCount*maxGroups && (!a.Percent || a.N <= 100)
 }
@@ -95,8 +96,8 @@ func (b *BudgetSpec) Check() *Error {
 	return nil
 }
 
-// ResolveBudget returns the numbers of a budget for a count. If spec is nil, or has neither min_ready nor max_down, def
-// decides how many instances may be down.
+// ResolveBudget returns the numbers of a budget for a count. If spec is nil, or has neither min_ready nor max_down, the
+// parameter def decides how many instances may be down.
 func ResolveBudget(spec *BudgetSpec, def MaxDown, count int) Budget {
 	down := def.Of(count)
 	var b Budget
@@ -116,17 +117,17 @@ func ResolveBudget(spec *BudgetSpec, def MaxDown, count int) Budget {
 	return b
 }
 
-// BudgetLine is a budget in numbers for the present count, for people who declared a percentage or rely on a default.
+// BudgetLine is a budget in numbers, for people. It shows what a percentage or a default means for the present count.
 type BudgetLine struct {
 	Name     string `json:"name" cbor:"1,keyasint"`  // of the group, or of the shared budget
-	Scope    string `json:"scope" cbor:"2,keyasint"` // group or shared
+	Scope    string `json:"scope" cbor:"2,keyasint"` // ScopeGroup or ScopeShared
 	Want     int    `json:"want" cbor:"3,keyasint"`
 	MinReady int    `json:"min_ready" cbor:"4,keyasint"`
 	MaxDown  int    `json:"max_down" cbor:"5,keyasint"`
-	Text     string `json:"text" cbor:"6,keyasint"` // where the numbers come from
+	Text     string `json:"text" cbor:"6,keyasint"` // the numbers and why they apply, in words
 }
 
-// The scopes of budgets.
+// The scopes of budgets: the budget of one group, or a shared one.
 const (
 	ScopeGroup  = "group"
 	ScopeShared = "shared"

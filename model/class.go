@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// ClassName is the name of a class, which is a priority.
+// ClassName is the name of a class. Classes are priorities.
 type ClassName string
 
 // The built-in classes, the most important first.
@@ -15,14 +15,14 @@ const (
 	ClassBatch      ClassName = "batch"
 )
 
-// MaxDown is how many instances of a group may be down by default: Amount, but at least Floor. A percentage is rounded
-// down.
+// MaxDown is how many instances of a group may be down at once if its budget gives no number: Amount, but at least
+// Floor. A percentage is rounded down.
 type MaxDown struct {
 	Amount Amount `cbor:"1,keyasint"`
 	Floor  int    `cbor:"2,keyasint,omitempty"`
 }
 
-// Of returns the number of instances for a count. It is never more than the count.
+// Of returns how many instances of a group with this count may be down. The result is at most the count.
 func (m MaxDown) Of(count int) int {
 	return max(min(max(m.Amount.Of(count, false), m.Floor), count), 0)
 }
@@ -35,28 +35,28 @@ func (m MaxDown) String() string {
 	return m.Amount.String()
 }
 
-// DefaultMaxDown returns the MaxDown of the class production. A new class has the same one unless the operator gives
-// another.
+// DefaultMaxDown returns the MaxDown of the class production. A class that an operator adds also has this MaxDown,
+// unless the operator gives another one.
 func DefaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
 
-// Quota limits the instances of a class that are not stopped: their memory with the overhead, and their number. A field
-// that is 0 sets no limit.
+// Quota limits the instances of a class: their memory, including the overhead, and their number. Stopped instances are
+// ignored. A field that is 0 sets no limit.
 type Quota struct {
 	MemoryBytes int64 `json:"memory_bytes" cbor:"1,keyasint,omitempty"`
 	Instances   int   `json:"instances" cbor:"2,keyasint,omitempty"`
 }
 
-// PreemptEqual says whether an instance that fits nowhere may preempt one of its own class.
+// PreemptEqual says whether an instance that fits nowhere may preempt an instance of its own class.
 type PreemptEqual string
 
-// The values of PreemptEqual. PreemptFair allows a preemption only if the job of the victim has the largest share of
-// the class, and the job of the preemptor stays below that share.
+// The values of PreemptEqual. PreemptFair allows a preemption only if the victim's job has the largest share of the
+// class, and the preemptor's job stays below that share.
 const (
 	PreemptOff  PreemptEqual = "off"
 	PreemptFair PreemptEqual = "fair"
 )
 
-// Valid reports whether p is in the closed set.
+// Valid reports whether p is one of these values.
 func (p PreemptEqual) Valid() bool { return p == PreemptOff || p == PreemptFair }
 
 // String implements fmt.Stringer.

@@ -2,7 +2,7 @@ package model
 
 import "strings"
 
-// Codes of refusals and blockers. The section "Codes" of docs/model.md says where each of them is used.
+// Codes of refusals and blockers. The section "Codes" of docs/model.md says where each code is used.
 const (
 	CodeVolumeLocal        Code = "volume_local"
 	CodeRoleNever          Code = "role_never"
@@ -82,38 +82,39 @@ const (
 const (
 	CodeMediaType Code = "unsupported_media_type" // the operation does not take the media type of the request's body
 	CodeNoRoute   Code = "no_such_operation"      // no operation has this path and method
-	// a caller sends more requests per second than the server allows
+	// a caller sends requests more often than the server allows
 	CodeRateLimited Code = "rate_limited"
 	// the events after the given id are no longer kept, or the id is newer than all events
 	CodeEventCollected Code = "event_collected"
-	CodeUnreachable    Code = "unreachable" // no server could be reached; a write was not carried out
-	// this server's state is or may be too old for an answer; another server may have a newer one
+	CodeUnreachable    Code = "unreachable" // no server could be reached, so a write was not carried out
+	// this server's state is too old for the request, or may be; another server may have a newer state
 	CodeNotCaughtUp Code = "not_caught_up"
-	// one end of a connection refused the other's certificate, or its role
+	// one end of a connection refused the certificate of the other end, or the role in it
 	CodeCertificateRefused Code = "certificate_refused"
-	// this process's certificate, key or CA file is missing, expired or doesn't fit
+	// this process's certificate, key or CA file is missing, unreadable or expired, or they don't match
 	CodeCertificateInvalid Code = "certificate_invalid"
-	CodeNotTLS             Code = "not_tls"          // the process at the address doesn't speak TLS 1.3
-	CodeShutdownTimeout    Code = "shutdown_timeout" // requests were still running when the time to stop was over
+	CodeNotTLS             Code = "not_tls"          // the process at the address doesn't speak TLS 1.3 or our protocol
+	CodeShutdownTimeout    Code = "shutdown_timeout" // requests were cut off because they delayed a stop
 )
 
 // Codes of the files and ports of one process.
 const (
 	CodeFileExists       Code = "file_exists"        // a file would be overwritten
 	CodeFile             Code = "file_error"         // a file or directory can't be read or written
-	CodeGossipKeyInvalid Code = "gossip_key_invalid" // the gossip key file is missing or holds no key
+	CodeGossipKeyInvalid Code = "gossip_key_invalid" // the gossip key file is missing, unreadable or invalid
 	CodeAddressInUse     Code = "address_in_use"     // another process listens on the port or socket
-	CodeListen           Code = "listen_failed"      // the port or socket can't be opened, or was closed from outside
+	CodeListen           Code = "listen_failed"      // the port or socket can't be opened, or was closed unexpectedly
 )
 
-// Gated returns the code of a gate that does not hold and has no code of its own: "gate:group.ready >= 2".
+// Gated returns the code for a gate that does not hold and has no code of its own. It contains the gate, as in
+// "gate:group.ready >= 2".
 func Gated(name string) Code { return "gate:" + Code(name) }
 
-// QuotaExceeded returns the code of a quota of a class, or a limit of all jobs, that is used up, such as
-// "quota_exceeded:memory".
+// QuotaExceeded returns the code for a quota of a class, or a limit of all jobs, that is used up, such as
+// "quota_exceeded:memory". The parameter dimension says what is limited.
 func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dimension) }
 
-// Unplaceable reports whether c is a reason why an instance can't be placed: it fits on no node, or a quota is used up.
+// Unplaceable reports whether c says why an instance can't be placed: it fits on no node, or a quota is used up.
 func (c Code) Unplaceable() bool {
 	switch c {
 	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeConstraint, CodeVolumeNoNode, CodeVolumeInUse,
@@ -123,11 +124,11 @@ func (c Code) Unplaceable() bool {
 	return strings.HasPrefix(string(c), string(QuotaExceeded("")))
 }
 
-// Unschedulable returns the blocker code of a replacement that can't be placed for the reason code, such as
-// "replacement_unschedulable:no_capacity_memory".
+// Unschedulable returns the code of a blocker whose replacement can't be placed, such as
+// "replacement_unschedulable:no_capacity_memory". The parameter code says why.
 func Unschedulable(code Code) Code { return "replacement_unschedulable:" + code }
 
-// The causes.
+// The causes of decisions.
 const (
 	CauseScaleUp      Cause = "scale_up"
 	CauseScaleDown    Cause = "scale_down"
@@ -144,7 +145,7 @@ const (
 	CauseDrainTimeout Cause = "drain_timeout"
 	CauseJobStopped   Cause = "job_stopped"
 	CauseFenced       Cause = "fenced"
-	CauseRestored     Cause = "restored" // the instance was placed or stopped in entries that a restore lost
+	CauseRestored     Cause = "restored" // entries that a restore lost had placed or stopped the instance
 
 	CausePreempted       Cause = "preempted"
 	CauseRebalance       Cause = "rebalance"

@@ -1,10 +1,11 @@
 package model
 
-// DeploymentStatus is the state of a deployment. It only moves forward: queued -> rolling -> succeeded | failed |
-// superseded.
+// DeploymentStatus is the state of a deployment: queued, then rolling, then succeeded, failed or superseded. It never
+// goes back.
 type DeploymentStatus string
 
-// The states of a deployment. Superseded means that the job got a newer version before this one was rolled out.
+// The states of a deployment. Superseded means that a newer version or a stop of the job came before the deployment
+// ended.
 const (
 	DeploymentQueued     DeploymentStatus = "queued"
 	DeploymentRolling    DeploymentStatus = "rolling"

@@ -1,22 +1,22 @@
 package model
 
-// EventType is the kind of an event: what happened. The set is closed.
+// EventType says what happened. The set is closed.
 type EventType string
 
-// The events (docs/model.md, "Codes").
+// The types of events; see "Event types" in docs/model.md.
 const (
 	EventNodeRegistered EventType = "node.registered"
 	EventNodeState      EventType = "node.state_changed"
 	EventNodeChecks     EventType = "node.checks_changed"        // results of the agent's checks of its own machine
-	EventNodePort       EventType = "node.port_changed"          // its agent can't listen on a port, or can again
-	EventNodeAck        EventType = "node.blockers_acknowledged" // an operator agreed that instances stay on it
+	EventNodePort       EventType = "node.port_changed"          // the agent can't listen on a port, or can again
+	EventNodeAck        EventType = "node.blockers_acknowledged" // an operator agreed that instances stay on the node
 	EventAllocated      EventType = "instance.allocated"
 	EventDesired        EventType = "instance.desired_state_changed"
 	EventStatus         EventType = "instance.status_changed"
-	EventRestarted      EventType = "instance.restarted"    // its agent restarted the program in place, once or more
-	EventDisk           EventType = "instance.disk_changed" // it went above its disk limit, or below it again
+	EventRestarted      EventType = "instance.restarted"    // the agent restarted the program in place, once or more
+	EventDisk           EventType = "instance.disk_changed" // the instance exceeded its disk limit, or fell below it again
 	EventEviction       EventType = "instance.eviction_changed"
-	// a hook or a gate ended the preparation of its stop; written once, not for each try
+	// a hook or a gate ended the preparation of a stop; written once, not for each try
 	EventPreparation  EventType = "instance.preparation_failed"
 	EventDrainStarted EventType = "drain.started"
 	EventDrainPhase   EventType = "drain.phase_changed"
@@ -24,7 +24,7 @@ const (
 	EventJob          EventType = "job.changed"
 	EventDeployment   EventType = "deployment.changed"
 	EventSettings     EventType = "settings.changed"
-	EventLeader       EventType = "leader.changed" // a server leads a new term; it may have led the last one
+	EventLeader       EventType = "leader.changed" // a new term began; the leader may be the same as before
 	EventHold         EventType = "hold.changed"
 	EventVolume       EventType = "volume.changed"
 )
@@ -40,7 +40,8 @@ func EventTypes() []EventType {
 	}
 }
 
-// EventSubjects lists the kinds of objects that events are about, which are the first parts of their subjects.
+// EventSubjects lists the kinds of objects that events are about. An event's subject begins with one of them, such as
+// "node/n1".
 func EventSubjects() []string {
 	return []string{"budget", "class", "cluster", "deployment", "drain", "group", "instance", "job",
 		"node", "settings", "volume"}

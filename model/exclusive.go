@@ -1,6 +1,7 @@
 package model
 
-// LeaseBeats is how many heartbeats a node sends within the shortest lease of its instances, so that a few may be lost.
+// LeaseBeats is how many heartbeats a node sends within the shortest lease of its instances, so that a lease survives a
+// few lost heartbeats.
 const LeaseBeats = 6
 
 // Default and bounds of a lease.
@@ -10,11 +11,11 @@ const (
 	maxLease     = 24 * Hour
 )
 
-// ExclusiveSpec is the lease under which the instances of a group run. The lease holds while a majority of the servers
-// answers the node's heartbeats. When it expires, the instance is killed on its node. Another node may then start the
-// replacement without an operator's confirmation.
+// ExclusiveSpec is the lease under which the instances of a group run. The lease is valid while a majority of the
+// servers answers the node's heartbeats. When the lease expires, the instance is killed on its node. Another node may
+// start the replacement after that, without an operator's confirmation.
 type ExclusiveSpec struct {
-	// default 1 min, at least 10 s; its length does not depend on offline_after
+	// default 1 min; must be 10 s to 24 h; independent of offline_after
 	Lease Duration `json:"lease,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
@@ -22,8 +23,8 @@ type ExclusiveSpec struct {
 // for a lease; no role or volume does.
 func (g *GroupSpec) Fenced() bool { return g.Exclusive != nil }
 
-// OneHolder reports whether a slot may have only one instance that is not confirmed stopped, because two instances
-// would share a volume, a lease or an identity.
+// OneHolder reports whether an instance must be confirmed stopped before another one may run in its slot, because both
+// would use the same local volume, lease or identity.
 func (g *GroupSpec) OneHolder() bool {
 	return g.HasVolume(VolumeLocal) || g.Fenced() || g.Replacement.Identity == "same"
 }

@@ -1,6 +1,6 @@
 package model
 
-// Blocker is why something can't be done now, and what would change that.
+// Blocker says why something can't be done now, and what would change that.
 type Blocker struct {
 	Code     Code       `json:"code" cbor:"1,keyasint"`
 	Instance InstanceID `json:"instance,omitempty" cbor:"2,keyasint,omitempty"`
@@ -9,7 +9,7 @@ type Blocker struct {
 	Unblock  string     `json:"unblock,omitempty" cbor:"5,keyasint,omitempty"` // what would remove the blocker
 }
 
-// DataClass says whether an instance has data on its node. It is stateful if and only if it has volumes there (P1).
+// DataClass says whether an instance has data on its node. An instance is stateful if and only if it has volumes (P1).
 type DataClass string
 
 // The data classes.
@@ -18,14 +18,14 @@ const (
 	Stateful  DataClass = "stateful"
 )
 
-// Action is what a drain will do with an instance.
+// Action is what a drain will do with one instance.
 type Action string
 
 // The actions of a forecast.
 const (
 	ActionMove      Action = "move"       // create a replacement, then stop the instance (surge)
 	ActionStopFirst Action = "stop_first" // stop the instance, then create its replacement
-	ActionStop      Action = "stop"       // stop the instance; without a target, don't replace it during the drain
+	ActionStop      Action = "stop"       // stop the instance; without a Target, don't replace it during the drain
 	ActionLeave     Action = "leave"      // leave the instance on the node
 	ActionWait      Action = "wait"       // wait, because the instance can't leave now
 )
@@ -37,13 +37,13 @@ type Forecast struct {
 	Group    GroupID    `json:"group" cbor:"3,keyasint"`
 	Class    DataClass  `json:"class" cbor:"4,keyasint"`
 	Action   Action     `json:"action" cbor:"5,keyasint"`
-	Target   NodeID     `json:"target,omitempty" cbor:"6,keyasint,omitempty"`  // where its replacement fits now
-	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't leave now; nil if it can
-	// time alone does not remove the blocker: the drain can't finish without a person
+	Target   NodeID     `json:"target,omitempty" cbor:"6,keyasint,omitempty"`  // where a replacement fits now
+	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why the instance can't leave now, or nil
+	// the blocker stays until a person acts, so the drain can't finish by itself
 	Never bool `json:"never,omitempty" cbor:"8,keyasint,omitempty"`
 	// a remark for people, such as why the instance is stopped first although the group's order is surge
 	Note string `json:"note,omitempty" cbor:"9,keyasint,omitempty"`
-	// about how long until the instance has left the node; 0 means not known
+	// approximate time until the instance has left the node; 0 means not known
 	After Duration `json:"after,omitempty" cbor:"10,keyasint,omitempty"`
 }
 
@@ -51,12 +51,12 @@ type Forecast struct {
 type NodeRemaining struct {
 	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
 	Class    DataClass  `json:"class" cbor:"2,keyasint"`
-	// its observed state, or "left_running" if the drain leaves it there
+	// the observed state of the instance, or "left_running" if the drain leaves the instance there
 	State   string `json:"state" cbor:"3,keyasint"`
 	Blocker Code   `json:"blocker,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
-// DrainStatus is the progress of one node of a drain.
+// DrainStatus is the progress of a drain on one of its nodes.
 type DrainStatus struct {
 	Node      NodeID          `json:"node" cbor:"1,keyasint"`
 	Remaining []NodeRemaining `json:"remaining" cbor:"2,keyasint,omitempty"`
@@ -69,7 +69,8 @@ type Excluded struct {
 	Nodes int  `json:"nodes" cbor:"2,keyasint"`
 }
 
-// WhyResult explains one object: its state, how it got there, what was considered, and what happens next.
+// WhyResult explains one object: its state, the steps that led to the state, the nodes that placement considered, and
+// what happens next.
 type WhyResult struct {
 	Subject    string       `json:"subject" cbor:"1,keyasint"`
 	State      string       `json:"state" cbor:"2,keyasint"`
@@ -80,7 +81,7 @@ type WhyResult struct {
 	Blockers   []Blocker    `json:"blockers,omitempty" cbor:"7,keyasint,omitempty"`
 }
 
-// WhyLink is one step of how an object got into its state.
+// WhyLink is one of the steps that led to the state of an object.
 type WhyLink struct {
 	Index uint64 `json:"index" cbor:"1,keyasint"`
 	Wall  int64  `json:"time" cbor:"2,keyasint"` // Unix ms
@@ -89,7 +90,7 @@ type WhyLink struct {
 	Text  string `json:"text" cbor:"5,keyasint"`
 }
 
-// Considered is a node that placement considered: excluded by a rule, or scored.
+// Considered is a node that placement considered. A rule excluded the node, or the node got a score.
 type Considered struct {
 	Node       NodeID `json:"node" cbor:"1,keyasint"`
 	ExcludedBy Code   `json:"excluded_by,omitempty" cbor:"2,keyasint,omitempty"`
@@ -116,7 +117,7 @@ type PlannedGroup struct {
 // JobPlan is what submitting a job would do.
 type JobPlan struct {
 	Job JobName `json:"job" cbor:"1,keyasint"`
-	// the job's index now, for a submit that must fail if the job has changed since; 0 means a new job
+	// the present index of the job; a submit with this index fails if the job has changed since then; 0 means a new job
 	Index   uint64         `json:"index" cbor:"2,keyasint"`
 	Version uint64         `json:"version" cbor:"3,keyasint"` // the version that the job would have
 	Changes bool           `json:"changes" cbor:"4,keyasint"`

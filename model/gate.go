@@ -6,30 +6,30 @@ import (
 	"strings"
 )
 
-// GateSubject is what a gate is about.
+// GateSubject says what a gate is about.
 type GateSubject string
 
 // The subjects of gates.
 const (
 	GateSelf      GateSubject = "self"       // the member's own facts
-	GateLedShards GateSubject = "led_shards" // the shards that the member leads, by its own facts
+	GateLedShards GateSubject = "led_shards" // the shards that the member leads, as its own facts say
 	GateGroup     GateSubject = "group"      // the members of the group
 	GateOld       GateSubject = "old"        // the instance that would be replaced
 )
 
-// Gate is one condition of an eviction or a replacement. All gates of a list must hold. An unknown fact never satisfies
-// a gate.
+// Gate is one condition of an eviction or a replacement. In a list of gates, all must hold. A gate on an unknown fact
+// does not hold.
 type Gate struct {
 	Subject GateSubject
-	Fact    string // the name of a fact if Subject is self, otherwise a fixed word
+	Fact    string // the name of a fact if Subject is GateSelf, otherwise a fixed word such as "ready"
 	Not     bool   // "!self.FACT": the fact must be known to be false
 	AtLeast int    // the N of "followers_responding >= N" and "ready >= N"; otherwise 0
 }
 
-// The facts that have a meaning for outspan itself.
+// The facts that outspan itself understands.
 const (
 	FactLeader      = "leader"       // this member leads
-	FactLeaderName  = "leader_name"  // the member that this one considers to be the leader
+	FactLeaderName  = "leader_name"  // which member this member considers to be the leader
 	FactIndex       = "index"        // how far this member has got in the log of its own system
 	FactInSync      = "in_sync"      // this member's copy is complete
 	FactDrained     = "drained"      // this member holds no data any more
@@ -40,7 +40,7 @@ const (
 const gateForms = "[!]self.FACT, led_shards.in_sync_followers, group.leader_responding, group.followers_responding " +
 	">= N, group.healthy, group.ready >= N, old.confirmed_stopped"
 
-// ParseGate reads one gate. Code: invalid, with a hint that lists all forms of gates.
+// ParseGate parses a gate of a job file. Code: invalid, with a hint that lists all forms of gates.
 func ParseGate(text string) (Gate, *Error) {
 	wrong := func() (Gate, *Error) {
 		return Gate{}, Refuse(CodeInvalid, "%q is no gate", text).WithHint("the gates are: %s", gateForms)
@@ -65,7 +65,6 @@ func ParseGate(text string) (Gate, *Error) {
 	return g, nil
 }
 
-// known reports whether a gate has one of the allowed forms.
 func (g Gate) known() bool {
 	counted := g.Subject == GateGroup && (g.Fact == "followers_responding" || g.Fact == "ready")
 	switch {
@@ -83,7 +82,7 @@ func (g Gate) known() bool {
 	return false
 }
 
-// String returns a gate as it is written in a job file.
+// String returns the gate as a job file writes it.
 func (g Gate) String() string {
 	text := string(g.Subject) + "." + g.Fact
 	if g.Not {
@@ -95,14 +94,14 @@ func (g Gate) String() string {
 	return text
 }
 
-// Self reports whether a gate depends only on the member's own facts. The agent checks such gates once more right
-// before the stop signal.
+// Self reports whether the gate depends only on the member's own facts. The agent checks such gates again right before
+// the stop signal.
 func (g Gate) Self() bool { return g.Subject == GateSelf || g.Subject == GateLedShards }
 
-// NeedsFacts reports whether a gate depends on facts.
+// NeedsFacts reports whether the gate depends on facts.
 func (g Gate) NeedsFacts() bool { return g.Subject != GateOld && g.Fact != "ready" }
 
-// Code returns the code for a gate that is known not to hold.
+// Code returns the code for the gate if it does not hold although its facts are known.
 func (g Gate) Code() Code {
 	switch {
 	case g.Subject == GateSelf && g.Fact == FactLeader && g.Not:
@@ -117,9 +116,9 @@ func (g Gate) Code() Code {
 	return Gated(g.String())
 }
 
-// HoldsFor returns nil if the gate holds for a member with these facts, which may be nil. Otherwise the error has the
-// code facts_unknown if the fact is missing, or else the gate's own code. A gate that does not depend on the member's
-// own facts always holds here, because an agent can't evaluate it. The agent calls HoldsFor right before a stop.
+// HoldsFor returns nil if the gate holds for a member with these facts, which may be nil. Otherwise the error's code is
+// facts_unknown if a fact is missing, or else the result of Code. A gate that is not about the member's own facts
+// always holds here, because an agent can't evaluate it.
 func (g Gate) HoldsFor(facts map[string]string) *Error {
 	switch g.Subject {
 	case GateSelf:
@@ -144,8 +143,8 @@ func (g Gate) fact(facts map[string]string, name string, want bool) *Error {
 	return nil
 }
 
-// checkGates returns the first mistake in a list of gates. The parameter key is the name of the list's block. If
-// replacing is true, gates about the replaced instance are allowed.
+// checkGates returns the first mistake in a list of gates. The parameter key is the name of the block that contains the
+// list. If replacing is true, gates about the replaced instance are allowed.
 func (g *GroupSpec) checkGates(key string, mode Mode, when []string, replacing bool) *Error {
 	switch {
 	case mode == ModeWhen && len(when) == 0:
@@ -176,7 +175,7 @@ const (
 	maxFactName = 48
 )
 
-// ValidFact reports whether a fact may have this name: 1 to 48 characters of a-z, 0-9, '_' and '.'.
+// ValidFact reports whether name is valid for a fact: 1 to 48 characters of a-z, 0-9, '_' and '.'.
 func ValidFact(name string) bool {
 	return name != "" && len(name) <= maxFactName && !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '.')

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// History identifies a cluster and its line of recoveries. After a majority of the servers was lost, `server recover`
-// begins a new lineage with the state of one server or a saved state. Servers of the previous lineage may return with
-// other entries at the same indexes, so they must neither lead nor acknowledge anything. A restore into a running
-// cluster changes the state, not the lineage. A server that has not joined a cluster has the zero History.
+// History identifies a cluster and its lineages. If a majority of the servers is lost, `server recover` begins a new
+// lineage. Servers of the previous lineage may return with other log entries at the same indexes, so they must neither
+// lead nor acknowledge anything. A restore into a running cluster begins no new lineage. A server that has not joined a
+// cluster has the zero History.
 type History struct {
 	Cluster  string   // the cluster's id
-	Lineages []string // oldest first, the last one is in force; empty if no server was ever recovered
+	Lineages []string // oldest first, so the last one is current; empty before the first recovery
 }
 
-// maxLineages bounds the lineages that servers and agents report. The oldest are forgotten first.
+// maxLineages is the largest number of lineages in a History. Recovered drops the oldest ones.
 const maxLineages = 16
 
-// ParseHistory reads a result of String. Code: invalid.
+// ParseHistory parses what String returned. Code: invalid.
 func ParseHistory(text string) (History, *Error) {
 	cluster, list, more := strings.Cut(text, "/")
 	h := History{Cluster: cluster}
@@ -31,10 +31,10 @@ func ParseHistory(text string) (History, *Error) {
 	return h, nil
 }
 
-// MaxHistory limits the bytes that ParseHistory accepts.
+// MaxHistory is the largest number of bytes that ParseHistory accepts.
 const MaxHistory = 512
 
-// String returns the cluster's id and, after a recovery, the lineages: ID/L1,L2. It contains no spaces.
+// String returns the cluster's id. After a recovery, the lineages follow: ID/L1,L2. The result contains no spaces.
 func (h History) String() string {
 	if len(h.Lineages) == 0 {
 		return h.Cluster
@@ -42,7 +42,7 @@ func (h History) String() string {
 	return h.Cluster + "/" + strings.Join(h.Lineages, ",")
 }
 
-// Lineage returns the lineage in force, or "" if no server was ever recovered.
+// Lineage returns the current lineage, or "" before the first recovery.
 func (h History) Lineage() string {
 	if len(h.Lineages) == 0 {
 		return ""
@@ -50,8 +50,8 @@ func (h History) Lineage() string {
 	return h.Lineages[len(h.Lineages)-1]
 }
 
-// Replaces reports whether h and older belong to the same cluster, and a recovery replaced the lineage of older by that
-// of h.
+// Replaces reports whether h and older belong to the same cluster, and the lineage of h replaced the lineage of older
+// in a recovery.
 func (h History) Replaces(older History) bool {
 	if h.Cluster != older.Cluster || len(h.Lineages) == 0 {
 		return false
@@ -60,23 +60,23 @@ func (h History) Replaces(older History) bool {
 	return older.Lineage() == "" || slices.Contains(past, older.Lineage())
 }
 
-// Same reports whether h and other have the same cluster and the same lineage.
+// Same reports whether h and other have the same cluster and the same current lineage.
 func (h History) Same(other History) bool {
 	return h.Cluster == other.Cluster && h.Lineage() == other.Lineage()
 }
 
-// Recovered returns h with a new lineage. The new lineage also replaces the lineages in others, which belong to
-// recoveries that were given up.
+// Recovered returns h with lineage as the current lineage. The parameter others lists lineages of recoveries that were
+// given up; the new lineage replaces these too.
 func (h History) Recovered(lineage string, others ...string) History {
 	all := slices.Concat(h.Lineages, others, []string{lineage})
 	return History{h.Cluster, all[max(0, len(all)-maxLineages):]}
 }
 
-// CurrentFormat is the newest format that this program writes and reads. A server stops if its state has a newer one.
+// CurrentFormat is the newest format that this program writes and reads. A server that meets a newer format stops.
 const CurrentFormat uint16 = 1
 
-// Seen is a position in the history of the state. Of two positions, the one with the higher incarnation is newer. If
-// the incarnations are equal, the one with the higher index is newer.
+// Seen is a position in the history of the state. A position with a higher incarnation is newer. If the incarnations
+// are equal, the position with the higher index is newer.
 type Seen struct {
 	Incarnation uint64 `cbor:"1,keyasint"`
 	Index       uint64 `cbor:"2,keyasint"`

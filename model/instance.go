@@ -1,9 +1,9 @@
 package model
 
-// Desired is what the servers want of an instance: running -> draining -> stopped, or running -> stopped.
+// Desired is the state that the servers want for an instance: running, then perhaps draining, then stopped.
 type Desired string
 
-// The desired states. DesiredStopped is terminal, and a draining instance never goes back to running.
+// The desired states. DesiredStopped is final, and a draining instance never becomes running again.
 const (
 	DesiredRunning  Desired = "running"
 	DesiredDraining Desired = "draining"
@@ -27,26 +27,26 @@ const (
 )
 
 // InstanceStatus is an agent's report about one instance. Generation grows with each report, so a late or repeated
-// report changes nothing. A report of a newer registration counts even if its generation is smaller: an agent whose
-// journal could not be written starts again at an older generation.
+// report changes nothing. The first report of a newer registration is accepted with any generation, because an agent
+// whose journal could not be written starts again at an older generation.
 type InstanceStatus struct {
 	ID         InstanceID `cbor:"1,keyasint"`
 	Generation uint64     `cbor:"2,keyasint"`
 	Observed   Observed   `cbor:"3,keyasint"`
-	// needed if the instance failed: crash_loop, start_timeout, oom_killed, shim_lost ...
+	// required if the instance failed, such as crash_loop, start_timeout, oom_killed or shim_lost
 	Reason   string `cbor:"4,keyasint,omitempty"`
 	ExitCode *int   `cbor:"5,keyasint,omitempty"`
 	Restarts int    `cbor:"6,keyasint,omitempty"`
-	// Facts are the last result of the role check, or nil if nothing is known. A fact that is not confirmed for three
-	// intervals is withdrawn.
+	// Facts are the result of the last role check, or nil if nothing is known. A fact that is not confirmed for three
+	// intervals is removed.
 	Facts map[string]string `cbor:"7,keyasint,omitempty"`
 	Hook  *HookResult       `cbor:"8,keyasint,omitempty"` // result of the last preparation
-	// epoch of the registration that sent the report; set when the report is applied
+	// epoch of the registration under which the report was sent; set when the report is applied
 	Epoch uint64 `cbor:"9,keyasint,omitempty"`
 }
 
-// HookResult is the result of a preparation: of the before_stop hook, if there is one, and of the instance's own gates,
-// checked once more.
+// HookResult is the result of a preparation, which runs the before_stop hook, if there is one, and checks the
+// instance's own gates again.
 type HookResult struct {
 	Seq     uint64 `cbor:"1,keyasint"`           // Eviction.Seq of the preparation
 	OK      bool   `cbor:"2,keyasint,omitempty"` // the stop may begin

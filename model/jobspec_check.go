@@ -12,7 +12,7 @@ import (
 const (
 	maxGroups = 64
 	maxCount  = 100_000
-	maxAmount = 1 << 50 // of memory in bytes, CPU or processes, so that sums can't overflow
+	maxAmount = 1 << 50 // bytes, CPU shares or processes; small enough that sums can't overflow
 )
 
 // Check returns the first mistake in an expanded spec, or nil. It finds only mistakes that don't depend on the cluster.
@@ -124,7 +124,6 @@ func (g *GroupSpec) checkRole() *Error {
 	return g.checkOrder()
 }
 
-// checkFacts returns the first mistake in the role check.
 func (g *GroupSpec) checkFacts() *Error {
 	c := g.RoleCheck
 	if c == nil {
@@ -146,7 +145,6 @@ func (g *GroupSpec) checkFacts() *Error {
 	return nil
 }
 
-// checkHooks returns the first mistake in the hooks.
 func (g *GroupSpec) checkHooks() *Error {
 	for i, h := range g.Hooks {
 		switch {
@@ -307,7 +305,7 @@ func (g *GroupSpec) checkChecks() *Error {
 	return nil
 }
 
-// MaxGrace bounds how long an instance may take to stop after its signal.
+// MaxGrace is the longest time that a job may give an instance to stop after its signal.
 const MaxGrace = 24 * Hour
 
 func (g *GroupSpec) checkTimes() *Error {

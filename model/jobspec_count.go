@@ -1,8 +1,8 @@
 package model
 
-// CheckCount does only those checks of JobSpec.Check that depend on a group's count. So the count of a stored spec can
-// change even if this program would refuse the spec for another reason. The error's Key is relative to the group. Code:
-// invalid.
+// CheckCount makes only those checks of JobSpec.Check that depend on a group's count. Thus the count of a stored spec
+// can change even if this program would refuse the spec for another reason. The error's Key is relative to the group.
+// Code: invalid.
 func (g *GroupSpec) CheckCount() *Error {
 	for _, test := range []func() *Error{g.checkCount, g.checkCanary, g.checkAllows} {
 		if refusal := test(); refusal != nil {
@@ -27,7 +27,7 @@ func (g *GroupSpec) checkCanary() *Error {
 	return nil
 }
 
-// checkAllows refuses a budget with which no drain could ever finish, unless the budget is marked as blocking.
+// checkAllows refuses a budget with which no drain could ever finish, unless the budget has Blocking set.
 func (g *GroupSpec) checkAllows() *Error {
 	b := g.Budget
 	if b == nil {

@@ -18,8 +18,8 @@ var canonical = sync.OnceValue(func() cbor.EncMode {
 	return mode
 })
 
-// Digest returns a hash of the group's Template. So groups that differ only in their count or budget, for example, have
-// the same digest.
+// Digest returns a hash of the group's Template. Groups that differ only in what Template omits, such as count and
+// budget, have the same digest.
 func (g *GroupSpec) Digest() string {
 	data, err := canonical().Marshal(g.Template())
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 // agentNames is the prefix of the environment variables that an agent sets for an instance.
 const agentNames = "OUTSPAN_"
 
-// checkExec checks the command and the environment. A command without a slash is looked up in the instance's PATH. A
-// relative path is refused, because the instance's directory is empty at the start.
+// checkExec refuses a command or an environment that is invalid. A command without a slash is valid, because it is
+// looked up in the instance's PATH. A relative path is refused, because the instance's directory is empty at the start.
 func (g *GroupSpec) checkExec() *Error {
 	command := g.Exec.Command
 	switch {

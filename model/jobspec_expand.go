@@ -19,14 +19,14 @@ const (
 	defaultFactsInterval = 5 * Second
 	defaultHookTimeout   = 30 * Second
 
-	// defaultProof is the min_healthy of a group with auto_revert and no check. A program without a check is ready as soon
-	// as it has started, so a version whose program exits a second later would count as good. If the deadline is short,
-	// UpdateSpec.proof returns less.
+	// defaultProof is the default min_healthy of a group with auto_revert and no check. A program without a check is ready
+	// as soon as it has started. Without this time, a version whose program exits a second later would be accepted as
+	// good. UpdateSpec.proof returns less for a short deadline.
 	defaultProof = 5 * Second
 )
 
-// Expand returns j with every default and the preset of each group's role. Values that were given stay. The result is
-// what `job validate` prints and what is stored.
+// Expand returns j with all defaults and the preset of each group's role. Given values do not change. The result is
+// what `job validate` prints and what servers store.
 func (j JobSpec) Expand() JobSpec {
 	if j.Class == "" {
 		j.Class = ClassProduction
@@ -115,7 +115,7 @@ func (c RoleCheckSpec) expand() RoleCheckSpec {
 	return c
 }
 
-// rolePreset is a row of the table of roles.
+// rolePreset has the values that a role gives a group.
 type rolePreset struct {
 	role           Role
 	evict          Mode
@@ -128,7 +128,6 @@ type rolePreset struct {
 	notReady       Duration
 }
 
-// rolePresets is the table of roles.
 func rolePresets() []rolePreset {
 	return []rolePreset{
 		{RoleService, ModeAlways, nil, OrderSurge, ModeAlways, nil, "new", "empty", 0, 30 * Second},
@@ -148,7 +147,6 @@ func rolePresets() []rolePreset {
 	}
 }
 
-// roleNames lists the roles, in the order of the table.
 func roleNames() string {
 	var names []string
 	for _, r := range rolePresets() {
@@ -157,10 +155,10 @@ func roleNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Valid reports whether the role exists.
+// Valid reports whether r is one of the roles.
 func (r Role) Valid() bool { return presetOf(r).role == r }
 
-// presetOf returns the row of a role, or the row of service if the role is unknown.
+// presetOf returns the preset of a role, or the preset of service if the role is unknown.
 func presetOf(role Role) rolePreset {
 	rows := rolePresets()
 	if i := slices.IndexFunc(rows, func(r rolePreset) bool { return r.role == role }); i >= 0 {
@@ -169,8 +167,8 @@ func presetOf(role Role) rolePreset {
 	return rows[0]
 }
 
-// preset fills in the values of the role's row that weren't given. If gates are given without a mode, the mode is
-// "when". The role's gates are filled in only with that mode.
+// preset fills in the role's values where the job gives none. If the job gives gates without a mode, the mode is
+// "when". The role's gates are added only if the mode is "when" and the job gives no gates.
 func (g *GroupSpec) preset() {
 	r := presetOf(g.Role)
 	if g.Role == RoleQuorum && !g.Fenced() && plant.Is(plant.LeaseByRole) {
@@ -206,7 +204,7 @@ func gate(mode *Mode, when *[]string, preset Mode, gates []string) {
 	}
 }
 
-// HasVolume reports whether a group has a volume of this kind.
+// HasVolume reports whether the group has a volume of this kind.
 func (g *GroupSpec) HasVolume(kind VolumeKind) bool {
 	return slices.ContainsFunc(g.Volumes, func(v VolumeSpec) bool { return v.Kind == kind })
 }
@@ -219,7 +217,7 @@ func orZero[T comparable](field *T, value T) {
 }
 
 // proof returns the default min_healthy of a group with auto_revert and no check. It is at most half the deadline,
-// because a longer one could leave no time for a rollout to succeed.
+// because a longer time could leave no time for a rollout to succeed.
 func (u UpdateSpec) proof() Duration {
 	if u.Deadline > 0 {
 		return min(defaultProof, u.Deadline/2)

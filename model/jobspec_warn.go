@@ -2,8 +2,8 @@ package model
 
 import "fmt"
 
-// Warnings lists what is allowed but most likely not intended, each with the next step. Call it on a spec that is not
-// expanded. In an expanded spec, defaults look as if the user had chosen them.
+// Warnings lists what is allowed but most likely not intended. Each warning says what to do next. Call it on a spec
+// that is not expanded: in an expanded spec, defaults look as if the user had chosen them.
 func (j JobSpec) Warnings() []string {
 	warnings := []string{}
 	for i := range j.Groups {
@@ -23,14 +23,14 @@ func (j JobSpec) Warnings() []string {
 	return warnings
 }
 
-// trustsStart reports whether rollouts of the group revert automatically, but nothing except a program that exits can
-// show that a version is bad.
+// trustsStart reports whether rollouts of the group revert automatically, but only the exit of a program can show that
+// a version is bad.
 func (g *GroupSpec) trustsStart() bool {
 	return g.Update.AutoRevert && g.Update.MinHealthy == 0 && len(g.Checks) == 0
 }
 
-// rollsUnproven reports whether a rollout of the group replaces one instance after another without any way to recognise
-// a bad version. It returns false for system groups, whose programs mostly serve no clients.
+// rollsUnproven reports whether a rollout of the group replaces one instance after another without a way to recognise a
+// bad version. It returns false for system groups, because most of their programs serve no clients.
 func (g *GroupSpec) rollsUnproven() bool {
 	return g.Count > 1 && g.Role != RoleSystem && g.Update.MinHealthy == 0 && len(g.Checks) == 0
 }

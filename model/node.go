@@ -4,11 +4,11 @@ import (
 	"strings"
 )
 
-// AgentInfo is what an agent reported at its last registration.
+// AgentInfo describes the last registration of a node's agent.
 type AgentInfo struct {
-	Epoch       uint64   `cbor:"1,keyasint"` // the registration's number; it grows and is never used again
-	BootID      string   `cbor:"2,keyasint"` // of the kernel
-	Incarnation string   `cbor:"3,keyasint"` // of the agent process
+	Epoch       uint64   `cbor:"1,keyasint"` // the number of the registration; grows and is never used again
+	BootID      string   `cbor:"2,keyasint"` // the kernel's id of the machine's present boot
+	Incarnation string   `cbor:"3,keyasint"` // identifies the agent process
 	Address     string   `cbor:"4,keyasint"` // the IP address of the node's instances and exposed services
 	APIAddress  string   `cbor:"5,keyasint,omitempty"`
 	Version     string   `cbor:"6,keyasint,omitempty"`
@@ -16,12 +16,12 @@ type AgentInfo struct {
 	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
 	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest format that the agent can read; see Reads
 	Machine     string   `cbor:"10,keyasint,omitempty"`     // identifies the machine; see sameIDs
-	// when its data directory was created, in ns since 1970; a copy has a later time. 0 means that the file system does
-	// not record it
+	// when the agent's data directory was created, in Unix ns; later for a copy of the directory; 0 if the file system
+	// does not record the time
 	Born int64 `cbor:"11,keyasint,omitempty"`
 }
 
-// Reads returns the newest format that an agent can read. An agent that reports none reads format 1.
+// Reads returns the newest format that the agent can read. An agent that reports no format reads format 1.
 func (a *AgentInfo) Reads() uint16 { return max(a.Format, 1) }
 
 // NodeShape is what a node offers.
@@ -35,8 +35,8 @@ type NodeShape struct {
 }
 
 // sameIDs compares the ids of two machines. An id has two parts, separated by a slash: the id of the installed system
-// and that of the firmware. An agent leaves out a part that it can't read. If no part is known for both machines,
-// decided is false.
+// and the id of the firmware. A part that the agent could not read is empty. If neither part is known for both
+// machines, decided is false.
 func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
 	theirs := strings.Split(b.Machine, "/")
 	for i, id := range strings.Split(a.Machine, "/") {
@@ -51,21 +51,22 @@ func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
 	return decided, decided
 }
 
-// Elsewhere reports whether two agents of one node may run at the same time, as after a machine was copied with its
-// data directory. It returns true if their addresses, their data directories or their machines' ids differ.
+// Elsewhere reports whether a and b may describe two agents that run at the same time for one node, for example because
+// a machine was copied with its data directory. It returns true if their addresses, their data directories or the ids
+// of their machines differ.
 func (a *AgentInfo) Elsewhere(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
 	return a.Address != b.Address || decided && !same || a.Copied(b)
 }
 
-// Copied reports whether the two agents have different data directories, so that one of these is a copy. It returns
-// false if it is not known when one of the directories was created.
+// Copied reports whether the two agents have different data directories, so that one directory is a copy. It returns
+// false if one of the creation times is not known.
 func (a *AgentInfo) Copied(b *AgentInfo) bool { return a.Born != 0 && b.Born != 0 && a.Born != b.Born }
 
 // OtherMachine reports whether programs of one agent may still run where the other agent can't see them. It returns
-// true in three cases. The ids of the machines differ. Or the boot id is the same and the data directories differ, as
-// in a copied container. Or both boot id and address differ, and no id of the firmware proves that the machine is the
-// same.
+// true if the ids of the machines differ. It also returns true if the data directories differ although the boot id is
+// the same, as in a copied container. And it returns true if both boot id and address differ, unless the id of the
+// firmware proves that the machine is the same.
 func (a *AgentInfo) OtherMachine(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
 	if decided && !same || a.BootID == b.BootID && a.Copied(b) {
@@ -79,7 +80,7 @@ func (a *AgentInfo) firmware() string {
 	return id
 }
 
-// Intent is how the operator wants a node to be used, and Health is what the servers observe. Neither overwrites the
+// Intent is how the operator wants a node to be used, while Health is what the servers observe. Neither overwrites the
 // other, so a drain survives an outage of the node.
 type Intent string
 
@@ -99,15 +100,15 @@ const (
 	HealthOnline   Health = "online"
 	HealthDegraded Health = "degraded"
 	HealthOffline  Health = "offline"
-	// HealthUnreachable means that the node's heartbeats arrive, but its agent gets no answers from the servers. Its
-	// instances continue to run, and no new ones are placed there.
+	// HealthUnreachable means that the node's heartbeats arrive, but its agent gets no answers from the servers. The
+	// node's instances continue to run, and no new instances are placed on it.
 	HealthUnreachable Health = "unreachable"
 )
 
-// NodeState is the one state of a node that people see. It follows from Intent, Health and the agent's troubles.
+// NodeState is the single state of a node that people see. It follows from Intent, Health and the agent's troubles.
 type NodeState string
 
-// The shown states: the five of P2, plus cordoned and unreachable.
+// The states that people see: the five of P2, plus cordoned and unreachable.
 const (
 	NodeDisabled    NodeState = "disabled"
 	NodeOffline     NodeState = "offline"

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/internal/canon"
 )
 
-// Ports are the ports of an instance, in order of their names. In CBOR and JSON they are a map from name to number. A
-// slice takes an eighth of the memory of a map.
+// Ports are the ports of an instance, in order of their names. CBOR and JSON have a map from name to number. Go has a
+// slice, which takes an eighth of the memory of a map.
 type Ports []Port
 
 // Port is one port: its name in the group's spec, and its number on the node.
@@ -27,7 +27,7 @@ func (p Ports) Sorted() Ports {
 	return p
 }
 
-// Get returns the number of the port with the given name. ok is false if there is no such port.
+// Get returns the number of the port with the given name. If there is no such port, ok is false.
 func (p Ports) Get(name string) (number int, ok bool) {
 	for i := range p {
 		if p[i].Name == name {
@@ -46,7 +46,7 @@ func (p Ports) Map() map[string]int {
 	return numbers
 }
 
-// IsZero reports whether there are no ports. Codecs then leave the field out.
+// IsZero reports whether there are no ports. Encoders omit a field that has omitzero if IsZero returns true.
 func (p Ports) IsZero() bool { return len(p) == 0 }
 
 // MarshalJSON implements json.Marshaler.
@@ -85,15 +85,15 @@ func (p *Ports) UnmarshalCBOR(data []byte) error {
 	return nil
 }
 
-// The default ports of servers and agents. No job file may ask for one of them.
+// The default ports of servers and agents. Job files may not ask for them.
 const (
-	DefaultPort       = 7640 // API; on servers also raft and the agents' protocol
+	DefaultPort       = 7640 // the API; on servers also raft and the agents' protocol
 	DefaultGossipPort = 7642
 )
 
 func defaultPort(port int) bool { return port == DefaultPort || port == DefaultGossipPort }
 
-// MaxPortProblems is the maximum number of port problems recorded for one node.
+// MaxPortProblems is the largest number of port problems recorded for one node.
 const MaxPortProblems = 64
 
 // PortCode is the reason why an agent can't listen on a port. The set is closed.
@@ -101,12 +101,12 @@ type PortCode string
 
 // The port codes.
 const (
-	PortTaken    PortCode = "port_taken"    // another process listens on the port
-	PortReserved PortCode = "port_reserved" // this agent, or a server on its machine, listens on the port
+	PortTaken    PortCode = "port_taken"    // an unrelated process listens on the port
+	PortReserved PortCode = "port_reserved" // the agent itself, or a server on its machine, listens on the port
 	PortFailed   PortCode = "port_failed"   // any other error
 )
 
-// Valid reports whether c is one of the codes above.
+// Valid reports whether c is one of these codes.
 func (c PortCode) Valid() bool {
 	return slices.Contains([]PortCode{PortTaken, PortReserved, PortFailed}, c)
 }
@@ -114,7 +114,7 @@ func (c PortCode) Valid() bool {
 // PortProblem is a port on which an agent should listen but can't.
 type PortProblem struct {
 	Port    int         `cbor:"1,keyasint"`
-	Service ServiceName `cbor:"2,keyasint,omitempty"` // the service that exposes it; empty for the agent's own ports
+	Service ServiceName `cbor:"2,keyasint,omitempty"` // the service that exposes the port; empty for the agent's own ports
 	Code    PortCode    `cbor:"3,keyasint"`
 	Reason  string      `cbor:"4,keyasint"` // at most 256 bytes
 }

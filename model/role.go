@@ -1,6 +1,6 @@
 package model
 
-// Role is a named preset that says which instances may be evicted, when, and what replaces them.
+// Role is a named preset. It says which instances may be evicted, when, and what replaces them.
 type Role string
 
 // The roles.
@@ -27,19 +27,19 @@ const (
 	ModeNever   Mode = "never"
 	ModeWhen    Mode = "when"    // only while all gates in When hold
 	ModeRestart Mode = "restart" // replacement only: the new instance starts on the same node
-	ModeLast    Mode = "last"    // eviction only: after all other instances on the node
+	ModeLast    Mode = "last"    // eviction only: after all other instances have left the node
 )
 
-// Order says what comes first when an instance is replaced.
+// Order says which comes first when an instance is replaced: the new instance, or the stop of the old one.
 type Order string
 
 // The orders.
 const (
-	OrderSurge     Order = "surge"      // create the new instance, wait for it, then stop the old one (P6)
+	OrderSurge     Order = "surge"      // create the new instance, wait as SurgeWait says, then stop the old one (P6)
 	OrderStopFirst Order = "stop_first" // stop the old instance, then create the new one
 )
 
-// SurgeWait says how far a new instance must be before a surge stops the old one (P5).
+// SurgeWait says what a new instance must have reached before a surge stops the old one (P5).
 type SurgeWait string
 
 // The values of SurgeWait.
@@ -53,20 +53,20 @@ type EvictionSpec struct {
 	Mode      Mode      `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
 	Order     Order     `json:"order,omitempty" cbor:"2,keyasint,omitempty"`
 	SurgeWait SurgeWait `json:"surge_wait,omitempty" cbor:"3,keyasint,omitempty"`
-	When      []string  `json:"when,omitempty" cbor:"4,keyasint,omitempty"` // with mode when: gates that must all hold
+	When      []string  `json:"when,omitempty" cbor:"4,keyasint,omitempty"` // gates that must all hold (for ModeWhen)
 }
 
 // ReplacementSpec says whether and how an instance is replaced by another one.
 type ReplacementSpec struct {
 	Mode     Mode     `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
-	Identity string   `json:"identity,omitempty" cbor:"2,keyasint,omitempty"` // new | same
-	Data     string   `json:"data,omitempty" cbor:"3,keyasint,omitempty"`     // empty | keep
-	When     []string `json:"when,omitempty" cbor:"4,keyasint,omitempty"`     // with mode when: gates that must all hold
+	Identity string   `json:"identity,omitempty" cbor:"2,keyasint,omitempty"` // "new" or "same"
+	Data     string   `json:"data,omitempty" cbor:"3,keyasint,omitempty"`     // "empty" or "keep"
+	When     []string `json:"when,omitempty" cbor:"4,keyasint,omitempty"`     // gates that must all hold (for ModeWhen)
 }
 
-// TolerationSpec is how long an instance stays before it is replaced. Unreachable counts from when its node went
-// offline. NotReady counts from when the instance stopped being ready, or when its node began to report troubles. In a
-// job file a nil field means the role's default.
+// TolerationSpec is how long an instance stays before it is replaced. Unreachable begins when the node goes offline.
+// NotReady begins when the instance stops being ready, or when its node begins to report troubles. A field that is nil
+// has the default of the role.
 type TolerationSpec struct {
 	Unreachable *Duration `json:"unreachable,omitempty" cbor:"1,keyasint,omitempty"`
 	NotReady    *Duration `json:"not_ready,omitempty" cbor:"2,keyasint,omitempty"`

@@ -13,10 +13,10 @@ const (
 	SelfDiskWrite  SelfCheck = "disk_not_writable"   // a small file can't be written to the data directory
 	SelfDiskSlow   SelfCheck = "disk_slow"           // a small file can be written, but it takes too long
 	SelfCgroup     SelfCheck = "cgroup_not_writable" // a cgroup can't be created
-	SelfClockJumps SelfCheck = "clock_jumps"         // the wall clock jumps against the monotonic clock
+	SelfClockJumps SelfCheck = "clock_jumps"         // the wall clock jumps, compared with the monotonic clock
 )
 
-// SelfChecks returns all self-checks in order of name.
+// SelfChecks returns all self-checks, sorted by name.
 func SelfChecks() []SelfCheck {
 	return []SelfCheck{SelfCgroup, SelfClockJumps, SelfDiskFull, SelfDiskWrite, SelfDiskSlow}
 }
@@ -28,18 +28,18 @@ type Trouble struct {
 }
 
 // SelfReport is an agent's report about its own machine. Gen is at least 1 and grows with each change. A report
-// replaces those with a smaller Gen of the same registration.
+// replaces reports of the same registration with a smaller Gen.
 type SelfReport struct {
 	Gen      uint64    `cbor:"1,keyasint"`
 	Troubles []Trouble `cbor:"2,keyasint,omitempty"`
 	Disk     []DiskUse `cbor:"3,keyasint,omitempty"` // instances above their disk limit, in order of id
-	// Measured says that this agent process has measured the disk use. Until then the servers keep the Disk of the last
-	// report by an earlier agent process.
+	// Measured is true once this agent process has measured the disk use. Until then, the servers keep the Disk that an
+	// earlier agent process reported.
 	Measured bool          `cbor:"4,keyasint,omitempty"`
 	Ports    []PortProblem `cbor:"5,keyasint,omitempty"` // ports that the agent can't listen on
 }
 
-// MaxDiskUses is the maximum number of instances above their disk limit that are recorded for one node.
+// MaxDiskUses is the largest number of instances above their disk limit that is recorded for one node.
 const MaxDiskUses = 64
 
 // DiskUse is an instance whose work directory is larger than its job file allows.
@@ -47,7 +47,7 @@ type DiskUse struct {
 	ID         InstanceID `cbor:"1,keyasint"`
 	UsedBytes  int64      `cbor:"2,keyasint"`
 	LimitBytes int64      `cbor:"3,keyasint"`
-	AtLeast    bool       `cbor:"4,keyasint,omitempty"` // the agent could measure only a part of the directory
+	AtLeast    bool       `cbor:"4,keyasint,omitempty"` // only a part could be measured, so UsedBytes is a lower bound
 	Dir        string     `cbor:"5,keyasint,omitempty"` // path on the node; at most 256 bytes
 }
 

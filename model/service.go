@@ -3,7 +3,7 @@ package model
 // ServiceName is the name of a service.
 type ServiceName string
 
-// Backend is an instance to which a service's connections are forwarded.
+// Backend is an instance to which connections of a service are forwarded.
 type Backend struct {
 	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
 	Node     NodeID     `json:"node" cbor:"2,keyasint"`
@@ -15,9 +15,9 @@ type PeerState string
 
 // The states of a peer.
 const (
-	PeerStarting PeerState = "starting" // it has not been ready since its last start
+	PeerStarting PeerState = "starting" // has not been ready since its last start
 	PeerReady    PeerState = "ready"
-	PeerUnready  PeerState = "unready"  // it was ready, and is not now
-	PeerStopping PeerState = "stopping" // it is stopping, or should stop
-	PeerLost     PeerState = "lost"     // its node is offline
+	PeerUnready  PeerState = "unready"  // was ready, and is not now
+	PeerStopping PeerState = "stopping" // is stopping, or should stop
+	PeerLost     PeerState = "lost"     // the instance's node is offline
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Rescheduling is the resolved policy of the rescheduler: a preset, changed by the settings that override it.
+// Rescheduling is the policy of the rescheduler: the values of a preset, some of which other settings may override.
 type Rescheduling struct {
 	On bool // if false, nothing is moved unless an operator asks
 	// minimum gain of a move, in points; 100 points are a node's whole memory, or the full weight of an affinity
@@ -21,8 +21,9 @@ type Rescheduling struct {
 // Reschedulers returns the values that the setting rescheduler may have.
 func Reschedulers() []string { return []string{"off", "careful", "balanced", "eager"} }
 
-// Rescheduling returns the preset that the setting rescheduler names, with the overrides of the other settings. For
-// "off" it returns the preset balanced with On false, for moves that an operator asks for.
+// Rescheduling returns the preset that the setting rescheduler names, with the overrides of the other settings. If the
+// setting is "off", On is false and the values are those of the preset balanced. They apply to moves that an operator
+// asks for.
 func (c *Settings) Rescheduling() Rescheduling {
 	r := Rescheduling{On: c.Rescheduler != "off", Gain: 10, Reserve: 50, MinAge: 10 * Minute, Cooldown: 30 * Minute,
 		Moves: 5, Cycle: 60 * Second}
@@ -48,9 +49,9 @@ func override[T comparable](value *T, with T) {
 	}
 }
 
-// checkRescheduler returns the first mistake in the settings of the rescheduler; nil if there is none. It checks only
-// the length of the window and its number of fields. The caller that sets a window must check that it is a cron
-// expression. An invalid window never opens.
+// checkRescheduler returns the first mistake in the settings of the rescheduler, or nil. It checks only the length of
+// the window and its number of fields. Callers that set a window must check that it is a cron expression. An invalid
+// window never opens.
 func (c *Settings) checkRescheduler() *Error {
 	for _, d := range [...]struct {
 		name  string
@@ -74,12 +75,12 @@ func (c *Settings) checkRescheduler() *Error {
 	return nil
 }
 
-// Settings are the replicated policy of the cluster. A server's configuration file sets them once, for a new cluster;
-// later changes are log entries.
+// Settings are the replicated policy of the cluster. A server's configuration file sets them only for a new cluster.
+// Later, log entries change them.
 type Settings struct {
-	// default 60s: how long a node is silent before it is offline (P23)
+	// how long a node is silent before it is offline (P23); default 60s
 	OfflineAfter  Duration `json:"offline_after" cbor:"1,keyasint"`
-	DrainDeadline Duration `json:"drain_deadline" cbor:"2,keyasint"` // default 1h, per node
+	DrainDeadline Duration `json:"drain_deadline" cbor:"2,keyasint"` // for each node; default 1h
 	// default block-if-contains-last-replica
 	NodeDrainPolicy string `json:"node_drain_policy" cbor:"3,keyasint"`
 	// off | careful | balanced (default) | eager
@@ -89,35 +90,35 @@ type Settings struct {
 	Algorithm          string `json:"placement_algorithm" cbor:"7,keyasint"`            // spread (default) | binpack
 	CPUOvercommit      int64  `json:"cpu_overcommit_percent" cbor:"8,keyasint"`         // default 400
 	InstanceOverhead   int64  `json:"instance_overhead_bytes" cbor:"9,keyasint"`        // default 64 MiB
-	// default 2m: how long an instance may take to become ready before it counts as failed
+	// how long an instance may take to become ready before it is treated as failed; default 2m
 	StartTimeout Duration `json:"start_timeout" cbor:"10,keyasint"`
 	// if true, decisions are computed and shown, but not proposed
 	Paused bool `json:"actuation_paused" cbor:"11,keyasint,omitempty"`
-	// default 100000: how many events are kept; their total size is at most 400 bytes times this number
+	// how many events are kept; together they take at most 400 bytes times this number; default 100000
 	EventLimit int `json:"event_limit" cbor:"12,keyasint"`
-	// default 7d: how long events are kept, in cluster time
+	// how long events are kept, in cluster time; default 7d
 	EventAge Duration `json:"event_age" cbor:"13,keyasint"`
-	// default 24h: how long the old copy of a moved volume is kept
+	// how long the old copy of a moved volume is kept; default 24h
 	VolumeCooling Duration `json:"volume_cooling" cbor:"25,keyasint"`
 
-	// How many stops each kind of actor may begin, in the whole cluster. The zero value, the default, means no limit.
+	// Rate limits of stops in the whole cluster, for each StopOrigin. The default is the zero value, which means no limit.
 	RateDrain       ActorRate `json:"rate_drain" cbor:"15,keyasint,omitempty"`
 	RatePreemption  ActorRate `json:"rate_preemption" cbor:"16,keyasint,omitempty"`
 	RateRescheduler ActorRate `json:"rate_rescheduler" cbor:"17,keyasint,omitempty"`
 	RateOperator    ActorRate `json:"rate_operator" cbor:"18,keyasint,omitempty"`
-	// drain (default) | cordon: what triggers the eviction of members of replicated groups
+	// what triggers the eviction of members of replicated groups: drain (default) | cordon
 	EvictOn EvictOn `json:"evict_on" cbor:"14,keyasint"`
 
-	// These override the rescheduler's preset. Zero means the preset's value.
+	// These override the values of the rescheduler's preset. The zero value means the value of the preset.
 	MoveMinAge Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"` // younger instances are not moved
 	// minimum time between two moves of instances of one group
 	MoveCooldown Duration `json:"rescheduler_cooldown" cbor:"20,keyasint,omitempty"`
-	// the length of a cycle: at most MovesPerCycle moves begin within it
+	// length of a cycle, within which at most MovesPerCycle moves begin
 	MoveCycle     Duration `json:"rescheduler_cycle" cbor:"21,keyasint,omitempty"`
-	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"` // moves within MoveCycle
+	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"`
 	// minimum gain of a move, in points; see Rescheduling.Gain
 	MoveGain int `json:"rescheduler_gain" cbor:"23,keyasint,omitempty"`
-	// cron expression in UTC; empty means always
+	// when moves may begin: a cron expression in UTC; empty means always
 	MoveWindow string `json:"rescheduler_window,omitempty" cbor:"24,keyasint,omitempty"`
 }
 
@@ -131,7 +132,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// Check returns the first mistake in the settings; nil if there is none. Code: invalid.
+// Check returns the first mistake in the settings, or nil. Code: invalid.
 func (c *Settings) Check() *Error {
 	switch {
 	case c.OfflineAfter < Second || c.OfflineAfter > 24*Hour:
