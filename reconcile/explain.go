@@ -125,9 +125,6 @@ func ofRestore(code model.Code) bool {
 	return code == model.CodeRestoreUnconfirmed || code == model.CodeUnknownInstance || code == model.CodeInventoryMissing
 }
 
-// Wake returns the earliest time at which the explanation could change although the state does not; Never if it can't.
-func (e *Explanation) Wake() model.Time { return e.p.plan.wake }
-
 // next says in words what happens to an instance next.
 func (e *Explanation) next(inst *fsm.Instance) string {
 	if waiting := e.Waiting(inst.ID); len(waiting) > 0 {

@@ -112,7 +112,8 @@ func (p *pass) lowerRuns(g *groupView) bool {
 		return known
 	}
 	s := p.state()
-	fair := g.class < len(s.Classes) && s.Classes[g.class].PreemptEqual == model.PreemptFair
+	class, _, _ := s.Class(g.job.Class)
+	fair := class.PreemptEqual == model.PreemptFair
 	for id, row := range s.Groups.All() {
 		name, _ := id.Split()
 		job, ok := s.Jobs.Get(name)
