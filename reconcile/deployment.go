@@ -79,9 +79,7 @@ func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
 	if d.Waiting == waiting {
 		return
 	}
-	if refusal := p.plan.note(&fsm.DeploymentWait{ID: d.ID, Waiting: waiting}); refusal != nil {
-		p.plan.refuse("deployment/"+string(d.ID), refusal)
-	}
+	_ = p.plan.note(&fsm.DeploymentWait{ID: d.ID, Waiting: waiting}) // never refused: the deployment has not ended
 }
 
 // everythingWaits returns what holds back all rollouts (paused actuation, an unconfirmed restore, or HOLD), or nil.

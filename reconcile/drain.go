@@ -56,9 +56,9 @@ func (p *pass) takeTurns() {
 		if d.part.Turn || d.drain.Paused || limit > 0 && busy[d.drain.ID] >= limit {
 			continue
 		}
-		if p.plan.try(d.subject(), &fsm.DrainTurn{ID: d.drain.ID, Node: d.node.ID}) == nil {
-			busy[d.drain.ID]++
-		}
+		// never refused: fewer nodes than the limit have their turn
+		_ = p.plan.try(d.subject(), &fsm.DrainTurn{ID: d.drain.ID, Node: d.node.ID})
+		busy[d.drain.ID]++
 	}
 }
 
@@ -136,9 +136,7 @@ func (p *pass) unmark() {
 		if inst.Desired != model.DesiredRunning || !inst.Eviction.Requested || !p.reasonGone(inst) {
 			continue
 		}
-		if refusal := p.plan.try("instance/"+string(id), &fsm.InstanceMark{ID: id}); refusal != nil {
-			p.blockBy(inst, refusal)
-		}
+		_ = p.plan.try("instance/"+string(id), &fsm.InstanceMark{ID: id}) // never refused: the instance is to run
 	}
 }
 

@@ -125,9 +125,6 @@ func ofRestore(code model.Code) bool {
 	return code == model.CodeRestoreUnconfirmed || code == model.CodeUnknownInstance || code == model.CodeInventoryMissing
 }
 
-// Wake returns the earliest time at which the explanation could change although the state does not, or Never.
-func (e *Explanation) Wake() model.Time { return e.p.plan.wake }
-
 func (e *Explanation) next(inst *fsm.Instance) string {
 	if waiting := e.Waiting(inst.ID); len(waiting) > 0 {
 		return waitText(waiting[0])

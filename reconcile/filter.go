@@ -106,6 +106,12 @@ func (t *nodeTable) moved(v *nodeView) {
 	t.note(v)
 }
 
+// release makes promised memory of a node free again.
+func (t *nodeTable) release(v *nodeView, bytes int64) {
+	v.promised -= bytes
+	t.note(v)
+}
+
 // note marks the node's place in the rankings as out of date.
 func (t *nodeTable) note(v *nodeView) { t.changes = append(t.changes, int32(v.at)) }
 

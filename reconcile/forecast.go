@@ -19,7 +19,7 @@ const forecastID model.DrainID = "forecast"
 // It changes nothing but Input.Cache and does not block. It costs a few decisions for each step that the drain takes.
 // If no node can be drained, it returns the error that DrainStart would return.
 func ForecastDrain(in Input, nodes []string, options model.DrainOptions) ([]model.Forecast, *model.Error) {
-	if !options.ForceAtDeadline || options.Deadline <= 0 {
+	if !options.ForceAtDeadline {
 		options.Deadline = model.Forever // the forecast doesn't say whether a drain ends before its deadline
 	}
 	in.Now = max(in.Now, in.State.Now)

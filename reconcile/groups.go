@@ -37,7 +37,7 @@ type slotView struct {
 	alike     int // number of following slots that, like this one, never had an instance
 	holder    *fsm.Instance
 	successor *fsm.Instance
-	extra     []*fsm.Instance // wanted instances beyond holder and successor
+	extra     []*fsm.Instance // wanted instances other than the holder, until order has chosen the successor
 	leaving   []*fsm.Instance // instances that should stop and are not confirmed stopped
 	last      *fsm.Instance   // the youngest instance that should not run any more
 	dropped   bool            // scale-down stops the holder, or has stopped it
@@ -80,8 +80,7 @@ func (p *pass) findGroups() {
 		}
 	}
 	for id, row := range s.Unsettled() {
-		atRest := row.Ready == row.Running && row.Alive == row.Running
-		if row.Role != model.RoleSystem || row.Count == 0 || !atRest || p.systemUnsettled(row) {
+		if row.Role != model.RoleSystem || row.Count == 0 || p.systemUnsettled(row) {
 			found[id] = true
 		}
 	}
@@ -132,8 +131,8 @@ func (v *slotView) take(inst *fsm.Instance) {
 	}
 }
 
-// order chooses holder and successor if several instances of the slot are wanted: the two oldest. If one of the two
-// replaces the other, it is the successor. Otherwise the older one is the holder. Normally extra is empty afterwards.
+// order chooses holder and successor if two instances of the slot are wanted. If one of the two replaces the other, it
+// is the successor. Otherwise the older one is the holder. More than two are never wanted (S7).
 func (v *slotView) order() {
 	if len(v.extra) == 0 {
 		return
@@ -144,7 +143,7 @@ func (v *slotView) order() {
 	if v.holder.Links.Replaces == v.successor.ID {
 		v.holder, v.successor = v.successor, v.holder
 	}
-	v.extra = v.extra[2:]
+	v.extra = nil
 }
 
 // older orders instances by age, the oldest first, then by id.

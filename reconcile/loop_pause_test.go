@@ -159,3 +159,38 @@ func TestLoopOfANewLeader(t *testing.T) {
 		}
 	})
 }
+
+// After a decision the loop rests, so that changes gather: as long as a decision takes while there is something to do,
+// and longer, within limits, while there is nothing.
+func TestLoopRests(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		think       time.Duration
+		busy        bool
+		least, most int // decisions in a second of constant writes
+	}{
+		{"busy", 20 * time.Millisecond, true, 20, 25},
+		{"idle", 5 * time.Millisecond, false, 16, 20},
+		{"idle, slow decisions", 100 * time.Millisecond, false, 4, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.think = tt.think
+				r.nodes("n1")
+				defer r.start(t.Context())()
+				for i := range 1000 {
+					if tt.busy {
+						r.write(&fsm.JobSubmit{Spec: bigJob("web", i)})
+					} else {
+						r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"at": fmt.Sprint(i)}})
+					}
+					time.Sleep(time.Millisecond)
+				}
+				if n := r.count(func(r *rig) int { return r.decisions }); n < tt.least || n > tt.most {
+					t.Errorf("%d decisions in a second, want %d to %d", n, tt.least, tt.most)
+				}
+			})
+		})
+	}
+}

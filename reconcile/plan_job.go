@@ -115,8 +115,7 @@ func (p *pass) planPlaces(g *groupView, out *model.PlannedGroup, ended []*fsm.In
 	for _, inst := range ended {
 		p.gone[inst.ID] = true
 		if v := p.candidates().view(inst.Node); v != nil {
-			v.promised -= inst.Claims.Resources.MemoryBytes
-			p.nodes.note(v)
+			p.nodes.release(v, inst.Claims.Resources.MemoryBytes)
 		}
 	}
 	g.fields = nil

@@ -113,7 +113,8 @@ func (p *pass) lowerRuns(g *groupView) bool {
 			allowance: map[model.GroupID]int{}, none: map[*field]string{}}
 	}
 	s, who := p.state(), asking{class: g.class}
-	fair := g.class < len(s.Classes) && s.Classes[g.class].PreemptEqual == model.PreemptFair
+	class, _, _ := s.Class(g.job.Class)
+	fair := class.PreemptEqual == model.PreemptFair
 	if fair {
 		who.job = g.job.Name
 	}

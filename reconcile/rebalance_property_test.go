@@ -167,7 +167,8 @@ func whereabouts(w *world) string {
 	return strings.Join(lines, " ")
 }
 
-// A decision with a Cache sees what has changed in a group since the last one: where its instances are, or its policy.
+// A decision with a Cache sees what has changed since the last one: where a group's instances are, its policy, or the
+// nodes.
 func TestRebalanceSeesChangedGroups(t *testing.T) {
 	for name, lines := range map[string]struct{ before, change []string }{
 		"instances": {
@@ -177,6 +178,15 @@ func TestRebalanceSeesChangedGroups(t *testing.T) {
 		"policy": {
 			before: []string{"node n1", "run web http affinity=node.label.disk:hdd:60", "settle", "node n2 disk=ssd"},
 			change: []string{"run web http affinity=node.label.disk:ssd:60"},
+		},
+		"labels": {
+			before: []string{"node n1", "run web http affinity=node.label.disk:ssd:60", "settle", "node n2"},
+			change: []string{"label n2 disk=ssd"},
+		},
+		"nodes in service": {
+			before: []string{"node n1", "run web http affinity=node.label.disk:ssd:60", "settle", "node n2", "node n3 disk=ssd",
+				"cordon n3"},
+			change: []string{"uncordon n3"},
 		},
 	} {
 		w := newWorld(t)
@@ -206,10 +216,11 @@ func TestRebalanceSeesChangedGroups(t *testing.T) {
 func TestRebalancePassesOverOtherGroups(t *testing.T) {
 	for name, keys := range map[string]string{
 		"fixed": "order=stop_first affinity=node.label.disk:ssd:100", "even": "count=2 spread=node.label.rack",
+		"system": "role=system order=surge affinity=node.label.disk:ssd:100",
 	} {
 		w := newWorld(t)
-		w.run("node n1 rack=a memory=8GiB")
-		w.run("node n2 rack=b memory=8GiB")
+		w.run("node n1 rack=a memory=64GiB")
+		w.run("node n2 rack=b memory=64GiB")
 		others := make([]string, 40)
 		for i := range others {
 			others[i] = fmt.Sprintf("g%d %s", i, keys)
@@ -217,7 +228,8 @@ func TestRebalancePassesOverOtherGroups(t *testing.T) {
 		w.run("run others " + strings.Join(others, " ; "))
 		w.run("run web http affinity=node.label.disk:ssd:60")
 		w.run("settle")
-		w.run("node n3 rack=a disk=ssd")
+		w.run("node n3 rack=a disk=ssd memory=64GiB")
+		w.run("settle") // system groups come to rest
 		w.run("advance 24h")
 		if moves := w.run("moves"); !strings.HasPrefix(moves, "web-http-0a from") {
 			t.Errorf("%s: the moves are %q", name, moves)

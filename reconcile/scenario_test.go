@@ -97,6 +97,7 @@ type world struct {
 // agentSim is an agent with its instances. The instances keep running during an outage of the node, unless the node
 // reboots.
 type agentSim struct {
+	name    string // of its node; "" if it is the id
 	boot    int
 	running map[model.InstanceID]model.InstanceStatus
 	order   []model.InstanceID

@@ -61,10 +61,7 @@ func (f *field) affinity(n *fsm.Node) int64 {
 // constantBonus returns the part of a node's score that stays the same while instances are placed: affinities, recent
 // failures, the avoid list, and whether the node waits for its turn in a drain.
 func (f *field) constantBonus(v *nodeView) int64 {
-	total := int64(0)
-	if len(f.spec.Affinities) > 0 {
-		total = f.affinity(v.node)
-	}
+	total := f.affinity(v.node)
 	if v.avoided {
 		if _, avoided := v.node.Avoids(f.group.id, f.version, f.pass.in.Now); avoided {
 			total -= avoidedThere

@@ -17,9 +17,6 @@ func (p *pass) stopSurplus() {
 			p.scaleDown(g)
 		}
 		for _, slot := range g.open {
-			for _, inst := range slot.extra {
-				p.stop(inst, model.CauseScaleDown, "its slot is held")
-			}
 			if slot.successor != nil && !slot.dropped {
 				p.settlePair(g, slot)
 			}

@@ -282,7 +282,6 @@ func (p *pass) redeem(n *need) {
 		return
 	}
 	if v := p.candidates().view(t.To); v != nil {
-		v.promised = max(0, v.promised-p.promised(t))
-		p.nodes.note(v)
+		p.nodes.release(v, min(v.promised, p.promised(t)))
 	}
 }

@@ -40,8 +40,8 @@ func (b *balancer) tallies() []*groupTally {
 	seen.look(b.all)
 	counts, n := map[model.NodeID]int{}, 0
 	var worth []*groupTally
-	for id := range b.p.state().Groups.All() {
-		t := b.tallyOf(id)
+	for id, row := range b.p.state().Groups.All() {
+		t := b.tallyOf(row)
 		if t == nil {
 			continue
 		}
@@ -96,15 +96,13 @@ func (b *balancer) average() {
 }
 
 // tallyOf starts a group's tally. It returns nil if the group's instances may not be moved, or if no move can help it.
-func (b *balancer) tallyOf(id model.GroupID) *groupTally {
-	s := b.p.state()
-	row, ok := s.Groups.Get(id)
-	if !ok || b.busy[id] || row.Role == model.RoleSystem || row.Count == 0 {
+func (b *balancer) tallyOf(row *fsm.Group) *groupTally {
+	if b.busy[row.ID] || row.Role == model.RoleSystem {
 		return nil
 	}
-	spec, known := s.Policy(id)
+	spec, known := b.p.state().Policy(row.ID)
 	if !known || row.Count < 2 && len(spec.Affinities) == 0 || !movable(spec) {
 		return nil
 	}
-	return &groupTally{id: id, row: row, spec: spec}
+	return &groupTally{id: row.ID, row: row, spec: spec}
 }

@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ func (w *world) register(id model.NodeID, shape model.NodeShape) {
 	info := model.AgentInfo{BootID: fmt.Sprintf("boot%d", a.boot), Incarnation: fmt.Sprint(w.state.Index),
 		Address: "127.0.0.1", Key: []byte("k")}
 	if refusal := w.apply("agent:"+model.Actor(id),
-		&fsm.NodeRegister{ID: id, Name: string(id), Agent: info, Shape: shape}); refusal != nil {
+		&fsm.NodeRegister{ID: id, Name: cmp.Or(a.name, string(id)), Agent: info, Shape: shape}); refusal != nil {
 		w.t.Fatalf("%s: %v", w.at, refusal)
 	}
 	n, _ := w.state.Nodes.Get(id)

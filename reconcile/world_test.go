@@ -18,7 +18,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		// settings offline_after=2s place_on_degraded failure_domain_label=rack algorithm=binpack paused
 		// start_timeout=1m
 		"settings": (*world).cmdSettings,
-		// node n1 memory=1GiB cpu=1000 rack=r1 ports=20000-20003: an agent registers and sends its (empty) inventory
+		// node n1 memory=1GiB cpu=1000 rack=r1 ports=20000-20003 name=blue: an agent registers and sends its (empty)
+		// inventory; without a name, the node is called as its id
 		"node": (*world).cmdNode,
 		// run web http count=3 memory=128MiB ... ; db count=1 volume=data: submits a job of groups
 		"run": (*world).cmdRun,
@@ -336,6 +337,7 @@ func (w *world) cmdSettings(args []string) string {
 
 func (w *world) cmdNode(args []string) string {
 	var names []string
+	called := "" // the name, if it is not the id
 	shape := model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999,
 		Labels: map[string]string{}}
 	for _, arg := range args {
@@ -343,6 +345,8 @@ func (w *world) cmdNode(args []string) string {
 		switch {
 		case !given:
 			names = append(names, key)
+		case key == "name":
+			called = value
 		case key == "memory":
 			shape.Capacity.MemoryBytes = size(value)
 		case key == "cpu":
@@ -359,7 +363,7 @@ func (w *world) cmdNode(args []string) string {
 	for _, name := range names {
 		id := model.NodeID(name)
 		w.nodes = append(w.nodes, id)
-		w.agents[id] = &agentSim{running: map[model.InstanceID]model.InstanceStatus{}}
+		w.agents[id] = &agentSim{name: called, running: map[model.InstanceID]model.InstanceStatus{}}
 		w.live[id] = fsm.Liveness{Gossip: fsm.GossipAlive}
 		w.register(id, shape)
 	}
