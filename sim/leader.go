@@ -10,7 +10,6 @@ const (
 	firstPause = 50   // pause after the first refusal, in ms; each further refusal in a row doubles it
 	longPause  = 5000 // longest pause, in ms
 	inFlight   = 16   // most entries that wait for their outcome at once
-	retryAfter = 100  // in ms
 )
 
 // leader makes decisions and proposes them as reconcile.Loop does. It decides on the committed state plus its own
