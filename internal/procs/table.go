@@ -62,7 +62,7 @@ func Descendants() map[int]Row {
 	table, me := Table(), os.Getpid()
 	these := map[int]bool{me: true}
 	maps.DeleteFunc(table, func(pid int, _ Row) bool { return pid == me || !under(table, pid, these) })
-	return table // under may run while rows are deleted: the ancestors of a descendant up to this process are kept
+	return table // under works while rows are deleted, because all rows between a descendant and this process are kept
 }
 
 // Find calls match with the Row.Args of each process. It returns the ids of the processes for which match returned
@@ -100,7 +100,7 @@ func Kill(pids ...int) {
 // Usage is how much CPU time and memory a process uses.
 type Usage struct {
 	CPU    time.Duration // CPU time since its start
-	Memory int64         // resident bytes now
+	Memory int64         // resident memory in bytes
 	Peak   int64         // highest value of Memory so far
 	// The part of Memory that consists of pages of files, such as the program or a mapped log. The kernel can reclaim it.
 	Files int64

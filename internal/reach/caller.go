@@ -24,12 +24,12 @@ type Config struct {
 	// Addresses of servers: https://host:port or unix:///path. At least one is required. A call tries them in order,
 	// beginning with the address that answered last.
 	Addresses []string
-	// Secure sends the requests to https addresses. It is required if Addresses contains one. Caller.Close closes the idle
-	// connections of Secure.
+	// Secure sends the requests to https addresses. It is required if Addresses contains an https address. Caller.Close
+	// closes the idle connections of Secure.
 	Secure *HTTPTransport
 	// RetryFor is how long a call is repeated while the servers elect a leader, start or are overloaded, or while the
-	// outcome is unknown. The default is 10 s. With a negative value, no call is repeated. The context of a call may end
-	// the call earlier.
+	// outcome is unknown. The default is 10 s. With a negative value, no call is repeated. A call also ends when its
+	// context ends.
 	RetryFor time.Duration
 	// Waiting, if not nil, is called once for each call that is still being repeated after a second. It runs in the
 	// goroutine that made the call. Its parameters are the reason, and for how long the call may still be repeated.
@@ -53,8 +53,8 @@ type Caller struct {
 // Endpoint is one address of a server.
 type Endpoint struct {
 	Shown string // the address as configured
-	Host  string // host:port of https; "" for a unix socket
-	base  string // scheme and host, with which the URL of each request begins
+	Host  string // host:port of an https address; "" for a unix socket
+	base  string // scheme and host, the beginning of each request's URL
 	via   http.RoundTripper
 }
 
@@ -163,8 +163,8 @@ type Answer struct {
 const MaxAnswer = 256 << 20
 
 // Send makes a call and reads the whole answer. A write of JSON without a request id gets one, so that it can be
-// repeated. Send blocks until a server gives a final answer, RetryFor has passed, or ctx ends. If no server can be
-// reached at all, Send fails after it has tried each server once. Codes: unreachable, no_leader, unknown_outcome,
+// repeated. Send blocks until a server gives a final answer, Config.RetryFor has passed, or ctx ends. If no server can
+// be reached at all, Send fails after it has tried each server once. Codes: unreachable, no_leader, unknown_outcome,
 // timeout, too_large, certificate_refused, not_tls, and those of the operation.
 func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 	var a Answer

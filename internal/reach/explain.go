@@ -10,7 +10,7 @@ import (
 )
 
 // Explain converts an error of crypto/tls or crypto/x509 about a connection to addr to a *model.Error with a hint. If
-// err wraps a *model.Error already, Explain returns that *model.Error. It returns any other error unchanged, also nil.
+// err wraps a *model.Error already, Explain returns that *model.Error. It returns nil and all other errors unchanged.
 //
 // In TLS 1.3 our handshake succeeds before the other end has checked our certificate. A refusal may therefore appear
 // only at the first read. So the error of a read must be passed to Explain too. HTTPTransport passes it.

@@ -189,7 +189,8 @@ func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// notAnswered is the error of a request without an answer. sent means that the server may have carried out the request.
+// notAnswered is the error of a request without an answer. If sent is true, the server may have carried out the
+// request.
 type notAnswered struct {
 	sent bool
 	err  error

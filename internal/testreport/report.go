@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// maxKept limits the bytes that are kept of a test's output. The end is kept, because it explains a failure.
+// maxKept is the maximum number of bytes that are kept of a test's output. The end of the output is kept, because the
+// end explains a failure.
 const maxKept = 256 << 10
 
 // event is one line of the output of go test -json. The command go doc test2json describes its fields.
@@ -190,7 +191,7 @@ func (r *report) output(id testID) string {
 	return b.String()
 }
 
-// fail records the failure of a test or a package. The parameter text is its output.
+// fail records the failure of a test or a package with its output.
 func (r *report) fail(id testID, text string) {
 	r.failed++
 	r.failedIn[id.pkg]++

@@ -25,7 +25,7 @@ type Config struct {
 	Cluster  string
 	Address  string                        // IP address that all agents register and that their gossip socket uses
 	Capacity model.Resources               // of each agent
-	Labels   func(i int) map[string]string // labels of agent i, from 0
+	Labels   func(i int) map[string]string // labels of agent i; the first agent has the number 0
 }
 
 // Crowd is many agents. It is safe for concurrent use, but calls of Kill and Revive for the same agent must not

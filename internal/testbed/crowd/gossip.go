@@ -56,7 +56,7 @@ func (g *gossip) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			continue // for example because the server to which a packet was sent no longer runs
+			continue // for example, a packet was sent to a server that no longer runs
 		}
 		if msg, err := g.envelope.open(buf[:n]); err == nil {
 			g.receive(msg, from)
@@ -110,8 +110,8 @@ func (g *gossip) refute(msg []byte) {
 	}
 }
 
-// deliver passes a server's message to the agent that the message names. It does not verify the message. The agent's
-// Beater does.
+// deliver passes a server's message to the agent that the message names. It leaves the verification of the message to
+// the agent's Beater.
 func (g *gossip) deliver(msg []byte) {
 	const mac = 32
 	var to struct {

@@ -67,9 +67,9 @@ func readyOf(st *fsm.State, groups []model.GroupID) int {
 }
 
 // budgets checks S3: no voluntary stop or scale-down takes the number of ready instances below min_ready. While fewer
-// than min_ready are ready, an unready instance is stopped only by a scale-down, or after its group's toleration. Stops
-// that an operator let bypass budgets are not judged. Commands of one entry see each other's effects, so all stops of
-// the entry are judged together.
+// than min_ready instances are ready, an unready instance is stopped only by a scale-down, or after its group's
+// toleration. Stops that an operator let bypass budgets are not judged. Commands of one entry see each other's effects,
+// so all stops of the entry are judged together.
 func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	lost, ready, unready := map[model.GroupID]bool{}, map[model.GroupID]int{}, map[model.GroupID]model.InstanceID{}
 	s.began(func(was, now *fsm.Instance) {
@@ -105,8 +105,8 @@ func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	}
 }
 
-// tolerated reports whether no budget protects an unready instance any more, because its group's toleration not_ready
-// has passed or the group has no such toleration.
+// tolerated reports whether an unready instance may be stopped regardless of budgets, because its group's toleration
+// not_ready has passed or the group has no such toleration.
 func tolerated(s *Step, i *fsm.Instance) bool {
 	policy, ok := s.Before.Policy(i.Group)
 	return !ok || policy.Toleration.NotReady == nil || s.After.Now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
@@ -119,8 +119,8 @@ type window struct {
 	stops []model.Time
 }
 
-// rates checks S3 for the rates of groups, shared budgets and actors: in no window may more voluntary stops begin than
-// allowed, even if the leader changes during the window. Stops that bypass budgets are not counted.
+// rates checks S3 for the rates of groups, shared budgets and actors: within a window, at most as many voluntary stops
+// begin as the rate allows, even if the leader changes during the window. Stops that bypass budgets are not counted.
 func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	began := map[string][]model.Time{}
 	s.began(func(was, now *fsm.Instance) {

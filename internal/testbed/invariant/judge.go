@@ -16,18 +16,19 @@ type Step struct {
 	Results       []fsm.Result // results of the entry's groups of commands
 }
 
-// Judge checks the entries of one history, one by one in their order. It computes from the rows the sums that the state
-// also keeps. So an error goes unnoticed only if both computations make it. A Judge is not safe for concurrent use.
+// Judge checks the entries of one history, one by one in their order. It computes sums from the rows, although the
+// state also keeps these sums. So an error goes unnoticed only if both computations make it. A Judge is not safe for
+// concurrent use.
 type Judge struct {
 	windows map[string]*window             // S3: by budget or actor
-	rails   []unorderedStops               // S7: one for each entry with such stops
+	rails   []unorderedStops               // S7: one element for each entry with unordered stops
 	retried map[model.GroupID][]model.Time // S7: when the failed instances of each group were replaced
 	ended   map[model.InstanceID]uint64    // S9: the index at which each instance became terminal or was deleted
 	gone    map[model.InstanceID]bool      // S9: instances whose row has been deleted
 	ids     map[model.RequestID]uint64     // S4: the index of the entry that carried out each request
 }
 
-// New returns a judge for a new history, or for one that continues from a restored state.
+// New returns a judge for a new history, or for a history that continues from a restored state.
 func New() *Judge {
 	return &Judge{
 		windows: map[string]*window{}, retried: map[model.GroupID][]model.Time{}, ended: map[model.InstanceID]uint64{},

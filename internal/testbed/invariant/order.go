@@ -208,7 +208,7 @@ func (s *Step) inferior(taker, owner model.GroupID) string {
 			has[from] += memoryOf(s, now.Group)
 		}
 	})
-	s.placed(func(i *fsm.Instance) { // subtracts instances without victims, perhaps placed after the preemption
+	s.placed(func(i *fsm.Instance) { // subtracts instances without victims, which may be placed after the preemption
 		if name, _ := i.Group.Split(); name == to && len(i.Links.Awaits) == 0 {
 			has[to] -= memoryOf(s, i.Group)
 		}
@@ -221,8 +221,8 @@ func (s *Step) inferior(taker, owner model.GroupID) string {
 	return ""
 }
 
-// shares returns for each job the memory of the job's instances that have this class and are desired running, and also
-// the memory of the job with the most.
+// shares returns by job the memory of the job's instances that have this class and are desired running. It also returns
+// the largest share.
 func shares(st *fsm.State, s *Step, class int) (by map[model.JobName]int64, largest int64) {
 	by = map[model.JobName]int64{}
 	for _, i := range st.Instances.All() {

@@ -59,7 +59,7 @@ func (j *Judge) reason(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 }
 
 // drainOf returns the drain for which an instance stops, or false if there is no such drain. The reason of such a stop
-// is the drain's id, perhaps after "budget bypassed: " and before ";" and a remark.
+// is the drain's id. The id may follow "budget bypassed: ", and a ";" with a remark may follow the id.
 func drainOf(s *Step, i *fsm.Instance) (*fsm.Drain, bool) {
 	by, _, _ := strings.Cut(strings.TrimPrefix(i.Marks.StopReason, "budget bypassed: "), ";")
 	return s.After.Drains.Get(model.DrainID(by))

@@ -40,7 +40,7 @@ func (j *Judge) rooms(f *fsm.Findings, s *Step) {
 }
 
 // holders checks S2, as far as rows show it: in a slot that may have only one holder, at most one instance is not
-// confirmed stopped. Tests that know the running programs check the rest.
+// confirmed stopped. Tests that know the running programs check for themselves that at most one runs.
 func (j *Judge) holders(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return

@@ -27,8 +27,8 @@ type Disk struct {
 	other   int64         // bytes that other programs use
 }
 
-// New returns a disk without faults. Its files are below root, a directory that nothing else may use. All random
-// choices come from random, which nothing else may use either.
+// New returns a disk without faults. Its files are below the directory root, and its random choices come from random.
+// Nothing else may use this directory or this generator.
 func New(root string, random *rand.Rand) *Disk {
 	return &Disk{root: root, random: random, logs: map[*Log]struct{}{}}
 }
@@ -89,7 +89,7 @@ func (d *Disk) Busy() bool {
 	return false
 }
 
-// Fill simulates other programs that use the disk, except for the given number of bytes. Later the free space changes
+// Fill simulates other programs that use all of the disk except the given number of bytes. Later the free space changes
 // with the size of the machine's own files. If free is negative, the disk is unlimited again.
 func (d *Disk) Fill(free int64) {
 	d.mu.Lock()
@@ -105,8 +105,7 @@ func (d *Disk) Fill(free int64) {
 // diskBytes is the size of every disk. It is a limit only after Fill.
 const diskBytes = 1 << 30
 
-// Space returns the free space and the size of the disk in bytes. It ignores its parameter, which it has in order to be
-// a cluster.SpaceFunc.
+// Space returns the free space and the size of the disk in bytes. It is a cluster.SpaceFunc and ignores the path.
 func (d *Disk) Space(string) (free, total int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

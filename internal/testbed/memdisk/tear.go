@@ -56,7 +56,7 @@ func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 		case page < metaPages && f == torn:
 			copy(out[at:end], was[at:end])
 		case page < metaPages:
-			keep := at + random.IntN(128) // the metadata are in the first 80 bytes
+			keep := at + random.IntN(128) // the metadata are in the first 80 bytes; often only a part of them is new
 			copy(out[keep:end], was[keep:end])
 		case f == torn:
 			for s := at; s < end; s += sectorBytes {

@@ -55,8 +55,8 @@ func (n *Net) SetDelay(d time.Duration) {
 	n.delay = d
 }
 
-// Lose makes the network lose a share (0 to 1) of the packets sent from now on. Streams lose nothing. Lose also calls
-// Seed with seed.
+// Lose makes the network lose a share (0 to 1) of the packets sent from now on. Streams lose nothing. Lose also sets
+// the seed, as Seed does.
 func (n *Net) Lose(share float64, seed uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,8 +91,8 @@ func (n *Net) Isolate(host string, others ...string) {
 	}
 }
 
-// Drop silently stops everything that the host from sends to the host to. Packets are lost. Stream data, and dials in
-// both directions, wait until Mend or Heal.
+// Drop silently stops everything sent from one host to another. The packets are lost. Stream data, and dials in both
+// directions, wait until Mend or Heal.
 func (n *Net) Drop(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -143,8 +143,8 @@ func (n *Net) Vanish(host string) {
 	n.hold()
 }
 
-// Revive puts a host back on the network after Kill or Vanish. The host's old streams break, because it has lost their
-// state.
+// Revive puts a host back on the network after Kill or Vanish. The host's old streams break, because the host has lost
+// their state.
 func (n *Net) Revive(host string) {
 	n.mu.Lock()
 	delete(n.hosts, host)
@@ -178,7 +178,7 @@ func (n *Net) fault(from, to string) fault {
 	return 0
 }
 
-// Reach reports whether the host from can send to the host to and receive answers.
+// Reach reports whether one host can send to another and receive answers.
 func (n *Net) Reach(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -209,8 +209,8 @@ func (n *Net) changed() {
 	n.change = make(chan struct{})
 }
 
-// Dial connects the host from to the address to. It blocks until the connection is accepted or refused, or ctx ends. If
-// a link or a host silently drops data, Dial waits until the fault is removed.
+// Dial connects a host to an address. It blocks until the connection is accepted or refused, or ctx ends. If a link or
+// a host silently drops data, Dial waits until the fault is removed.
 func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "mem", Addr: Addr(to), Err: err}

@@ -58,7 +58,8 @@ func (n *Net) sending(from, to string, bytes int) time.Duration {
 	return time.Duration(bytes) * time.Second / time.Duration(rate)
 }
 
-// arrivals returns the delays after which a packet arrives: one, or two if it is duplicated. n.mu is held.
+// arrivals returns the delays after which a packet arrives. There are two delays if the packet is duplicated, and
+// otherwise one. n.mu is held.
 func (n *Net) arrivals(from, to string, bytes int) []time.Duration {
 	sending := n.sending(from, to, bytes)
 	out := []time.Duration{n.travel(from, to) + sending}

@@ -108,7 +108,7 @@ func (s *stream) put(b []byte, travel, sending time.Duration) (next again, err e
 // conn is one end of a connection.
 type conn struct {
 	net           *Net
-	from, to      string // hosts of this end and of the other
+	from, to      string // hosts of this end and of the other end
 	local, remote Addr
 	in, out       *stream
 	other         *conn
