@@ -38,7 +38,7 @@ type Config struct {
 	Dial Dial
 }
 
-// Caller calls the servers. If a server does not answer, it tries the next server. It repeats only what is safe to
+// Caller calls the servers. If a server can't answer, the Caller tries the next server. It repeats only what is safe to
 // repeat: reads, and writes that carry a request id. If the context of a call is canceled, the error is the context's
 // cause. All other errors wrap a *model.Error. An error that a server returned also wraps an *api.Problem, unless its
 // code is unknown_outcome. A Caller is safe for concurrent use.

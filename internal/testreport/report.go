@@ -57,7 +57,7 @@ type report struct {
 	passedIn map[string]int // number of passed tests, by package
 	failedIn map[string]int // number of failures, by package
 	failures []failure
-	flaky    []testID // tests that failed, and passed when they ran again
+	flaky    []testID // tests and packages that failed, and passed when they ran again
 	cut      bool     // a test panicked, or a package that is not in crashed ended before its tests did
 	crashed  []string // packages that ended because of a signal outside Go code
 	errs     []error  // errors of go test itself

@@ -16,7 +16,7 @@ import (
 const (
 	pollWait = 45 * time.Second      // how long a server may take to answer a poll, as in package agent
 	coalesce = 30 * time.Millisecond // changes within this time are sent in one report, as in package agent
-	doubt    = time.Second           // pause after the first answer that asks for a registration; its server may only lag
+	doubt    = time.Second           // pause after the first answer that asks for a registration; that server may only lag
 )
 
 // backoff is a pause that doubles with each failure in a row, from 100 ms to 5 s. Up to a quarter of it is random.

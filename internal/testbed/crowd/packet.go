@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 )
 
-// kind is the type of a gossip message; it is the message's first byte.
+// kind is the type of a gossip message and the message's first byte.
 type kind byte
 
 // The message types of memberlist that an agent sends or receives.

@@ -95,7 +95,7 @@ func (s *Step) placed(visit func(*fsm.Instance)) {
 	}
 }
 
-// Runs reports whether the program of an instance runs and is not draining, according to its agent.
+// Runs reports whether an instance's program runs and the instance is not draining, according to the agent's reports.
 func Runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:

@@ -40,8 +40,8 @@ func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	}
 }
 
-// made checks S9 by commands: an instance, a node or a job appears only in an entry with a command that creates it. The
-// id of a deleted instance is not used again.
+// made checks S9 with the entry's commands: an instance, a node or a job appears only in an entry with a command that
+// creates it. The id of a deleted instance is not used again.
 func (j *Judge) made(f *fsm.Findings, s *Step) {
 	placed, registered, submitted := map[model.InstanceID]bool{}, map[model.NodeID]bool{}, map[model.JobName]bool{}
 	s.taken(func(_ []fsm.Command, command fsm.Command) {
@@ -186,7 +186,7 @@ func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
 	})
 }
 
-// inferior returns why the group taker may not preempt the group owner, or "" if it may.
+// inferior returns why the group taker may not preempt the group owner, or "" if preemption is allowed.
 func (s *Step) inferior(taker, owner model.GroupID) string {
 	a, b := classOf(s, taker), classOf(s, owner)
 	if a < 0 || b < 0 {

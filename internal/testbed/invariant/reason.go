@@ -144,8 +144,8 @@ func broken(s *Step, i *fsm.Instance, text string) string {
 	return ""
 }
 
-// lastCopy checks S6 for replicated volumes: no instance with the last copy that is in sync is stopped. Exceptions are
-// a stop that an operator let bypass budgets, a stopped job, a count of 0, and a drain that Lenient allows.
+// lastCopy checks S6 for replicated volumes: the instance with the last copy that is in sync is not stopped. Exceptions
+// are a stop that an operator let bypass budgets, a stopped job, a count of 0, and a drain that Lenient allows.
 func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	spec, ok := s.Before.Spec(was.Group, was.Version)
 	group, known := s.After.Groups.Get(was.Group)

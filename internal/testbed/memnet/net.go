@@ -123,7 +123,7 @@ func (n *Net) Heal() {
 }
 
 // Kill takes a host off the network until Revive, as when its process dies. The host's streams break, dials from and to
-// it are refused, and its packets are lost.
+// the host are refused, and packets from and to the host are lost.
 func (n *Net) Kill(host string) {
 	n.mu.Lock()
 	n.hosts[host] = faultCut
