@@ -138,7 +138,7 @@ type Request struct {
 	Body   []byte
 	// Upload, if not nil, is sent in place of Body. It is not read into memory as a whole.
 	Upload *io.SectionReader
-	Header http.Header // additional headers
+	Header http.Header
 	// Content is the media type of Body or Upload; default application/json.
 	Content string
 	// Limit limits the time of one attempt until the header of its answer arrives. Reading the body has no limit. The

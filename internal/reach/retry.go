@@ -134,7 +134,6 @@ func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool)
 	return failed.error()
 }
 
-// fetch sends one request to one server.
 func (to Endpoint) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	limited, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(r.Limit, func() { cancel(ErrNoAnswer) })

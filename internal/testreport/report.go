@@ -34,7 +34,6 @@ func (id testID) String() string {
 	return id.pkg + "/" + id.test
 }
 
-// skip is a skipped test and its reason.
 type skip struct {
 	id     testID
 	reason string

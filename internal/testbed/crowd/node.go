@@ -297,7 +297,6 @@ func (n *node) registered() uint64 {
 	return n.epoch
 }
 
-// wait blocks for d or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

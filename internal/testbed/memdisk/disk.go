@@ -17,8 +17,8 @@ type Disk struct {
 	root string // contains a data directory for each image
 
 	mu      sync.Mutex
-	random  *rand.Rand // source of all random choices
-	image   int        // number of the data directory in use
+	random  *rand.Rand
+	image   int // number of the data directory in use
 	logs    map[*Log]struct{}
 	fault   error         // the error of every write to logs; nil means that writes succeed
 	hang    chan struct{} // not nil while writes hang; closed when they continue

@@ -117,7 +117,6 @@ type conn struct {
 	read, write   deadline
 }
 
-// connect returns both ends of a new connection.
 func (n *Net) connect(from, to string) (near, far *conn) {
 	there, back := newStream(), newStream()
 	near = &conn{net: n, from: from, to: Host(to), local: localAddr(from), remote: Addr(to), in: back, out: there,
