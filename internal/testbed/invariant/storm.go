@@ -10,9 +10,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surges checks S7. A group has at most as many wanted instances (see fsm.Instance.Wanted) as its count, plus one for
-// each instance that is being replaced. A slot has at most two instances that are desired running: a holder and a
-// successor. For each new instance, surges calls placement.
+// surges checks S7, except for system groups. A group has at most as many wanted instances (see fsm.Instance.Wanted) as
+// its count, plus one for each instance that is being replaced. A slot has at most two instances that are desired
+// running: a holder and a successor. For each new instance, surges calls placement.
 func (j *Judge) surges(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return
