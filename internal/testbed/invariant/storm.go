@@ -10,9 +10,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surges checks S7, except for system groups. A group has at most as many wanted instances (see fsm.Instance.Wanted) as
-// its count, plus one for each instance that is being replaced. A slot has at most two instances that are desired
-// running: a holder and a successor. For each new instance, surges calls placement.
+// surges checks S7. It calls placement for each new instance, and checks the size of each group that is no system
+// group. The group has at most as many wanted instances (see fsm.Instance.Wanted) as its count, plus one for each
+// instance that is being replaced. A slot has at most two instances that are desired running: a holder and a successor.
 func (j *Judge) surges(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return
