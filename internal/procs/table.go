@@ -14,7 +14,7 @@ import (
 // Row is a process in the kernel's process table.
 type Row struct {
 	PID, Parent int
-	Start       string // when it started, in ticks since boot; PID and Start identify one process until a reboot
+	Start       string // when the process started, in ticks since boot
 	Zombie      bool   // the process has exited and waits to be reaped
 
 	cpu time.Duration
@@ -23,7 +23,8 @@ type Row struct {
 // String returns "PID@START", which identifies one process until the next reboot.
 func (r Row) String() string { return strconv.Itoa(r.PID) + "@" + r.Start }
 
-// Args returns the command line, with a zero byte after each argument. It is empty if the process has exited.
+// Args reads the process's command line, which has a zero byte after each argument. It returns "" if the process has
+// exited.
 func (r Row) Args() string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.PID))
 	return string(b)
@@ -61,10 +62,11 @@ func Descendants() map[int]Row {
 	table, me := Table(), os.Getpid()
 	these := map[int]bool{me: true}
 	maps.DeleteFunc(table, func(pid int, _ Row) bool { return pid == me || !under(table, pid, these) })
-	return table // deleting breaks no path: each process between a descendant and this process is a descendant too
+	return table // under works while rows are deleted, because all rows between a descendant and this process are kept
 }
 
-// Find returns the running processes for whose Row.Args match returns true, and all running processes below them.
+// Find calls match with the Row.Args of each process. It returns the ids of the processes for which match returned
+// true, and of all processes below them, except those that have exited.
 func Find(match func(args string) bool) (pids []int) {
 	table, found := Table(), map[int]bool{}
 	for pid, row := range table {
@@ -78,7 +80,7 @@ func Find(match func(args string) bool) (pids []int) {
 	return pids
 }
 
-// under reports whether the process with this pid, or any process above it, is in these.
+// under reports whether the set these contains pid or the id of a process above it.
 func under(table map[int]Row, pid int, these map[int]bool) bool {
 	for ; pid > 1; pid = table[pid].Parent {
 		if these[pid] {
@@ -98,9 +100,9 @@ func Kill(pids ...int) {
 // Usage is how much CPU time and memory a process uses.
 type Usage struct {
 	CPU    time.Duration // CPU time since its start
-	Memory int64         // resident bytes now
-	Peak   int64         // the most bytes that were resident
-	// the part of Memory that holds pages of files, such as the program or a mapped log; the kernel can reclaim it
+	Memory int64         // resident memory in bytes
+	Peak   int64         // highest value of Memory so far
+	// The part of Memory that consists of pages of files, such as the program or a mapped log. The kernel can reclaim it.
 	Files int64
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Until calls done again and again, with a pause between calls, until done returns nil. After limit, or when ctx ends,
-// Until returns an error that wraps the last error of done.
+// Until calls done repeatedly until done returns nil. It waits for the duration pause after each failed call. If the
+// duration limit passes or ctx ends first, Until returns an error that wraps the last error of done.
 func Until(ctx context.Context, limit, pause time.Duration, done func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -19,27 +19,29 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Config holds the addresses of the servers and how to call them.
+// Config lists the servers and says how to call them.
 type Config struct {
 	// Addresses of servers: https://host:port or unix:///path. At least one is required. A call tries them in order,
 	// beginning with the address that answered last.
 	Addresses []string
-	// Secure sends the requests to https addresses, and is required for them. Caller.Close closes its idle connections.
+	// Secure sends the requests to https addresses. It is required if Addresses contains an https address. Caller.Close
+	// closes the idle connections of Secure.
 	Secure *HTTPTransport
 	// RetryFor is how long a call is repeated while the servers elect a leader, start or are overloaded, or while the
-	// outcome is unknown. Default 10 s; a negative value means not at all. The call's context limits it too.
+	// outcome is unknown. The default is 10 s. With a negative value, no call is repeated. A call also ends when its
+	// context ends.
 	RetryFor time.Duration
-	// Waiting is called if a call is still being repeated after a second, at most once for each call and in the caller's
-	// goroutine. Its parameters are the reason, and for how long the call may still be repeated.
+	// Waiting, if not nil, is called once for each call that is still being repeated after a second. It runs in the
+	// goroutine that made the call. Its parameters are the reason, and for how long the call may still be repeated.
 	Waiting func(why error, atMost time.Duration)
 	// Dial opens the connection to a unix address; default net.Dialer.
 	Dial Dial
 }
 
-// Caller calls the servers. If one does not answer, it tries the next one. It repeats only what is safe to repeat:
-// reads, and writes that carry a request id. If the context of a call is canceled, the error is the cause. All other
-// errors wrap a *model.Error; if a server answered with the error, they also wrap an *api.Problem. A Caller is safe for
-// concurrent use.
+// Caller calls the servers. If a server can't answer, the Caller tries the next server. It repeats only what is safe to
+// repeat: reads, and writes that carry a request id. If the context of a call is canceled, the error is the context's
+// cause. All other errors wrap a *model.Error. An error that a server returned also wraps an *api.Problem, unless its
+// code is unknown_outcome. A Caller is safe for concurrent use.
 type Caller struct {
 	servers  []Endpoint
 	retryFor time.Duration
@@ -51,8 +53,8 @@ type Caller struct {
 // Endpoint is one address of a server.
 type Endpoint struct {
 	Shown string // the address as configured
-	Host  string // host:port of https; "" for a unix socket
-	base  string // scheme and host of each URL
+	Host  string // host:port of an https address; "" for a unix socket
+	base  string // scheme and host, the beginning of each request's URL
 	via   http.RoundTripper
 }
 
@@ -136,33 +138,34 @@ type Request struct {
 	Body   []byte
 	// Upload, if not nil, is sent in place of Body. It is not read into memory as a whole.
 	Upload *io.SectionReader
-	Header http.Header // additional headers
+	Header http.Header
 	// Content is the media type of Body or Upload; default application/json.
 	Content string
-	// Limit limits the time of one attempt until the header of its answer arrives; reading the body has no limit. The
-	// default is 15 s for a read and 40 s for a write, plus the parameter wait of the query.
+	// Limit limits the time of one attempt until the header of its answer arrives. Reading the body has no limit. The
+	// default is 15 s for a read and 40 s for a write, plus the duration in the query's parameter "wait".
 	Limit time.Duration
-	// Once means that each server is tried at most once, and no server after one that may have carried out the request.
+	// Once means that each server is tried at most once. If a server may have carried out the request, no further server
+	// is tried.
 	Once bool
 	// Lineage means that the servers may belong to different lineages. If a server refuses the call with the code
-	// conflict, the next server is tried.
+	// conflict, the next server is tried. Without Lineage, such a refusal is final.
 	Lineage bool
 }
 
-// Answer is a complete answer.
+// Answer is what a server answered, with the whole body.
 type Answer struct {
 	Body  []byte
 	Index uint64        // from the header Outspan-Index
-	Stale time.Duration // how long ago the server last heard from the leader; 0 unless it was a stale read
+	Stale time.Duration // how long ago the server last heard from the leader; 0 unless the read was stale
 }
 
 // MaxAnswer is the maximum number of bytes of an answer that a client reads into memory.
 const MaxAnswer = 256 << 20
 
 // Send makes a call and reads the whole answer. A write of JSON without a request id gets one, so that it can be
-// repeated. Send blocks until a server gives a final answer, RetryFor has passed, or ctx ends. If no server can be
-// reached at all, it fails after it has tried each once. Codes: unreachable, no_leader, unknown_outcome, timeout,
-// too_large, certificate_refused, not_tls, and those of the operation.
+// repeated. Send blocks until a server gives a final answer, Config.RetryFor has passed, or ctx ends. If no server can
+// be reached at all, Send fails after it has tried each server once. Codes: unreachable, no_leader, unknown_outcome,
+// timeout, too_large, certificate_refused, not_tls, and those of the operation.
 func (c *Caller) Send(ctx context.Context, r Request) (Answer, error) {
 	var a Answer
 	err := c.fetch(ctx, &r, func(resp *http.Response) error {
@@ -211,7 +214,8 @@ func headerNumber(resp *http.Response, name string) uint64 {
 	return n
 }
 
-// prepare sets the defaults. It gives a write of JSON a request id if there is none, so all attempts have the same id.
+// prepare sets the defaults. It gives a write of JSON a request id if the write has none, so that all attempts have the
+// same id.
 func (r *Request) prepare() {
 	if r.Method == "" {
 		r.Method = http.MethodGet

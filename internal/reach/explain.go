@@ -10,11 +10,10 @@ import (
 )
 
 // Explain converts an error of crypto/tls or crypto/x509 about a connection to addr to a *model.Error with a hint. If
-// err wraps a *model.Error, Explain returns that. It returns any other error unchanged, including nil.
+// err wraps a *model.Error already, Explain returns that *model.Error. It returns nil and all other errors unchanged.
 //
-// In TLS 1.3 a handshake succeeds before the other end has checked our certificate. A refusal may therefore appear only
-// at the first read. Code that reads from a connection directly should pass that error to Explain too. HTTPTransport
-// does that.
+// In TLS 1.3 our handshake succeeds before the other end has checked our certificate. A refusal may therefore appear
+// only at the first read. So the error of a read must be passed to Explain too. HTTPTransport passes it.
 func Explain(addr string, err error) error {
 	if err == nil {
 		return nil
@@ -62,8 +61,8 @@ func explainVerify(addr string, err error) *model.Error {
 	return nil
 }
 
-// explainAlert explains why the other end refused the connection or our certificate. It returns nil if err is no such
-// alert. crypto/tls exports no type for a received alert, so explainAlert compares the operation name and the message.
+// explainAlert explains why the other end refused the connection or our certificate. It returns nil if err has another
+// reason. crypto/tls exports no type for a received alert, so explainAlert compares the operation name and the message.
 func explainAlert(addr string, err error) *model.Error {
 	op, ok := errors.AsType[*net.OpError](err)
 	if !ok || op.Op != "remote error" {

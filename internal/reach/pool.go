@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DialTimeout limits a dial with its handshake, even if the caller's context has no deadline.
+// DialTimeout limits the time to connect and to do the TLS handshake, even if the caller's context has no deadline.
 const DialTimeout = 5 * time.Second
 
 // The application protocols of the API, by their ALPN names.
@@ -27,8 +27,9 @@ const (
 // Dial opens a network connection, without TLS.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// DialTLS opens a connection with below and does the TLS handshake. It blocks until that is done, ctx ends or
-// DialTimeout has passed. Codes: certificate_refused, not_tls. Errors of the network are returned unchanged.
+// DialTLS opens a connection with the function below and does the TLS handshake. It blocks until the handshake is done,
+// ctx ends or DialTimeout has passed. Codes: certificate_refused, not_tls. Errors of the network are returned
+// unchanged.
 func DialTLS(ctx context.Context, network, addr string, cfg *tls.Config, below Dial) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
@@ -46,8 +47,8 @@ func DialTLS(ctx context.Context, network, addr string, cfg *tls.Config, below D
 
 type expectedPeer struct{}
 
-// ExpectPeer returns a context for requests to one peer, by the name in its certificate. Any other peer is refused
-// before it receives a byte of such a request. Code: certificate_refused.
+// ExpectPeer returns a context for requests that only the peer with this name in its certificate may receive. If
+// another peer has the address, the request fails with the code certificate_refused before a byte of it is sent.
 func ExpectPeer(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, expectedPeer{}, name)
 }
@@ -68,7 +69,7 @@ func poolHost(name, hostport string) string {
 	return hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(hostport)) + poolZone
 }
 
-// fromPool is the inverse of poolHost. For any other address it returns an empty name and the address itself.
+// fromPool is the inverse of poolHost. If poolHost did not make addr, fromPool returns an empty name and addr itself.
 func fromPool(addr string) (name, hostport string) {
 	host, made := strings.CutSuffix(addr, poolZone)
 	first, second, _ := strings.Cut(host, ".")
@@ -80,8 +81,8 @@ func fromPool(addr string) (name, hostport string) {
 	return string(a), string(b)
 }
 
-// dialPool opens a connection to an address. If poolHost made the address, the connection goes to the peer that it
-// names.
+// dialPool opens a connection to addr. If poolHost made addr, it connects to the real address in addr, and only to the
+// peer that addr names.
 func (d dialTLS) dialPool(ctx context.Context, network, addr string) (net.Conn, error) {
 	name, hostport := fromPool(addr)
 	conn, err := d(ExpectPeer(ctx, name), network, hostport, ProtoHTTP2, ProtoHTTP1)
@@ -94,25 +95,25 @@ func (d dialTLS) dialPool(ctx context.Context, network, addr string) (net.Conn, 
 // dialTLS opens a TLS connection for one of the protocols in protos.
 type dialTLS func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn, error)
 
-// HTTPTransport is an http.RoundTripper for https:// addresses; it refuses http://. It uses HTTP/2 if the server does,
-// and then finds dead connections within 5 s by pings. New connections use reloaded certificates. Errors about
-// certificates and TLS are *model.Error, inside the *url.Error of http.Client; other errors are those of net/http. Call
-// CloseIdleConnections when the transport is no longer needed. It is safe for concurrent use.
+// HTTPTransport is an http.RoundTripper for https:// addresses. It refuses http://. With a server that supports HTTP/2,
+// it finds dead connections by pings within 5 s. Errors about certificates and TLS are *model.Error, inside the
+// *url.Error of http.Client. Other errors are those of net/http. Call CloseIdleConnections when the transport is no
+// longer needed. An HTTPTransport is safe for concurrent use.
 type HTTPTransport struct {
 	*http.Transport
 	dial dialTLS
 }
 
-// If nothing was received on a connection for AskAfter, a ping is sent. Without an answer within AnswerWithin, the
-// connection is closed. So an agent notices a silent server after five seconds instead of after a whole long poll. With
-// 5,000 idle agents, all servers together answer 1,700 pings a second.
+// If nothing was received on a connection for AskAfter, a ping is sent. If no answer arrives within AnswerWithin, the
+// connection is closed. So an agent notices a silent server after five seconds instead of after a whole long poll. The
+// cost with 5,000 idle agents is 1,700 pings a second for all servers together.
 const (
 	AskAfter     = 3 * time.Second
 	AnswerWithin = 2 * time.Second
 )
 
-// NewHTTPTransport returns a transport that opens connections with dial. dial must block and fail as DialTLS does, and
-// refuse any peer other than ExpectedPeer.
+// NewHTTPTransport returns a transport that opens connections with dial. dial must block and fail as DialTLS does. If
+// ExpectedPeer returns a name for the context, dial must refuse any peer with another name.
 func NewHTTPTransport(dial func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn,
 	error)) *HTTPTransport {
 	return &HTTPTransport{dial: dial, Transport: &http.Transport{
@@ -160,8 +161,8 @@ func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // diagnose connects once more to find out why a server closed a new connection. In TLS 1.3 a refusal of our certificate
-// arrives after the handshake, and net/http loses it if it is writing a request at that moment. A server that accepts
-// the certificate sends the first byte in HTTP/2, so reading one byte is enough. diagnose returns nil if it finds no
+// arrives after the handshake, and net/http loses the refusal if it is writing a request at that moment. In HTTP/2 a
+// server that accepts the certificate sends first, so reading one byte is enough. diagnose returns nil if it finds no
 // refusal.
 func (d dialTLS) diagnose(ctx context.Context, addr string) *model.Error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attempt sends a request once, to Caller.Servers()[server].
+// Attempt sends a request once, to the server Caller.Servers()[server].
 type Attempt func(ctx context.Context, server int) error
 
 // fetch sends a request over HTTP and passes a successful answer to take. take reads the body to its end, or keeps the
@@ -28,9 +28,9 @@ func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response
 // quietFor is how long a call is repeated before Config.Waiting is called.
 const quietFor = time.Second
 
-// Deliver calls try until a server gives a final answer or the call may not be repeated any more. It is for calls over
-// a protocol other than HTTP. Of r it uses the method, Once, Lineage and the request id. It blocks and fails as Send
-// does.
+// Deliver calls try until a server gives a final answer or the call may not be repeated any more. Package transport
+// uses it for calls over the agents' protocol. Only the method, Once, Lineage and the request id of r are used. Deliver
+// blocks and fails as Send does.
 func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	giveUp := time.Now().Add(c.retryFor)
 	sent, told := false, c.waiting == nil
@@ -46,7 +46,7 @@ func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 			told = true
 			c.waiting(err, left)
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause)) // random, so that callers don't repeat together
+		timer := time.NewTimer(pause/2 + rand.N(pause)) // random, so that callers don't all repeat at the same moment
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -56,8 +56,8 @@ func (c *Caller) Deliver(ctx context.Context, r *Request, try Attempt) error {
 	}
 }
 
-// ended returns err. If ctx has ended, it returns the reason for that instead: the cause of a cancellation, or the code
-// timeout after a deadline. If err is nil, it returns nil in any case.
+// ended returns the error of a call that failed with err: the cause if ctx was canceled, an error with the code timeout
+// if the deadline of ctx has passed, otherwise err. If err is nil, ended returns nil.
 func ended(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -69,7 +69,7 @@ func ended(ctx context.Context, err error) error {
 		WithHint("try again; see: outspan server members")
 }
 
-// verdict returns the error of a call that is not repeated any more. sent means that a server may have carried out the
+// verdict returns the error of a call that is not repeated any more. If sent is true, a server may have carried out the
 // request. The outcome of a write is then unknown, even if no server can be reached any more.
 func (r *Request) verdict(err error, sent bool) error {
 	var unknown *model.Error
@@ -134,7 +134,6 @@ func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool)
 	return failed.error()
 }
 
-// fetch sends one request to one server.
 func (to Endpoint) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	limited, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(r.Limit, func() { cancel(ErrNoAnswer) })
@@ -189,7 +188,8 @@ func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// notAnswered is the error of a request without an answer. sent means that the server may have carried out the request.
+// notAnswered is the error of a request without an answer. If sent is true, the server may have carried out the
+// request.
 type notAnswered struct {
 	sent bool
 	err  error
@@ -222,7 +222,7 @@ func mayHaveHappened(err error) bool {
 	return lost && n.sent || errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome})
 }
 
-// goOn reports whether the request should be sent to another server after err. sent means that a server may have
+// goOn reports whether the request should be sent to another server after err. If sent is true, a server may have
 // carried out the request.
 func goOn(r *Request, err error, sent bool) bool {
 	if r.Once && sent {
@@ -245,7 +245,7 @@ func goOn(r *Request, err error, sent bool) bool {
 // failures collects the errors of all servers in one round.
 type failures struct {
 	texts []string
-	best  error // the last error other than a missing answer; nil if there is none
+	best  error // the last error that is not a notAnswered, or nil
 }
 
 func (f *failures) add(address string, err error) {
@@ -263,7 +263,7 @@ func (f *failures) error() error {
 		WithHint("check that a server runs and that OUTSPAN_ADDR (or --address) names it")
 }
 
-// shortReason returns the reason of err without the address, which the message already contains.
+// shortReason returns the reason of err without the address, since failures.add writes the address before the reason.
 func shortReason(err error) string {
 	var op *net.OpError
 	var address *url.Error

@@ -8,8 +8,8 @@ import (
 )
 
 // repeatable returns the top-level tests that failed. For a package in r.crashed it returns the package itself, because
-// tests that had not begun must run too. It returns nil if go test itself failed, a package failed outside its tests,
-// or a package stopped before its tests did for another reason.
+// tests that had not begun must run too. It returns nil if repeated tests would not show the whole result: go test
+// itself failed, a package failed outside its tests, or r.cut is true.
 func (r *report) repeatable() []testID {
 	if len(r.errs) > 0 || r.cut {
 		return nil
@@ -32,8 +32,8 @@ func (r *report) repeatable() []testID {
 	return tests
 }
 
-// repeat runs the given tests and packages once more, one package at a time, with the flags in args. If all of them in
-// a package pass, the failures of that package don't count.
+// repeat runs the given tests and packages once more, one package at a time, with the flags in args. If everything that
+// it repeats in a package passes, the package's failures no longer fail the run.
 func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 	flags := args[:firstPackage(args)]
 	for len(tests) > 0 {
@@ -71,7 +71,7 @@ func (r *report) forgive(pkg string, names []string) {
 	}
 }
 
-// replace puts the results of second in place of those of pkg, and lists the package as flaky.
+// replace replaces the results of the package pkg with those in the report second, and lists the package as flaky.
 func (r *report) replace(pkg string, second *report) {
 	r.passed += second.passed - r.passedIn[pkg]
 	r.failed -= r.failedIn[pkg]

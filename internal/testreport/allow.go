@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// allowList holds the tests that may skip. A nil list allows every skip.
+// allowList is the set of tests that may skip, each in the form of testID.String. A nil list allows every skip.
 type allowList map[string]bool
 
 // readAllowed reads the allow list from the named file. It returns a nil list if name is empty. Each line of the file
 // has the package's path, a slash, the test's name, "#" and the reason. Blank lines and lines that begin with "#" are
-// ignored. A line without a reason is an error, because nobody could tell whether the skip is still needed.
+// ignored. A line without a reason is an error, because nobody could judge later whether the skip is still needed.
 func readAllowed(name string) (allowList, error) {
 	if name == "" {
 		return nil, nil
@@ -53,7 +53,7 @@ func (l allowList) refuse(skips []skip) []skip {
 	return refused
 }
 
-// allows returns true if the list names the test, or a test of which it is a subtest.
+// allows reports whether the list names the test or one of its parent tests.
 func (l allowList) allows(id testID) bool {
 	name := id.test
 	for {

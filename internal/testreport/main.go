@@ -1,6 +1,6 @@
 // Command testreport runs go test and prints a report for a terminal and for CI: one line per package that has tests,
-// and the output of failed tests. At the end it repeats the failures in short, lists every skipped test with its
-// reason, and prints a line of counts.
+// and the output of failed tests. At the end it lists the failures again with a few lines of their output, lists every
+// skipped test with its reason, and prints how many tests passed, failed and were skipped.
 //
 //	go run ./internal/testreport -label unit -allow .ci/allowed-skips -- -count=1 ./...
 //
@@ -8,12 +8,12 @@
 // because a tool or root was missing. testreport always lists skips. With -allow, a skip fails the run unless the list
 // names the test.
 //
-// With -again 3, failed tests run once more, one package at a time, if there are at most three. If those of a package
-// pass this time, they are listed as flaky and don't fail the run. They need fixing, but the change under test is
-// probably not their cause. A package whose test binary died of a signal outside Go code runs again as a whole.
+// With -again 3, failed tests run once more, one package at a time, if there are at most three. If all failed tests of
+// a package pass this time, they are listed as flaky and don't fail the run. They need fixing, but the change under
+// test is probably not the reason. A package whose test binary died of a signal outside Go code runs again as a whole.
 //
-// The exit code is 0 if every test passed, was flaky or was allowed to skip, and otherwise 1. It is 2 if the command
-// line or the list of allowed skips can't be read.
+// The exit code is 2 if the command line or the list of allowed skips can't be read. It is 0 if every test passed, was
+// flaky or was allowed to skip, and 1 otherwise.
 package main
 
 import (
@@ -61,8 +61,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// goTest runs go test -json with args and gives its events to r. An interrupt or a SIGTERM stops go test, but not this
-// process, so that the report is still printed. Failed tests are not returned as an error, because r counts them.
+// goTest runs go test -json with args and passes the events to r. An interrupt or a SIGTERM stops go test, but not this
+// process, so that the report is still printed. goTest returns no error for failed tests, because r counts them.
 func goTest(r *report, args []string, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// maxKept limits the bytes that are kept of a test's output. The end is kept, because it explains a failure.
+// maxKept is the maximum number of bytes that are kept of a test's output. The end of the output is kept, because the
+// end explains a failure.
 const maxKept = 256 << 10
 
 // event is one line of the output of go test -json. The command go doc test2json describes its fields.
@@ -23,7 +24,7 @@ type event struct {
 	Output  string
 }
 
-// testID names one test of one package; an empty test means the package itself.
+// testID names a test. If its field test is empty, it names the whole package.
 type testID struct{ pkg, test string }
 
 func (id testID) String() string {
@@ -33,7 +34,6 @@ func (id testID) String() string {
 	return id.pkg + "/" + id.test
 }
 
-// skip is a skipped test and its reason.
 type skip struct {
 	id     testID
 	reason string
@@ -45,10 +45,10 @@ type failure struct {
 	lines []string
 }
 
-// report counts the results and prints them. It is not safe for concurrent use.
+// report counts and prints the results. It is not safe for concurrent use.
 type report struct {
 	out      io.Writer
-	running  map[testID]*strings.Builder // output of tests and packages that have not ended yet
+	running  map[testID]*strings.Builder // output of tests and packages that have not finished yet
 	skips    []skip
 	packages int
 	passed   int
@@ -56,8 +56,8 @@ type report struct {
 	passedIn map[string]int // number of passed tests, by package
 	failedIn map[string]int // number of failures, by package
 	failures []failure
-	flaky    []testID // tests that failed, and passed when they ran again
-	cut      bool     // a test panicked, or a package ended before its tests did
+	flaky    []testID // tests and packages that failed, and passed when they ran again
+	cut      bool     // a test panicked, or a package that is not in crashed ended before its tests did
 	crashed  []string // packages that ended because of a signal outside Go code
 	errs     []error  // errors of go test itself
 }
@@ -115,7 +115,8 @@ func (r *report) take(e event) {
 	}
 }
 
-// keep adds text to the output of a test or package. If the output would exceed maxKept, its first half is dropped.
+// keep adds text to the output of a test or package. If the output would exceed maxKept, keep first drops the first
+// half of the previous output.
 func (r *report) keep(id testID, text string) {
 	b := r.running[id]
 	if b == nil {
@@ -147,7 +148,8 @@ func (r *report) endTest(id testID, action string) {
 }
 
 // endPackage prints the line of a package that has finished, or nothing if the package has no tests. If the package
-// failed, tests that did not finish because of a panic or a time-out count as failed, and their output is printed.
+// failed, tests that did not finish because of a panic or a time-out are counted as failed, and their output is
+// printed.
 func (r *report) endPackage(id testID, e event) {
 	r.packages++
 	text := r.output(id)
@@ -178,7 +180,7 @@ func (r *report) endPackage(id testID, e event) {
 	fmt.Fprintf(r.out, "FAIL  %s  %.1fs\n", e.Package, e.Elapsed)
 }
 
-// output returns what a test or package printed, and removes that from r.
+// output returns the output of a test or package, and removes it from r.running.
 func (r *report) output(id testID) string {
 	b := r.running[id]
 	delete(r.running, id)
@@ -188,15 +190,15 @@ func (r *report) output(id testID) string {
 	return b.String()
 }
 
-// fail records the failure of a test or a package. The parameter text is its output.
+// fail records the failure of a test or a package with its output.
 func (r *report) fail(id testID, text string) {
 	r.failed++
 	r.failedIn[id.pkg]++
 	r.failures = append(r.failures, failure{id, ownLines(text)})
 }
 
-// foreignSignal matches how the Go runtime reports a signal that arrived outside Go code. The tests have no C code of
-// their own, so the race detector's library crashed.
+// foreignSignal matches the Go runtime's message about a signal that arrived outside Go code. The tests have no C code
+// of their own, so the message means that the race detector's library crashed.
 var foreignSignal = regexp.MustCompile(`(?m)^SIG[A-Z]+: .*\nPC=0x[0-9a-f]+ m=\d+ sigcode=`)
 
 func (r *report) unfinished(pkg string) []testID {
@@ -210,8 +212,8 @@ func (r *report) unfinished(pkg string) []testID {
 	return left
 }
 
-// finish prints the end of the report: the failures in short, flaky tests, skips, skips that are not allowed, errors of
-// go test itself, and the line of counts. It returns true if the run succeeded.
+// finish prints the end of the report: failures with a few lines of output, flaky tests, skips, skips that are not
+// allowed, errors of go test itself, and the numbers of results. It returns true if the run succeeded.
 func (r *report) finish(label string, allowed allowList) bool {
 	for _, f := range r.failures {
 		fmt.Fprintf(r.out, "failed %s\n", f.id)
@@ -245,11 +247,11 @@ func (r *report) finish(label string, allowed allowList) bool {
 var ownLine = regexp.MustCompile(`^\s+\w+_test\.go:\d+: `)
 
 // firstLines and lastLines are how many of a failed test's own lines are repeated at the end of the report. The first
-// lines may show the seed of a random test, the last ones the error.
+// lines may show the seed of a random test, and the last lines the error.
 const firstLines, lastLines = 4, 12
 
-// ownLines returns the lines that the test itself printed, without the logs of the code under test. If there are more
-// than firstLines+lastLines of them, it returns only the first and the last ones.
+// ownLines returns the lines that the test itself printed, without the logs of the code under test. It leaves out the
+// middle if there are more than firstLines+lastLines such lines.
 func ownLines(text string) []string {
 	var lines []string
 	for _, line := range strings.Split(text, "\n") {

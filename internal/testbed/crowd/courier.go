@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// inboxSize is how many answers to heartbeats are queued for one agent. Further answers are lost.
+// inboxSize is the maximum number of answers to heartbeats that are queued for one agent. Further answers are lost.
 const inboxSize = 16
 
 // introduceAfter is the number of unanswered heartbeats in a row after which an agent introduces itself to the server
@@ -27,7 +27,7 @@ func (n *node) Address() string { return "" }
 func (n *node) Receive() <-chan []byte { return n.inbox }
 
 // Send implements cluster.Courier. A server answers only members of its gossip pool. So an agent introduces itself to
-// the server before its first message, and again while it gets no answers.
+// the server before its first message, and again after every introduceAfter messages in a row without an answer.
 func (n *node) Send(server string, msg []byte) error {
 	g := n.crowd.gossip
 	to := g.addressOf(server)
@@ -64,8 +64,8 @@ func (n *node) answered(server string, msg []byte) {
 	}
 }
 
-// outbid refutes a rumour that this agent is suspected or dead: it announces the agent with a higher incarnation. It
-// does nothing if the agent has already been announced with one.
+// outbid refutes a rumour that this agent is suspected or dead. It announces the agent to all servers with an
+// incarnation above the rumour's. It does nothing if the agent's incarnation is already above the rumour's.
 func (n *node) outbid(incarnation uint32) {
 	n.mu.Lock()
 	news := incarnation >= n.life

@@ -13,19 +13,19 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// atOnce is how many agents register at the same time. The machines of a real cluster do not all start at the same
-// moment either.
+// atOnce is the maximum number of agents that register at the same time. The machines of a real cluster do not all
+// start at the same moment either.
 const atOnce = 16
 
 // Config configures a Crowd. All fields are required.
 type Config struct {
 	Nodes    int
-	Servers  []string // host:port of the servers' APIs; agents start with different servers
-	TLS      string   // directory with the cluster's CA and gossip key, as for tls.dir of a server
+	Servers  []string // host:port of the servers' APIs; the agents are spread over the servers
+	TLS      string   // directory with the cluster's CA and gossip key, like tls.dir of a server
 	Cluster  string
-	Address  string                        // IP address of all agents and of their gossip socket
-	Capacity model.Resources               // capacity of each agent
-	Labels   func(i int) map[string]string // labels of agent i
+	Address  string                        // IP address that all agents register and that their gossip socket uses
+	Capacity model.Resources               // of each agent
+	Labels   func(i int) map[string]string // labels of agent i; the first agent has the number 0
 }
 
 // Crowd is many agents. It is safe for concurrent use, but calls of Kill and Revive for the same agent must not
@@ -95,7 +95,7 @@ func (c *Crowd) newNode(i int, ca *transport.Authority) (*node, error) {
 	return n, nil
 }
 
-// start starts an agent as a new process. The agent adopts the programs that already run.
+// start starts an agent as a new process, with a new incarnation.
 func (c *Crowd) start(n *node) {
 	n.process = ulid.Make().String()
 	n.beater = cluster.NewBeater(cluster.BeaterConfig{Node: n.id, BootID: n.boot, Incarnation: n.process, Pool: n})
@@ -114,8 +114,8 @@ func (c *Crowd) start(n *node) {
 	})
 }
 
-// Kill stops agents at once, as if their machines had lost power, so their programs have stopped too. numbers are as in
-// Config.Labels. Kill blocks until the agents have stopped.
+// Kill stops agents as if their machines had lost power, so their programs have stopped too. The agents are numbered as
+// in Config.Labels. Kill blocks until the agents have stopped.
 func (c *Crowd) Kill(numbers ...int) {
 	for _, i := range numbers {
 		c.gossip.leave(c.nodes[i])
@@ -131,7 +131,7 @@ func (c *Crowd) Kill(numbers ...int) {
 	}
 }
 
-// Revive starts killed agents again, as after a boot of their machines. numbers are as in Config.Labels.
+// Revive starts killed agents again, as after a boot of their machines. The agents are numbered as in Config.Labels.
 func (c *Crowd) Revive(numbers ...int) {
 	for _, i := range numbers {
 		c.nodes[i].boot = ulid.Make().String()
@@ -174,7 +174,7 @@ func (c *Crowd) Running() int {
 	return running
 }
 
-// trouble counts a failed call, unless ctx has ended.
+// trouble records a failed call, unless ctx has ended.
 func (c *Crowd) trouble(ctx context.Context, call string, err error) {
 	if ctx.Err() != nil {
 		return

@@ -6,14 +6,15 @@ import (
 	"sync"
 )
 
-// atTheDoor is how many agents do a TLS handshake at the same time. A real machine starts its handshake as soon as it
-// is connected, but these agents share one processor with the servers. Without the limit, thousands of agents that lost
-// their server would connect and then send nothing for too long, and the servers would close their connections.
+// atTheDoor is the maximum number of agents that do a TLS handshake at the same time. A real machine starts its
+// handshake as soon as it is connected, but these agents share one processor with the servers. Without the limit,
+// thousands of agents that lost their server would connect and then send nothing for too long, and the servers would
+// close their connections.
 const atTheDoor = 16
 
 // dialFrom returns a function that opens connections for one agent. The function waits while atTheDoor other agents do
-// their handshakes. Each agent has its own source address, because servers limit clients without a certificate by
-// address.
+// their handshakes. Each agent has its own source address, because a server with too many unfinished handshakes closes
+// connections of the address that has the most.
 func (c *Crowd) dialFrom(agent int) func(ctx context.Context, network, address string) (net.Conn, error) {
 	source := &net.TCPAddr{IP: net.IPv4(127, 128+byte(agent>>16), byte(agent>>8), byte(agent))}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -32,12 +33,12 @@ func (c *Crowd) dialFrom(agent int) func(ctx context.Context, network, address s
 	}
 }
 
-// entering is a connection that counts for the limit until its client has sent both its messages of a TLS 1.3
-// handshake: the hello and the certificate.
+// entering is a connection that is counted against atTheDoor until its client has sent both its messages of a TLS 1.3
+// handshake, the hello and the certificate.
 type entering struct {
 	net.Conn
 	said  int    // number of writes so far, at most 2
-	leave func() // makes the connection no longer count
+	leave func() // stops counting the connection; may be called more than once
 }
 
 // Write implements net.Conn.

@@ -25,7 +25,7 @@ type gossip struct {
 	mu      sync.RWMutex
 	nodes   map[string]*node // the running agents, by node id
 	servers []cluster.Member
-	at      map[string]*net.UDPAddr // gossip address of each server
+	at      map[string]*net.UDPAddr // gossip addresses by server id
 }
 
 func newGossip(ctx context.Context, address, label string, key []byte) (*gossip, error) {
@@ -56,7 +56,7 @@ func (g *gossip) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			continue // for example because the server to which a packet was sent no longer runs
+			continue // for example, a packet was sent to a server that no longer runs
 		}
 		if msg, err := g.envelope.open(buf[:n]); err == nil {
 			g.receive(msg, from)
@@ -70,7 +70,7 @@ func (g *gossip) receive(msg []byte, from *net.UDPAddr) {
 	}
 	switch kind(msg[0]) {
 	case kindCompound:
-		list, _ := parts(msg) // if the rest is damaged, use what could be read
+		list, _ := parts(msg) // of a damaged message, the parts before the damage are used
 		for _, one := range list {
 			if len(one) > 0 && kind(one[0]) != kindCompound {
 				g.receive(one, from)
@@ -85,8 +85,8 @@ func (g *gossip) receive(msg []byte, from *net.UDPAddr) {
 	}
 }
 
-// answerProbe answers a probe on behalf of the probed agent. If that agent does not run, answerProbe sends a nack if
-// the probe wants one. It answers indirect probes in the same way, since all agents share this process.
+// answerProbe answers a probe on behalf of the probed agent. If that agent does not run, answerProbe sends a nack to
+// probes that ask for one. It answers indirect probes in the same way, since all agents share this process.
 func (g *gossip) answerProbe(msg []byte, from *net.UDPAddr) {
 	var p probe
 	if decode(msg, &p) != nil {
@@ -110,8 +110,8 @@ func (g *gossip) refute(msg []byte) {
 	}
 }
 
-// deliver passes a message to the agent that it names. deliver can't verify the message; only the agent's heartbeat
-// code can.
+// deliver passes a server's message to the agent that the message names. It leaves the verification of the message to
+// the agent's Beater.
 func (g *gossip) deliver(msg []byte) {
 	const mac = 32
 	var to struct {
@@ -135,7 +135,7 @@ func (g *gossip) node(id string) (*node, bool) {
 
 func (g *gossip) send(to *net.UDPAddr, k kind, body any) {
 	if msg, err := encode(k, body); err == nil {
-		_, _ = g.conn.WriteToUDP(g.envelope.seal(msg), to) // any packet may get lost
+		_, _ = g.conn.WriteToUDP(g.envelope.seal(msg), to) // an error is like a lost packet, which gossip tolerates
 	}
 }
 
@@ -168,7 +168,7 @@ func (g *gossip) addressOf(server string) *net.UDPAddr {
 	return g.at[server]
 }
 
-// enter makes the socket answer and deliver packets for the agent, until leave.
+// enter makes the socket answer and deliver packets for the agent until leave is called.
 func (g *gossip) enter(n *node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,11 +13,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// These values are the same as in package agent.
 const (
-	pollWait = 45 * time.Second
-	coalesce = 30 * time.Millisecond // changes within this time are sent in one report
-	doubt    = time.Second           // pause before a poll is repeated: a server that wants a registration may only lag
+	pollWait = 45 * time.Second      // how long a server may take to answer a poll, as in package agent
+	coalesce = 30 * time.Millisecond // changes within this time are sent in one report, as in package agent
+	doubt    = time.Second           // pause after the first answer that asks for a registration; that server may only lag
 )
 
 // backoff is a pause that doubles with each failure in a row, from 100 ms to 5 s. Up to a quarter of it is random.
@@ -49,7 +48,7 @@ type node struct {
 	introduced map[string]bool                           // servers to which the agent has introduced itself
 	epoch      uint64                                    // 0 means not registered since the start
 	known      chan struct{}                             // closed when the agent has registered
-	work       map[model.InstanceID]model.InstanceStatus // written only by live, and by Kill once live has returned
+	work       map[model.InstanceID]model.InstanceStatus // written only by live, and by Kill after live has returned
 	groups     []model.GroupID                           // groups of the agent's instances
 	regrouped  chan struct{}                             // capacity 1; gets a value when groups has changed
 }
@@ -103,7 +102,7 @@ func (n *node) register(ctx context.Context) error {
 	return nil
 }
 
-// serve polls and carries out the assignments of one epoch. It returns when the servers want a new registration, or
+// serve polls and carries out the assignments of one epoch. It returns when the servers ask for a new registration, or
 // when ctx ends.
 func (n *node) serve(ctx context.Context) {
 	epoch := n.registered()
@@ -153,8 +152,8 @@ func (n *node) serve(ctx context.Context) {
 	}
 }
 
-// converge starts and stops instances as assigned, which takes no time. It returns the instances that changed, or all
-// assigned instances if repeat is true.
+// converge starts and stops instances as assigned, which takes no time. It returns the status of each instance that
+// changed, or of all assigned instances if repeat is true.
 func (n *node) converge(assigned []transport.Assignment, repeat bool) []model.InstanceStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -190,8 +189,8 @@ func (n *node) converge(assigned []transport.Assignment, repeat bool) []model.In
 	return news
 }
 
-// report repeats a report until a server accepts it. It returns false if the servers want a new registration, or if ctx
-// ends.
+// report sends a report again and again until a server accepts it. It returns false if the servers ask for a new
+// registration, or if ctx ends.
 func (n *node) report(ctx context.Context, epoch uint64, full bool, news []model.InstanceStatus) bool {
 	var again backoff
 	for ctx.Err() == nil {
@@ -216,7 +215,7 @@ func (n *node) followServices(ctx context.Context) {
 	index := uint64(0)
 	var again backoff
 	select {
-	case <-n.known: // without this wait, thousands of agents that poll would keep one of the servers' processor cores busy
+	case <-n.known: // thousands of agents that poll before they register would keep one of the servers' cores busy
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
@@ -276,7 +275,7 @@ func (n *node) followPeers(ctx context.Context) {
 	}
 }
 
-// askPeers polls the peer lists. It returns context.Canceled if the agent's groups change.
+// askPeers polls the peer lists. It fails with context.Canceled if the agent's groups change or ctx is canceled.
 func (n *node) askPeers(ctx context.Context, q transport.PeersRequest) (transport.Peers, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
 	var watch sync.WaitGroup
@@ -298,7 +297,6 @@ func (n *node) registered() uint64 {
 	return n.epoch
 }
 
-// wait blocks for d or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -12,10 +12,10 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 )
 
-// kind is the type of a gossip message; it is the message's first byte.
+// kind is the type of a gossip message and the message's first byte.
 type kind byte
 
-// The message types of memberlist that an agent must handle.
+// The message types of memberlist that an agent sends or receives.
 const (
 	kindPing     kind = 0
 	kindIndirect kind = 1
@@ -37,8 +37,8 @@ const (
 	summedSize = 5 // bytes before a message with a checksum: its type and the checksum
 )
 
-// versions returns the protocol versions that members of this cluster announce: lowest, highest and current, and the
-// same for the delegate.
+// versions returns the lowest, the highest and the current version of memberlist's protocol that a member announces,
+// and the same three of the delegate's protocol.
 func versions() []byte { return []byte{1, 5, 2, 0, 0, 0} }
 
 // probe is a ping, direct or through another member.
@@ -121,7 +121,7 @@ func (e envelope) open(packet []byte) ([]byte, error) {
 	return msg, err
 }
 
-// parts splits a compound message. If the message is damaged, it returns an error and the parts that could be read.
+// parts splits a compound message. If the message is damaged, it returns an error and the parts before the damage.
 func parts(msg []byte) ([][]byte, error) {
 	if len(msg) < 2 || len(msg) < 2+2*int(msg[1]) {
 		return nil, errPacket

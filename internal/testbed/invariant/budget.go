@@ -8,25 +8,26 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// underBudget reports whether budgets limit the stops with this cause: voluntary stops, and those of a scale-down. A
-// scale-down counts only if it stops a ready instance.
+// underBudget reports whether budgets limit stops with this cause. They limit voluntary stops, and the stops of ready
+// instances by a scale-down.
 func underBudget(cause model.Cause) bool { return cause.Voluntary() || cause == model.CauseScaleDown }
 
 // goesWithNode reports whether an instance belongs to a system group and stops because its node is drained. The group
-// then needs no instance on that node, so no budget counts the stop.
+// then needs no instance on that node, so no budget limits the stop.
 func (s *Step) goesWithNode(i *fsm.Instance) bool {
 	g, ok := s.After.Groups.Get(i.Group)
 	return ok && g.Role == model.RoleSystem && i.Marks.StopCause == model.CauseNodeDraining
 }
 
-// scope is one budget with its groups: a group's own budget, or a shared one.
+// scope is a group's own budget or a shared budget, before and after the entry, with its groups.
 type scope struct {
 	name          string
 	groups        []model.GroupID
 	before, after model.Budget
 }
 
-// scopes lists the budgets of the groups in lost. It leaves out groups and budgets that the entry created.
+// scopes lists the budgets of the groups for which lost is true. It skips groups and budgets that the entry created or
+// deleted.
 func (s *Step) scopes(lost map[model.GroupID]bool) []scope {
 	var all []scope
 	for _, id := range slices.Sorted(maps.Keys(lost)) {
@@ -65,10 +66,10 @@ func readyOf(st *fsm.State, groups []model.GroupID) int {
 	return n
 }
 
-// budgets checks S3: no voluntary stop or scale-down takes the number of ready instances below min_ready. While the
-// number is below, an unready instance is stopped only by a scale-down, or after its group's toleration. Stops that an
-// operator let bypass budgets don't count. Commands of one entry see each other's effects, so each budget is judged by
-// the whole entry.
+// budgets checks S3: no voluntary stop or scale-down takes the number of ready instances below min_ready. While fewer
+// than min_ready instances are ready, an unready instance is stopped only by a scale-down, or after its group's
+// toleration. Stops that an operator let bypass budgets are not judged. Commands of one entry see each other's effects,
+// so all stops of the entry are judged together.
 func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	lost, ready, unready := map[model.GroupID]bool{}, map[model.GroupID]int{}, map[model.GroupID]model.InstanceID{}
 	s.began(func(was, now *fsm.Instance) {
@@ -104,22 +105,22 @@ func (j *Judge) budgets(f *fsm.Findings, s *Step) {
 	}
 }
 
-// tolerated reports whether an instance has been unready for longer than its group tolerates, or its group has no such
-// toleration. A budget does not protect such an instance.
+// tolerated reports whether an unready instance may be stopped regardless of budgets, because its group's toleration
+// not_ready has passed or the group has no such toleration.
 func tolerated(s *Step, i *fsm.Instance) bool {
 	policy, ok := s.Before.Policy(i.Group)
 	return !ok || policy.Toleration.NotReady == nil || s.After.Now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
 }
 
-// window holds a rate and the last stops that counted for it.
+// window is a rate with the newest stops that were counted for the rate.
 type window struct {
-	most  int // stops that are allowed within per
+	most  int // maximum number of stops within the duration per; 0 means no limit
 	per   model.Duration
 	stops []model.Time
 }
 
-// rates checks S3 for the rates of groups, shared budgets and actors: in no window may more voluntary stops begin than
-// allowed, even if the leader changes during the window. Stops that bypass budgets don't count.
+// rates checks S3 for the rates of groups, shared budgets and actors: within a window, at most as many voluntary stops
+// begin as the rate allows, even if the leader changes during the window. Stops that bypass budgets are not counted.
 func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	began := map[string][]model.Time{}
 	s.began(func(was, now *fsm.Instance) {
@@ -149,9 +150,9 @@ func (j *Judge) rates(f *fsm.Findings, s *Step) {
 	}
 }
 
-// count adds the stops of one entry to those of the named rate, and checks the rate. If the rate has changed, or if
-// fresh is true because its group or budget is new, the count starts from zero: the product keeps only the stops that
-// the old rate needed.
+// count adds the stops of one entry to the window with this name, and checks the rate. fresh means that the rate's
+// group or budget is new. If fresh is true or the rate has changed, the window starts empty, because the replicated
+// state also keeps only the stops that the old rate needed.
 func (j *Judge) count(f *fsm.Findings, name string, most int, per model.Duration, fresh bool, stops []model.Time) {
 	w := j.windows[name]
 	if w == nil || fresh || w.most != most || w.per != per {
@@ -172,14 +173,15 @@ func (j *Judge) count(f *fsm.Findings, name string, most int, per model.Duration
 	w.stops = w.stops[max(0, len(w.stops)-most-1):]
 }
 
-// unorderedStops counts the stops in one entry that nobody ordered.
+// unorderedStops is the number of stops in one entry that nobody ordered, with the entry's cluster time.
 type unorderedStops struct {
 	at model.Time
 	n  int
 }
 
-// unordered checks S7 for stops that nobody ordered: those of the rescheduler, and those of a policy that a cordon
-// triggered. Within a minute, they may be at most 5 % of the instances that should run, or one if that is more.
+// unordered checks S7 for stops that nobody ordered: stops by the rescheduler, and stops by a policy that a cordon
+// triggered. Within a minute, at most 5 % of the instances that should run may be stopped in this way. One such stop is
+// always allowed.
 func (j *Judge) unordered(f *fsm.Findings, s *Step) {
 	n := 0
 	s.began(func(was, now *fsm.Instance) {

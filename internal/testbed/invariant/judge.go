@@ -16,18 +16,19 @@ type Step struct {
 	Results       []fsm.Result // results of the entry's groups of commands
 }
 
-// Judge checks the entries of one history, one by one in their order. It reads only rows. It computes again the sums
-// that the product keeps, so only an error in both computations would go unnoticed. It is not safe for concurrent use.
+// Judge checks the entries of one history, one by one in their order. It computes sums from the rows, although the
+// state also keeps these sums. So an error goes unnoticed only if both computations make it. A Judge is not safe for
+// concurrent use.
 type Judge struct {
 	windows map[string]*window             // S3: by budget or actor
-	rails   []unorderedStops               // S7: stops that nobody ordered
+	rails   []unorderedStops               // S7: one element for each entry with unordered stops
 	retried map[model.GroupID][]model.Time // S7: when the failed instances of each group were replaced
 	ended   map[model.InstanceID]uint64    // S9: the index at which each instance became terminal or was deleted
 	gone    map[model.InstanceID]bool      // S9: instances whose row has been deleted
 	ids     map[model.RequestID]uint64     // S4: the index of the entry that carried out each request
 }
 
-// New returns a judge for a new history, or for one that continues from a restored state.
+// New returns a judge for a new history, or for a history that continues from a restored state.
 func New() *Judge {
 	return &Judge{
 		windows: map[string]*window{}, retried: map[model.GroupID][]model.Time{}, ended: map[model.InstanceID]uint64{},
@@ -35,8 +36,8 @@ func New() *Judge {
 	}
 }
 
-// Step checks the next entry. It returns first the findings of this package, then those of fsm.Check and fsm.CheckStep.
-// It reads every row.
+// Step checks the next entry. It returns the findings of this package, followed by those of fsm.Check and, unless the
+// state before the entry is empty, of fsm.CheckStep. It reads every row.
 func (j *Judge) Step(s *Step) fsm.Findings {
 	found := j.rows(s)
 	checked, _ := errors.AsType[fsm.Findings](fsm.Check(*s.After))
@@ -59,8 +60,8 @@ func (j *Judge) rows(s *Step) (found fsm.Findings) {
 	return found
 }
 
-// taken calls visit for each command that the entry carried out, with the command's group. It leaves out refused groups
-// and replays.
+// taken calls visit for each command that the entry carried out, with the command's group. It skips groups that were
+// refused or whose stored result was repeated.
 func (s *Step) taken(visit func(group []fsm.Command, command fsm.Command)) {
 	for i, group := range s.Entry.Groups {
 		if s.Results[i].Refusal != nil || s.Results[i].Replay {
@@ -94,7 +95,7 @@ func (s *Step) placed(visit func(*fsm.Instance)) {
 	}
 }
 
-// Runs reports whether the program of an instance runs and is not draining, according to its agent.
+// Runs reports whether an instance's program runs and the instance is not draining, according to the agent's reports.
 func Runs(i *fsm.Instance) bool {
 	switch i.Status.Observed {
 	case model.ObservedBooting, model.ObservedReady, model.ObservedUnready:
@@ -109,8 +110,8 @@ func ran(was, now *fsm.Instance) bool {
 	return Runs(was) && now.Status.Observed != model.ObservedLost
 }
 
-// Bypassed reports whether an operator let an instance's stop bypass budgets. The reason in the instance's row records
-// that.
+// Bypassed reports whether an operator let an instance's stop bypass budgets, according to the reason in the instance's
+// row.
 func Bypassed(i *fsm.Instance) bool {
 	return strings.HasPrefix(i.Marks.StopReason, "budget bypassed")
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// deleted checks S9: a terminal or deleted instance never comes back, despite late reports and reused names. A new job
-// gets nothing from a purged job of the same name. The entry in which an object appears must have a command that makes
-// the object.
+// deleted checks S9: a terminal or deleted instance never runs again, despite late reports and reused names. A new job
+// gets no instances of a purged job of the same name.
 func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	j.made(f, s)
 	if s.Before.Instances.Same(s.After.Instances) {
@@ -41,8 +40,8 @@ func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	}
 }
 
-// made checks S9 by commands: an instance, a node or a job appears only in an entry with the command that makes it. The
-// id of a deleted instance is not used again.
+// made checks S9 with the entry's commands: an instance, a node or a job appears only in an entry with a command that
+// creates it. The id of a deleted instance is not used again.
 func (j *Judge) made(f *fsm.Findings, s *Step) {
 	placed, registered, submitted := map[model.InstanceID]bool{}, map[model.NodeID]bool{}, map[model.JobName]bool{}
 	s.taken(func(_ []fsm.Command, command fsm.Command) {
@@ -107,8 +106,8 @@ func RefusedAs(r fsm.Result, codes ...model.Code) bool {
 	return r.Refusal != nil && slices.Contains(codes, r.Refusal.Code)
 }
 
-// unknownHoldings checks S15: an agent's report changes only what is observed of the agent's own node and its
-// instances.
+// unknownHoldings checks S15: an entry of an agent changes only what the servers know of the agent's own node and of
+// the instances on this node.
 func (j *Judge) unknownHoldings(f *fsm.Findings, s *Step) {
 	name, agent := strings.CutPrefix(string(s.Entry.Actor), "agent:")
 	if !agent {
@@ -143,9 +142,9 @@ func (j *Judge) unknownHoldings(f *fsm.Findings, s *Step) {
 	}
 }
 
-// preemptions checks S11. The preempting instance has a higher class than its victims. It may have the same class if
-// preemption in that class is fair and the victim's job has the larger share. The preempting instance is placed on the
-// victims' node, by the group of commands that begins all their stops. It waits until the victims have stopped.
+// preemptions checks S11. The preempting instance has a higher class than its victims, or the same class if preemption
+// in that class is fair and the victim's job has the larger share. The group of commands that stops the victims places
+// the preempting instance on their node. That instance waits until the victims have stopped.
 func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
 	s.taken(func(group []fsm.Command, command fsm.Command) {
 		stop, ok := command.(*fsm.InstanceStop)
@@ -187,7 +186,7 @@ func (j *Judge) preemptions(f *fsm.Findings, s *Step) {
 	})
 }
 
-// inferior returns why the group taker may not preempt the group owner, or "" if it may.
+// inferior returns why the group taker may not preempt the group owner, or "" if preemption is allowed.
 func (s *Step) inferior(taker, owner model.GroupID) string {
 	a, b := classOf(s, taker), classOf(s, owner)
 	if a < 0 || b < 0 {
@@ -204,25 +203,26 @@ func (s *Step) inferior(taker, owner model.GroupID) string {
 	has, _ := shares(s.After, s, a)
 	from, _ := owner.Split()
 	to, _ := taker.Split()
-	s.began(func(_, now *fsm.Instance) { // counted again: the job had these victims before the preemption
+	s.began(func(_, now *fsm.Instance) { // adds the victims' memory again, which the job had before the preemption
 		if name, _ := now.Group.Split(); name == from && now.Marks.StopCause == model.CausePreempted {
 			has[from] += memoryOf(s, now.Group)
 		}
 	})
-	s.placed(func(i *fsm.Instance) { // not counted: instances without victims may have been placed after the preemption
+	s.placed(func(i *fsm.Instance) { // subtracts instances without victims, which may be placed after the preemption
 		if name, _ := i.Group.Split(); name == to && len(i.Links.Awaits) == 0 {
 			has[to] -= memoryOf(s, i.Group)
 		}
 	})
 	largest = max(largest, has[from])
-	if from == to || has[to] > largest { // lenient: other commands of the entry may have changed the shares
+	// The limit is the largest share instead of the victim's, because other commands of the entry may change shares too.
+	if from == to || has[to] > largest {
 		return fmt.Sprintf("job %s had %d, and job %s has %d; the largest was %d", from, had[from], to, has[to], largest)
 	}
 	return ""
 }
 
-// shares returns, by job, the memory of the instances of one class that are desired running. The second result is the
-// largest of these sums.
+// shares returns by job the memory of the job's instances that have this class and are desired running. It also returns
+// the largest share.
 func shares(st *fsm.State, s *Step, class int) (by map[model.JobName]int64, largest int64) {
 	by = map[model.JobName]int64{}
 	for _, i := range st.Instances.All() {

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FromOutside reports whether roles, gates and copies protect an instance from a stop for this cause (S6).
+// FromOutside reports whether an instance's role and gates protect the instance from a stop for this cause (S6).
 func FromOutside(cause model.Cause) bool {
 	switch cause {
 	case model.CauseNodeDraining, model.CauseNodeNotReady, model.CausePreempted, model.CauseRebalance, model.CauseAffinity:
@@ -16,9 +16,9 @@ func FromOutside(cause model.Cause) bool {
 	return false
 }
 
-// reasons checks S6: a drain, a preemption or the rescheduler stops an instance only for a committed reason that still
-// holds. Unless a drain is forced, an instance stays if its role or a gate keeps it, or if it is the last copy of its
-// data.
+// reasons checks S6: a drain, a preemption or the rescheduler stops an instance only for a committed reason that is
+// still valid. Unless a drain is forced, an instance keeps running if its role or a gate requires that, or if it has
+// the last copy of its data.
 func (j *Judge) reasons(f *fsm.Findings, s *Step) {
 	s.began(func(was, now *fsm.Instance) {
 		if !ran(was, now) {
@@ -58,14 +58,14 @@ func (j *Judge) reason(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	}
 }
 
-// drainOf returns the drain for which an instance stops, or false if there is no such drain. The reason of the stop is
-// the drain's id, sometimes with a remark after ";".
+// drainOf returns the drain for which an instance stops, or false if there is no such drain. The reason of such a stop
+// is the drain's id. The id may follow "budget bypassed: ", and a ";" with a remark may follow the id.
 func drainOf(s *Step, i *fsm.Instance) (*fsm.Drain, bool) {
 	by, _, _ := strings.Cut(strings.TrimPrefix(i.Marks.StopReason, "budget bypassed: "), ";")
 	return s.After.Drains.Get(model.DrainID(by))
 }
 
-// unfounded returns what is wrong with the reason of a stop, or "" if nothing is wrong.
+// unfounded returns why the reason of a stop is not valid, or "" if the reason is valid.
 func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	switch i.Marks.StopCause {
 	case model.CauseNodeDraining:
@@ -100,9 +100,8 @@ func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 	return ""
 }
 
-// broken returns why a gate does not hold, according to the rows before the entry. It returns "" if the gate holds. It
-// also returns "" for the gates that broken does not check: led_shards.in_sync_followers, group.healthy and
-// old.confirmed_stopped.
+// broken returns why a gate was not satisfied before the entry, or "" if the gate was satisfied. It does not check the
+// gates led_shards.in_sync_followers, group.healthy and old.confirmed_stopped, and returns "" for them.
 func broken(s *Step, i *fsm.Instance, text string) string {
 	gate, refusal := model.ParseGate(text)
 	if refusal != nil {
@@ -145,8 +144,8 @@ func broken(s *Step, i *fsm.Instance, text string) string {
 	return ""
 }
 
-// lastCopy checks S6 for replicated volumes: no stop takes the last copy that is in sync. Exceptions are a stop that an
-// operator let bypass budgets, a stopped job, a count of 0, and a drain that is forced or whose policy allows the stop.
+// lastCopy checks S6 for replicated volumes: the instance with the last copy that is in sync is not stopped. Exceptions
+// are a stop that an operator let bypass budgets, a stopped job, a count of 0, and a drain that Lenient allows.
 func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	spec, ok := s.Before.Spec(was.Group, was.Version)
 	group, known := s.After.Groups.Get(was.Group)
@@ -170,7 +169,8 @@ func (j *Judge) lastCopy(f *fsm.Findings, s *Step, was, now *fsm.Instance) {
 	f.Add(fsm.S6, "instance %s of %s was told to stop for %s, and no other copy is in sync", now.ID, now.Group, cause)
 }
 
-// Lenient reports whether an instance's drain may stop the last copy: the drain is forced, or its policy allows it.
+// Lenient reports whether an instance stops for a drain that may stop the last copy of data, because the drain is
+// forced or its policy is model.PolicyAlwaysAllow.
 func Lenient(s *Step, i *fsm.Instance) bool {
 	d, ok := drainOf(s, i)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 )
 
 // rooms checks S1: on each node, the instances that are not stopped take at most the memory that the node offers, and
-// no two of them have the same port. An instance that waits for victims does not count until they have stopped.
+// no two of them have the same port. An instance that preempts others is not counted until its victims have stopped.
 func (j *Judge) rooms(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) && s.Before.Nodes.Same(s.After.Nodes) {
 		return
@@ -40,7 +40,7 @@ func (j *Judge) rooms(f *fsm.Findings, s *Step) {
 }
 
 // holders checks S2, as far as rows show it: in a slot that may have only one holder, at most one instance is not
-// confirmed stopped. Tests that know the running programs check the rest.
+// confirmed stopped. Tests that know the running programs check for themselves that at most one runs.
 func (j *Judge) holders(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return

@@ -10,9 +10,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surges checks S7. A group has at most as many wanted instances (see fsm.Instance.Wanted) as its count, plus one for
-// each that is being replaced. A slot has at most two instances that are desired running: a holder and a successor.
-// placement checks the rest.
+// surges checks S7. It calls placement for each new instance, and checks the size of each group that is no system
+// group. The group has at most as many wanted instances (see fsm.Instance.Wanted) as its count, plus one for each
+// instance that is being replaced. A slot has at most two instances that are desired running: a holder and a successor.
 func (j *Judge) surges(f *fsm.Findings, s *Step) {
 	if s.Before.Instances.Same(s.After.Instances) {
 		return
@@ -27,7 +27,7 @@ func (j *Judge) surges(f *fsm.Findings, s *Step) {
 				bySlot[i.Slot]++
 			}
 			if !i.Wanted() || i.Slot >= g.Count {
-				continue // a scale-down can leave older instances in slots above the count
+				continue // after a scale-down, older instances can be in slots above the count for a while
 			}
 			wanted++
 			if old, ok := s.After.Instances.Get(i.Links.Replaces); ok && old.Wanted() {
@@ -46,9 +46,9 @@ func (j *Judge) surges(f *fsm.Findings, s *Step) {
 	s.placed(func(i *fsm.Instance) { j.placement(f, s, i) })
 }
 
-// placement checks S7 for one new instance. An instance without a predecessor must fill a slot below the count. No
-// instance has two replacements at the same time. A rollout replaces at most as many instances at the same time as its
-// surge allows.
+// placement checks S7 for one new instance. If the instance replaces no other, its slot must be below the group's
+// count. No instance has two replacements at the same time. A rollout replaces at most as many instances at the same
+// time as its surge allows.
 func (j *Judge) placement(f *fsm.Findings, s *Step, i *fsm.Instance) {
 	g, ok := s.Before.Groups.Get(i.Group)
 	old, replaces := s.Before.Instances.Get(i.Links.Replaces)
@@ -62,7 +62,8 @@ func (j *Judge) placement(f *fsm.Findings, s *Step, i *fsm.Instance) {
 		f.Add(fsm.S7, "instance %s is a second replacement of %s, which has %s", i.ID, old.ID, next.ID)
 	}
 	if i.Cause == model.CauseRollout && ok {
-		// If a drain had already placed a second instance in some slots, a rollout may continue in all of them.
+		// If a drain had placed second instances in more slots than the surge allows, the rollout may continue in all these
+		// slots.
 		if limit, all := surgeOf(s, i.Group), rolling(s, i.Group); len(all) > max(limit, pairs(s.Before, i.Group)) {
 			f.Add(fsm.S7, "%d of %s are rolled out at once, %d may be: %s", len(all), i.Group, limit, strings.Join(all, "; "))
 		}
@@ -86,7 +87,7 @@ func surgeOf(s *Step, id model.GroupID) int {
 	return max(policy.Update.MaxSurge, policy.Update.Canary, 1)
 }
 
-// rolling lists the new instances of a rollout whose predecessors still run, and could stay if there were no rollout.
+// rolling describes the new instances of a rollout whose predecessors still run and would stay without the rollout.
 func rolling(s *Step, id model.GroupID) (all []string) {
 	for i := range s.After.InstancesOf(id) {
 		old, ok := s.After.Instances.Get(i.Links.Replaces)
@@ -101,8 +102,8 @@ func rolling(s *Step, id model.GroupID) (all []string) {
 	return all
 }
 
-// pairs counts the slots of a group in which one instance is to replace another. A lost successor counts too, because
-// the slot gets another successor.
+// pairs counts the slots of a group in which one instance is to replace another. Slots whose successor is lost are
+// included, because they get another successor.
 func pairs(st *fsm.State, id model.GroupID) int {
 	n := 0
 	for i := range st.InstancesOf(id) {
@@ -113,7 +114,8 @@ func pairs(st *fsm.State, id model.GroupID) int {
 	return n
 }
 
-// failing reports whether a cause is a failure of the instance itself. Replacements for such a cause are limited.
+// failing reports whether a cause is a failure of the instance itself. The number of replacements for such causes is
+// limited.
 func failing(cause model.Cause) bool {
 	switch cause {
 	case model.CauseCrashLoop, model.CauseStartTimeout, model.CauseOOM, model.CauseCheckFailed:
@@ -132,7 +134,8 @@ func slotsOf(st *fsm.State, g *fsm.Group) int {
 
 const (
 	retryWindow = 10 * model.Minute
-	// retriesAtMost limits the replacements of one slot within retryWindow: three at once, and ten after growing delays.
+	// retriesAtMost is the maximum number of replacements of one slot within retryWindow: three without a delay, and ten
+	// after growing delays.
 	retriesAtMost = 3 + 10
 )
 
@@ -157,7 +160,7 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 			return
 		}
 		node, there := s.After.Nodes.Get(old.Node)
-		// an instance that is stopping or lost needs a replacement in any case
+		// An instance that is not wanted, because it is stopping or lost, needs a replacement in any case.
 		if there && node.Health != model.HealthOffline && old.Wanted() {
 			f.Add(fsm.S7, "instance %s replaces %s because of an offline node, but that is %s on node %s, which is %s", i.ID,
 				old.ID, old.Status.Observed, node.Name, node.Health)
@@ -167,7 +170,7 @@ func (j *Judge) waves(f *fsm.Findings, s *Step) {
 
 // holds checks S12. During a hold no node is marked offline, nothing is replaced or stopped because of an offline node,
 // and nothing is moved or preempted. There is one exception: a lost instance may get another replacement if its first
-// one has to leave its node too.
+// replacement has to leave its node too.
 func (j *Judge) holds(f *fsm.Findings, s *Step) {
 	if !s.Before.Hold.Active || !s.After.Hold.Active {
 		return

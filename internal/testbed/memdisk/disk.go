@@ -14,21 +14,21 @@ import (
 
 // Disk simulates the disk of one machine. New makes one. It is safe for concurrent use.
 type Disk struct {
-	root string // directory of all images
+	root string // contains a data directory for each image
 
 	mu      sync.Mutex
-	random  *rand.Rand // source of all random choices
-	image   int        // number of the directory in use
+	random  *rand.Rand
+	image   int // number of the data directory in use
 	logs    map[*Log]struct{}
-	fault   error         // the error of every write to logs; nil means none
+	fault   error         // the error of every write to logs; nil means that writes succeed
 	hang    chan struct{} // not nil while writes hang; closed when they continue
-	latency time.Duration // every write takes between this and twice as long
+	latency time.Duration // every write takes between one and two times latency
 	size    int64         // in bytes; 0 means unlimited
 	other   int64         // bytes that other programs use
 }
 
-// New returns a disk without faults. Its files are below root, a directory that nothing else may use. All random
-// choices come from random, which nothing else may use either.
+// New returns a disk without faults. Its files are below the directory root, and its random choices come from random.
+// Nothing else may use this directory or this generator.
 func New(root string, random *rand.Rand) *Disk {
 	return &Disk{root: root, random: random, logs: map[*Log]struct{}{}}
 }
@@ -43,7 +43,7 @@ func (d *Disk) Dir() string {
 
 func (d *Disk) dir() string { return filepath.Join(d.root, fmt.Sprintf("data-%d", d.image)) }
 
-// Fail makes every later write to logs fail with err. If err is nil, writes succeed again.
+// Fail makes every later write to logs fail with err, until PowerLoss. If err is nil, writes succeed again.
 func (d *Disk) Fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +59,7 @@ func (d *Disk) Hang() {
 	}
 }
 
-// Resume undoes Hang: the waiting writes continue.
+// Resume undoes Hang, so that the waiting writes continue.
 func (d *Disk) Resume() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +69,8 @@ func (d *Disk) Resume() {
 	}
 }
 
-// Slow makes every write to logs take between latency and twice that. 0 means no delay.
+// Slow makes every write to logs take between one and two times latency, until PowerLoss. If latency is 0, writes have
+// no delay.
 func (d *Disk) Slow(latency time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,8 +89,8 @@ func (d *Disk) Busy() bool {
 	return false
 }
 
-// Fill simulates other programs that fill the disk until only free bytes are left. From then on, the free space depends
-// on the machine's own files. If free is negative, the disk is unlimited again.
+// Fill simulates other programs that use all of the disk except the given number of bytes. Later the free space changes
+// with the size of the machine's own files. If free is negative, the disk is unlimited again.
 func (d *Disk) Fill(free int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +105,7 @@ func (d *Disk) Fill(free int64) {
 // diskBytes is the size of every disk. It is a limit only after Fill.
 const diskBytes = 1 << 30
 
-// Space returns the free space and the size of the disk in bytes. It has the form of a cluster.SpaceFunc.
+// Space returns the free space and the size of the disk in bytes. It is a cluster.SpaceFunc and ignores the path.
 func (d *Disk) Space(string) (free, total int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,11 +119,11 @@ func (d *Disk) free() int64 {
 	return max(d.size-d.other-d.used(), 0)
 }
 
-// used returns how many bytes the files take on the disk.
+// used returns how many bytes the machine's own files take on the disk.
 func (d *Disk) used() (bytes int64) {
 	_ = filepath.WalkDir(d.dir(), func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // removed meanwhile, or not created yet
+			return nil // the file was removed meanwhile, or the directory does not exist yet
 		}
 		if info, err := e.Info(); err == nil {
 			if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -134,9 +135,9 @@ func (d *Disk) used() (bytes int64) {
 	return bytes
 }
 
-// PowerLoss simulates a power loss: the machine continues with an image of its files, as the package documentation
-// describes. The result is a report of what happened to the files, for the log of a test. The old process continues in
-// the old directory without faults, so that it can stop. The caller must first have taken the machine off the network.
+// PowerLoss simulates a power loss. The machine's next process gets an image of the files, as the package documentation
+// describes. The old process continues in the old directory without faults, so that it can stop. The caller must first
+// have taken the machine off the network. report says what happened to the files, for the log of a test.
 func (d *Disk) PowerLoss() (report string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,7 +162,7 @@ func (d *Disk) PowerLoss() (report string, err error) {
 	return report, nil
 }
 
-// Wipe replaces the disk by an empty one. The machine's process must have stopped.
+// Wipe replaces the disk with an empty one. The machine's process must have stopped.
 func (d *Disk) Wipe() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,7 +178,8 @@ func copyDir(to, from string) (err error) {
 		if err = os.CopyFS(to, os.DirFS(from)); err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := os.RemoveAll(to); err != nil { // start again, because a file was removed after it was listed
+		// The copy starts again, because a file was removed after it was listed.
+		if err := os.RemoveAll(to); err != nil {
 			return err
 		}
 	}

@@ -32,11 +32,11 @@ type Log struct {
 // write is a transaction that has begun.
 type write struct {
 	commit func() error
-	ended  bool // the power loss has committed it
+	ended  bool // lose has already committed the transaction to the old directory
 }
 
-// Open returns a log that writes to inner, with the faults of the disk. inner must be open at path, a file directly in
-// the data directory.
+// Open returns a log that writes to inner, with the faults of the disk. inner must be the open store of the file at
+// path, and the file must be directly in the data directory.
 func (d *Disk) Open(path string, inner LogStore) *Log {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,7 +76,8 @@ func (l *Log) Close() error {
 	return l.LogStore.Close()
 }
 
-// write begins a transaction, waits as the disk's faults require, and commits it.
+// write begins a transaction, and waits as long as the disk's faults require. It then commits the transaction, or fails
+// if the disk has a fault or is full.
 func (l *Log) write(commit func() error) error {
 	d, w := l.disk, &write{commit: commit}
 	d.mu.Lock()
@@ -115,9 +116,9 @@ func (l *Log) write(commit func() error) error {
 	return commit()
 }
 
-// lose simulates the power loss for one log. It changes the file at the path image to what the next start may find:
-// some writes in progress are there, one may be torn, and the others are lost. It may also make the newest snapshot
-// unfinished. The disk's mutex is held.
+// lose simulates the power loss for one log. It changes the file at the path image to what the next start may find: the
+// file has some of the writes in progress, one more may be torn, and the others are lost. lose may also make the newest
+// snapshot unfinished. The disk's mutex is held.
 func (l *Log) lose(image string) (report string, err error) {
 	close(l.dead)
 	random := l.disk.random

@@ -15,8 +15,8 @@ import (
 )
 
 // fate is what happens to a bbolt transaction that a power loss interrupts. bbolt first writes the pages of the
-// transaction and syncs them to the disk. Then it writes a meta page that refers to them, and syncs that. It never
-// writes to a page that the last meta page refers to.
+// transaction and syncs them to the disk. Then it writes a meta page that refers to these pages, and syncs the meta
+// page too. It never writes to a page that the previous meta page refers to.
 type fate int
 
 const (
@@ -36,11 +36,11 @@ func (f fate) String() string {
 const (
 	pageBytes   = 4096
 	sectorBytes = 512
-	metaPages   = 2 // the first pages of a file; transactions use them in turn
+	metaPages   = 2 // number of meta pages, at the beginning of the file; transactions use them in turn
 )
 
-// mix returns the content of the log's file after the power loss. before and after are its contents before and after
-// the interrupted transaction. f must not be lost.
+// mix returns the content of the log's file after the power loss. The parameters before and after are the file's
+// contents before and after the interrupted transaction. f must not be the fate lost.
 func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 	out := slices.Clone(after)
 	if f == whole || f == lost {
@@ -56,7 +56,7 @@ func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 		case page < metaPages && f == torn:
 			copy(out[at:end], was[at:end])
 		case page < metaPages:
-			keep := at + random.IntN(128) // the metadata are in the first 80 bytes
+			keep := at + random.IntN(128) // the metadata are in the first 80 bytes; often only a part of them is new
 			copy(out[keep:end], was[keep:end])
 		case f == torn:
 			for s := at; s < end; s += sectorBytes {
@@ -72,8 +72,8 @@ func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
 const snapshotsDir = "snapshots" // the directory of raft's snapshots
 
 // unfinish may make the newest snapshot of an image unfinished. A server may find such a snapshot if its disk wrote
-// later log entries before the snapshot. It happens in half of the cases in which the log still has all entries since
-// the previous snapshot.
+// later log entries before the snapshot. unfinish does this in half of the cases in which the log still has all entries
+// since the previous snapshot.
 func (l *Log) unfinish(image string) (report string, err error) {
 	dir := filepath.Join(image, snapshotsDir)
 	snaps := finished(dir)
@@ -105,7 +105,7 @@ func (l *Log) unfinish(image string) (report string, err error) {
 		os.Truncate(state, l.disk.random.Int64N(info.Size()+1))
 }
 
-// snapshot is a finished snapshot; its directory is named term-index-milliseconds.
+// snapshot is a finished snapshot. The name of its directory has the form term-index-milliseconds.
 type snapshot struct {
 	name        string
 	term, index uint64

@@ -20,7 +20,7 @@ type Net struct {
 	hosts     map[string]fault     // hosts that are off the network
 	conns     map[*conn]struct{}   // both ends of every open connection
 	change    chan struct{}        // closed and replaced when a fault is removed or a host is killed
-	delay     time.Duration        // travel time of everything; a Shape can add to it
+	delay     time.Duration        // travel time of packets and stream data; a Shape can add to it
 	loss      float64              // share of packets that are lost, 0 to 1
 	random    *rand.Rand           // source of all random choices of the network
 }
@@ -32,10 +32,10 @@ type link struct{ from, to string }
 type fault int
 
 const (
-	// faultCut means that nothing passes, and both ends notice that. Streams break, and dials are refused at once.
+	// faultCut means that nothing passes and both ends notice the fault. Streams break, and dials are refused at once.
 	faultCut fault = iota + 1
-	// faultDrop means that nothing passes, and neither end notices that, as with a firewall that drops packets. Data
-	// written to a stream arrives once the link is mended, as TCP would retransmit it.
+	// faultDrop means that nothing passes and neither end notices the fault, as with a firewall that drops packets. Data
+	// written to a stream arrives once the fault is removed, because TCP would retransmit the data.
 	faultDrop
 )
 
@@ -48,15 +48,15 @@ func New() *Net {
 	}
 }
 
-// SetDelay sets the travel time of everything sent from now on; default 0.
+// SetDelay sets the travel time of everything sent from now on. The default is 0.
 func (n *Net) SetDelay(d time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.delay = d
 }
 
-// Lose makes the network lose a share (0 to 1) of the packets sent from now on. Streams lose nothing. seed works as in
-// Seed.
+// Lose makes the network lose a share (0 to 1) of the packets sent from now on. Streams lose nothing. Lose also sets
+// the seed, as Seed does.
 func (n *Net) Lose(share float64, seed uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,8 +91,8 @@ func (n *Net) Isolate(host string, others ...string) {
 	}
 }
 
-// Drop silently stops everything that the host from sends to the host to. Packets are lost for good. Stream data waits
-// until Mend or Heal, and so do dials in both directions.
+// Drop silently stops everything sent from one host to another. The packets are lost. Stream data, and dials in both
+// directions, wait until Mend or Heal.
 func (n *Net) Drop(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,20 +122,20 @@ func (n *Net) Heal() {
 	n.changed()
 }
 
-// Kill takes a host off the network until Revive, as when its process dies: its streams break, dials are refused, and
-// packets are lost.
+// Kill takes a host off the network until Revive, as when its process dies. The host's streams break, dials from and to
+// the host are refused, and packets from and to the host are lost.
 func (n *Net) Kill(host string) {
 	n.mu.Lock()
 	n.hosts[host] = faultCut
 	broken := n.of(host)
-	n.changed() // wakes the host's own dials, which then fail
+	n.changed() // wakes waiting dials; those from and to the host then fail
 	n.mu.Unlock()
 	for _, c := range broken {
 		c.reset()
 	}
 }
 
-// Vanish takes a host off the network until Revive, as when its machine loses power: the other hosts don't notice.
+// Vanish takes a host off the network until Revive, as when its machine loses power. The other hosts don't notice.
 func (n *Net) Vanish(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -143,8 +143,8 @@ func (n *Net) Vanish(host string) {
 	n.hold()
 }
 
-// Revive puts a host back on the network after Kill or Vanish. Its older streams break, because the host has lost their
-// state.
+// Revive puts a host back on the network after Kill or Vanish. The host's old streams break, because the host has lost
+// their state.
 func (n *Net) Revive(host string) {
 	n.mu.Lock()
 	delete(n.hosts, host)
@@ -178,7 +178,7 @@ func (n *Net) fault(from, to string) fault {
 	return 0
 }
 
-// Reach reports whether the host from can send to the host to and receive answers.
+// Reach reports whether one host can send to another and receive answers.
 func (n *Net) Reach(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -196,8 +196,8 @@ func (n *Net) between(a, b string) []*conn {
 	return out
 }
 
-// hold makes each stream hold its data back if its direction has the fault faultDrop, and releases the data otherwise.
-// n.mu is held.
+// hold makes streams in directions with the fault faultDrop hold back their data, and makes all other streams release
+// their data. n.mu is held.
 func (n *Net) hold() {
 	for c := range n.conns {
 		c.out.setHeld(n.fault(c.from, c.to) == faultDrop)
@@ -209,8 +209,8 @@ func (n *Net) changed() {
 	n.change = make(chan struct{})
 }
 
-// Dial connects a host to an address. It blocks until the connection is accepted or refused, or ctx ends. While a link
-// or a host silently drops data, Dial waits until that fault is removed.
+// Dial connects a host to an address. It blocks until the connection is accepted or refused, or ctx ends. If a link or
+// a host silently drops data, Dial waits until the fault is removed.
 func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "mem", Addr: Addr(to), Err: err}
@@ -234,7 +234,7 @@ func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 		case l == nil:
 			return fail(errRefused)
 		}
-		if trip > 0 { // once there and once back
+		if trip > 0 { // the travel time in both directions, as for the first two packets of TCP
 			timer := time.NewTimer(trip)
 			select {
 			case <-timer.C:
@@ -311,7 +311,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// CloseAll closes the listener and breaks all connections to its address.
+// CloseAll closes the listener and breaks all connections that were made to its address.
 func (l *Listener) CloseAll() error {
 	_ = l.Close()
 	l.net.mu.Lock()
@@ -328,7 +328,7 @@ func (l *Listener) CloseAll() error {
 	return nil
 }
 
-// Addr is the address of one end: host:port.
+// Addr is the address of one end, in the form host:port.
 type Addr string
 
 // Network implements net.Addr.
@@ -337,5 +337,5 @@ func (Addr) Network() string { return "mem" }
 // String implements net.Addr.
 func (a Addr) String() string { return string(a) }
 
-// localAddr returns the address of the dialing end.
+// localAddr returns the address of the dialing end. All dials of a host have the same port.
 func localAddr(host string) Addr { return Addr(fmt.Sprintf("%s:1", host)) }

@@ -9,11 +9,12 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxQueued is how many packets are queued for a member that does not read them. Further packets are lost.
+// maxQueued is the maximum number of packets that are queued for a member that does not read them. Further packets are
+// lost.
 const maxQueued = 256
 
-// Packets is a memberlist.Transport. It loses packets to unreachable hosts, packets beyond maxQueued, and the share
-// that Net.Lose sets.
+// Packets is a memberlist.Transport. It loses packets to unreachable hosts, packets beyond maxQueued, and the share of
+// packets that Net.Lose sets.
 type Packets struct {
 	net      *Net
 	addr     string
@@ -90,7 +91,7 @@ func (n *Net) deliver(p *memberlist.Packet, addr string) {
 	if to == nil {
 		return
 	}
-	own := *p // copied, because receivers change packets, and a duplicate has two receivers
+	own := *p // copied, because receivers change packets, and a duplicated packet is delivered twice
 	own.Buf = append([]byte(nil), p.Buf...)
 	select {
 	case to.packetCh <- &own:

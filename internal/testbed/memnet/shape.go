@@ -7,20 +7,21 @@ import (
 
 // Shape makes one direction between two hosts worse than the rest of the network. The zero value changes nothing.
 type Shape struct {
-	// Delay is added to the time that SetDelay sets.
+	// Delay is added to the travel time that Net.SetDelay sets.
 	Delay time.Duration
-	// Jitter is the maximum of a random time that is added to Delay. That time is drawn for each packet, so packets may
-	// overtake each other. A stream keeps its order.
+	// Jitter is the maximum of a random time that is added to Delay. The random time differs for each packet, so packets
+	// may overtake each other. A stream keeps its order.
 	Jitter time.Duration
 	// Duplicate is the share (0 to 1) of packets that arrive twice, each with its own travel time. Streams don't repeat
 	// data.
 	Duplicate float64
-	// BytesPerSecond is the bandwidth of the link; 0 means unlimited. Each packet and each stream has the full bandwidth.
+	// BytesPerSecond is the bandwidth in this direction; 0 means unlimited. Each packet and each stream gets the full
+	// bandwidth.
 	BytesPerSecond int
 }
 
-// Shape applies s to everything sent from one host to another from now on. The zero value, Mend and Heal remove the
-// shape. What is already on its way does not change.
+// Shape applies a shape to everything sent from one host to another from now on. Packets and data that are already on
+// their way are not affected. The zero value, Mend and Heal remove a shape.
 func (n *Net) Shape(from, to string, s Shape) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -31,7 +32,7 @@ func (n *Net) Shape(from, to string, s Shape) {
 	n.shapes[link{from, to}] = s
 }
 
-// Seed seeds the generator of all random choices: loss, jitter and duplicates. The default seed is 1.
+// Seed seeds the generator of all random choices, which are losses, jitter and duplicates. The default seed is 1.
 func (n *Net) Seed(seed uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,7 +58,8 @@ func (n *Net) sending(from, to string, bytes int) time.Duration {
 	return time.Duration(bytes) * time.Second / time.Duration(rate)
 }
 
-// arrivals returns the delays after which a packet arrives: one, or two if it is duplicated. n.mu is held.
+// arrivals returns the delays after which a packet arrives. There are two delays if the packet is duplicated, and
+// otherwise one. n.mu is held.
 func (n *Net) arrivals(from, to string, bytes int) []time.Duration {
 	sending := n.sending(from, to, bytes)
 	out := []time.Duration{n.travel(from, to) + sending}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// maxUnread is how many unread bytes a stream holds before writes block: about as many as the socket buffers of two
-// hosts.
+// maxUnread is the number of unread bytes of a stream at which writes block. It is about the size of the socket buffers
+// of two hosts.
 const maxUnread = 1 << 20
 
 // stream is one direction of a connection.
@@ -22,7 +22,7 @@ type stream struct {
 	broken  bool          // the connection was reset
 	held    bool          // while it is true, nothing arrives
 	last    time.Time     // arrival time of the last chunk
-	changed chan struct{} // closed and replaced at every change
+	changed chan struct{} // closed and replaced at every change of the stream
 }
 
 // chunk is the data of one Write.
@@ -44,8 +44,8 @@ func (s *stream) edit(f func()) {
 
 func (s *stream) setHeld(held bool) { s.edit(func() { s.held = held }) }
 
-// again says when to try again: when wait is closed, or at until if that is set and earlier. If wait is nil, there is
-// nothing to try again.
+// again says when a caller should try again: when wait is closed, or at the time until, if until is set and earlier. If
+// wait is nil, the caller need not try again.
 type again struct {
 	wait  <-chan struct{}
 	until time.Time
@@ -80,8 +80,8 @@ func (s *stream) take(b []byte) (n int, next again, err error) {
 	return 0, again{wait: s.changed}, nil
 }
 
-// put writes all of b, or returns when to try again. The data arrives after all earlier data. travel is the data's
-// travel time, and sending is how long the link takes to send it.
+// put writes all of b, or returns when to try again. The data arrives after all earlier data. The parameter travel is
+// the data's travel time, and sending is how long the link takes to send the data.
 func (s *stream) put(b []byte, travel, sending time.Duration) (next again, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *stream) put(b []byte, travel, sending time.Duration) (next again, err e
 // conn is one end of a connection.
 type conn struct {
 	net           *Net
-	from, to      string // hosts of this end and of the other
+	from, to      string // hosts of this end and of the other end
 	local, remote Addr
 	in, out       *stream
 	other         *conn
@@ -117,7 +117,6 @@ type conn struct {
 	read, write   deadline
 }
 
-// connect returns both ends of a new connection.
 func (n *Net) connect(from, to string) (near, far *conn) {
 	there, back := newStream(), newStream()
 	near = &conn{net: n, from: from, to: Host(to), local: localAddr(from), remote: Addr(to), in: back, out: there,
@@ -182,7 +181,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 }
 
-// pause blocks until the next try is due, the deadline has passed or was changed, or this end is closed.
+// pause blocks until the time for the next try, the deadline has passed or was changed, or this end is closed.
 func (c *conn) pause(next again, late, moved <-chan struct{}) {
 	var due <-chan time.Time
 	if !next.until.IsZero() {
@@ -199,7 +198,7 @@ func (c *conn) pause(next again, late, moved <-chan struct{}) {
 	}
 }
 
-// Close implements net.Conn. The other end can still read what was written before.
+// Close implements net.Conn. The other end can still read the data that was written before.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
