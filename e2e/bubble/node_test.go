@@ -51,7 +51,7 @@ func newNode(w *world, i int) *node {
 	return n
 }
 
-// start starts the agent with the machine's disk and programs.
+// start starts the agent on the machine's disk. After powerOff it also switches the machine on again.
 func (n *node) start() {
 	n.w.t.Helper()
 	n.w.net.Revive(n.host)
@@ -90,7 +90,8 @@ func (p *agentProcess) join(servers []transport.ServerInfo) {
 	}
 }
 
-// registrar is the agent's client of the servers. It passes the servers that a registration names to joined.
+// registrar is the agent's client of the servers. After each registration it passes the servers in the answer to
+// joined.
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
@@ -98,7 +99,7 @@ type registrar struct {
 
 // Register implements agent.Servers.
 func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
-	request.Agent.Born = 0 // after a power loss memdisk uses another directory, as if the agent were a copy
+	request.Agent.Born = 0 // after a power loss memdisk uses a new directory, and the servers would take the agent for a copy
 	reply, err := r.Client.Register(ctx, request)
 	if err == nil {
 		r.joined(reply.Servers)
@@ -153,7 +154,7 @@ func (n *node) powerOff() {
 	n.programs.powerOff()
 }
 
-// restart waits until the last agent process has stopped completely, and starts the agent again.
+// restart waits until the previous agent process has stopped completely, and starts a new one.
 func (n *node) restart() {
 	n.w.t.Helper()
 	<-n.done
@@ -170,7 +171,7 @@ func (n *node) row() *fsm.Node {
 	return row
 }
 
-// unplug drops all packets between the node and some servers.
+// unplug drops all packets between the node and the given servers.
 func (n *node) unplug(servers ...*server) {
 	for _, s := range servers {
 		n.w.net.Drop(n.host, s.host)
@@ -215,4 +216,4 @@ func (n *node) placed() []*fsm.Instance {
 	return out
 }
 
-const heartbeat = time.Second * 2 / 6 // H for T = 2 s
+const heartbeat = time.Second * 2 / 6 // a sixth of offline_after
