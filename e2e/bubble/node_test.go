@@ -99,7 +99,7 @@ type registrar struct {
 
 // Register implements agent.Servers.
 func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
-	request.Agent.Born = 0 // after a power loss memdisk uses a new directory, and the servers would take the agent for a copy
+	request.Agent.Born = 0 // memdisk's new directory after a power loss would look like a copy's
 	reply, err := r.Client.Register(ctx, request)
 	if err == nil {
 		r.joined(reply.Servers)
