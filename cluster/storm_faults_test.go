@@ -9,8 +9,8 @@ import (
 // fault is a fault of one server. The functions begin and end take the number of the server.
 type fault struct {
 	name  string
-	limit time.Duration // the longest time without a committed write while the fault lasts
-	lasts time.Duration // the random duration is less than this
+	limit time.Duration // the longest permitted time without a committed write during the fault
+	lasts time.Duration // about the longest time between begin and end
 	begin func(i int)
 	end   func(i int)
 }

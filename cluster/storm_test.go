@@ -132,7 +132,7 @@ func (s *storm) write() bool {
 	return false
 }
 
-// work writes repeatedly for the duration d. Between writes it calls supervise, and sometimes a random function of
+// work writes repeatedly for the duration d. Between writes it calls supervise, and sometimes a random function from
 // things.
 func (s *storm) work(d time.Duration, things ...func()) {
 	for until := time.Now().Add(d); time.Now().Before(until); {

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// A follower never reports too small an age for its stale reads, even if a tick was delayed, names a reply of an
-// earlier process, or names an index that the follower has not reached. The age stays small while the leader writes so
-// much that the follower always lacks the last entry.
+// Each tick names the leader's index and the last reply that the leader got from the follower. The follower never
+// reports too small an age for its stale reads, even if a tick was delayed, names a reply of an earlier process of the
+// follower, or names an index that the follower has not reached. The age stays small while the leader writes so much
+// that the follower always lacks the last entry.
 func TestProgressIsNoFresherThanKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p progress

@@ -103,7 +103,7 @@ func (c *cluster) everyRole(port int) []job {
 	}
 }
 
-// judgePrograms asserts that the processes in before still run, and that seen contains no others. For an
+// judgePrograms asserts that the processes in before still run, and that seen contains no other processes. For an
 // instance in failed, whose program was killed once, seen must contain two processes, and one must run.
 func (c *cluster) judgePrograms(t *testing.T, before, seen map[string][]string, failed map[string]bool) {
 	t.Helper()

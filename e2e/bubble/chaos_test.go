@@ -49,8 +49,8 @@ func (c *chaos) say(format string, args ...any) {
 	}
 }
 
-// kindOf returns the words of a log line before its first colon, without words that contain a digit, a slash
-// or a parenthesis. It returns "" for a line about the end of a fault or of the test.
+// kindOf returns the words of a log line before the first colon, without words that contain a digit, a slash or a
+// parenthesis. It returns "" for a line about the end of a fault or of the test.
 func kindOf(text string) string {
 	head, _, _ := strings.Cut(text, ":")
 	words := slices.DeleteFunc(strings.Fields(head), func(w string) bool {
@@ -63,8 +63,8 @@ func kindOf(text string) string {
 	return kind
 }
 
-// run calls random functions of things for the given time, with pauses of up to 1.5 s, and ends faults at their time.
-// If the test fails, it logs what was done.
+// run calls random functions from things for the given time, with pauses of up to 1.5 s. It ends each fault when its
+// time has come. If the test fails, it logs what was done.
 func (c *chaos) run(during time.Duration, things ...func()) {
 	c.w.t.Cleanup(func() {
 		if c.w.t.Failed() || os.Getenv("BUBBLE_LOG") != "" {
@@ -99,8 +99,8 @@ func (c *chaos) mend(now time.Time) {
 	}
 }
 
-// settle ends all faults and drains. It fails the test unless the cluster comes to rest with the instances in want, and
-// writes nothing more.
+// settle ends all faults and drains. It fails the test unless the cluster comes to rest with the number of instances
+// that want gives for each group, and writes nothing more.
 func (c *chaos) settle(want map[model.GroupID]int) {
 	w := c.w
 	w.t.Helper()

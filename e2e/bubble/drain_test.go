@@ -95,7 +95,7 @@ func TestLeaderKilledInMidDrain(t *testing.T) {
 }
 
 func drainOverFailover(t *testing.T, w *world, end func(*server), limit time.Duration) {
-	w.lead(w.servers[0]) // all agents use the first server, so they are connected to the leader that will end
+	w.lead(w.servers[0]) // all agents use the first server, so they are connected to the leader that this test ends
 	web := group("http", 12, 64*mib)
 	web.Budget = &model.BudgetSpec{MinReady: amount(11), Rate: &model.RateSpec{Max: 1, Window: 4 * model.Second}}
 	web.Env = map[string]string{"SLOW": "2s"}

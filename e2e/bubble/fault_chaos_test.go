@@ -125,9 +125,10 @@ func (w *world) whole() bool {
 	return len(voters) == len(w.servers)
 }
 
-// again restarts a server if its process has ended, as a supervisor does. The new process may not end by itself.
+// again restarts a server if its process has ended, as a supervisor does. After the call, the process must not end by
+// itself any more.
 func (s *server) again() {
-	synctest.Wait() // lets a write fail that is in progress, so that its process has ended before the check below
+	synctest.Wait() // if a write fails at this moment, the process ends before the check below
 	s.mayFail.Store(false)
 	if s.ended() {
 		s.restart()

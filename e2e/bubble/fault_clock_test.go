@@ -51,7 +51,7 @@ func TestWallClocksJump(t *testing.T) {
 				}
 				clock = now
 			}
-			// The last round of the loop may have ended after the deadline, because it can wait for another leader.
+			// The last round of the loop may have ended after the deadline, because a round can wait for another leader.
 			if phase := w.part(drain, n).Phase; phase != model.PhaseDraining && time.Since(began) < after {
 				t.Errorf("S8: the drain is %s %s before its deadline", phase, after-time.Since(began))
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// faults describes a random test of a small cluster. It calls random functions from things while labels are written
-// (S4).
+// faults describes a random test of a small cluster. The test calls random functions from things while labels are
+// written (S4).
 type faults struct {
 	raft   cluster.RaftConfig
 	during time.Duration

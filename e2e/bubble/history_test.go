@@ -113,7 +113,7 @@ func (h *history) restored(state fsm.State) {
 	h.judges, h.restart = invariant.New(), fsm.State{}
 }
 
-// replay applies the entries up to an index, and judges each.
+// replay applies the entries up to an index, and judges each step.
 func (h *history) replay(log cluster.LogStore, index uint64) error {
 	for i := h.state.Index + 1; i <= index; i++ {
 		l, err := h.entry(log, i)
@@ -169,8 +169,8 @@ func (h *history) step(s *invariant.Step) {
 	h.copied(s)
 }
 
-// judge checks the finished history. The state of the last snapshot must be right, and clients' answers must agree with
-// the log.
+// judge checks the finished history. The state that was read from the last snapshot must be right, and clients' answers
+// must agree with the log.
 func (h *history) judge(r *receipts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

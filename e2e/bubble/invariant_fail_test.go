@@ -131,7 +131,7 @@ func TestReceiptsCanFail(t *testing.T) {
 	}
 }
 
-// silentReasons implements the interface because, but never gives a reason.
+// silentReasons gives no reason for anything.
 type silentReasons struct{}
 
 func (silentReasons) Pending(model.GroupID) *model.Error       { return nil }

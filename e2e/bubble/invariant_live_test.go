@@ -82,8 +82,8 @@ func said(entries []committed) string {
 	return b.String()
 }
 
-// offlineWithin checks L4: a node that is gone is marked offline within T + 2H + 2 s, where T is offline_after and H
-// the heartbeat interval. It returns how long that took.
+// offlineWithin checks L4: a node that is gone is marked offline within offline_after, two heartbeat intervals and 2 s.
+// It returns how long that took.
 func (w *world) offlineWithin(n *node) time.Duration {
 	w.t.Helper()
 	threshold := time.Duration(w.state().Settings.OfflineAfter) * time.Millisecond

@@ -28,8 +28,7 @@ type ear struct {
 	node   model.NodeID
 }
 
-// streak is a time in which a server heard a node without a gap. The server heard the node at its beginning and at its
-// end.
+// streak is a time in which a server heard a node without a gap, from the first heartbeat to the last one.
 type streak struct{ began, last time.Time }
 
 // listen asks every running server when it last heard each node. If a node was silent for longer than gap, a new streak

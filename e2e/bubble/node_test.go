@@ -99,7 +99,8 @@ type registrar struct {
 
 // Register implements agent.Servers.
 func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
-	request.Agent.Born = 0 // memdisk's new directory after a power loss would look like a copy's
+	// After a power loss, memdisk uses a new directory, whose time of creation would make the agent look like a copy.
+	request.Agent.Born = 0
 	reply, err := r.Client.Register(ctx, request)
 	if err == nil {
 		r.joined(reply.Servers)

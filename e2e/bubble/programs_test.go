@@ -339,7 +339,7 @@ func (t *program) Exit() (driver.Exit, bool) {
 	return *t.exit, true
 }
 
-// Stop implements agent.Task. The program exits after the time slow, or is killed after grace if that is shorter.
+// Stop implements agent.Task. The program exits after t.slow, or is killed after grace if grace is shorter.
 func (t *program) Stop(ctx context.Context, _ syscall.Signal, grace time.Duration) error {
 	t.truth.told(t)
 	exit := driver.Exit{Reason: driver.ReasonStopped}

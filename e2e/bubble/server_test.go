@@ -72,7 +72,7 @@ func newServer(w *world, i int) *server {
 
 func (s *server) address() string { return s.host + tlsPort }
 
-// start starts the process with what is on its disk.
+// start starts a new process with the current contents of the disk.
 func (s *server) start() {
 	s.w.t.Helper()
 	s.w.net.Revive(s.host)
@@ -193,13 +193,13 @@ type submitter struct{ *cluster.Server }
 func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, error) {
 	pending, err := s.Server.Submit(ctx, e)
 	if err != nil {
-		return nil, err // returning pending would give an interface with a nil pointer, which is not nil
+		return nil, err // returning pending would give an interface that is not nil, although its pointer is nil
 	}
 	return pending, nil
 }
 
-// run starts the parts of the process, and one more goroutine that executes the parameter also. After a call of
-// stopping, everything stops in the order of the real program: the API first and the port last.
+// run starts the parts of the process, and a goroutine that calls the given function. After a call of stopping,
+// everything stops in the order of the real program: the API first and the port last.
 func (p *serverProcess) run(also func(context.Context)) {
 	port, closePort := context.WithCancel(context.Background())
 	consensus, leave := context.WithCancel(context.Background())

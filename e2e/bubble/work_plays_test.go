@@ -22,8 +22,8 @@ const (
 	askHealthy = "/healthy" // a check
 )
 
-// What a group can simulate: a leader with followers, copies of data that come in sync, or shards that are led and can
-// be moved away.
+// What a group can simulate: a leader with followers, copies of data that synchronize, or shards that can be moved to
+// other programs.
 const (
 	playLeader = "leader"
 	playCopies = "copies"
@@ -222,9 +222,9 @@ func (tr *truth) calm() {
 const factsLag = 20 * time.Second
 
 // judgeCopies checks S6 by the programs themselves. If a copy in sync is asked to stop for a cause outside its job,
-// another copy must be in sync, or have been in sync less than factsLag ago. It ignores stops that bypass a budget or
-// that a drain's policy allows. It also ignores stops within factsLag after role checks of the group failed or a
-// program of the group exited, because servers may not know of these failures yet.
+// another copy must be in sync, or have been in sync less than factsLag ago. judgeCopies ignores stops that bypass a
+// budget or that a drain's policy allows. It also ignores stops within factsLag after role checks of the group failed
+// or a program of the group exited, because servers may not know of these failures yet.
 func (w *world) judgeCopies(p *program) {
 	now := time.Now()
 	w.truth.mu.Lock()
