@@ -80,7 +80,7 @@ func (l stormLog) StoreLogs(logs []*raft.Log) error {
 // memoryDir returns the path of a data directory in memory, or on a disk if the system has no /dev/shm.
 func memoryDir(t *testing.T) string {
 	const memory = "/dev/shm"
-	dir, err := os.MkdirTemp(memory, "outspan-storm-") //nolint:usetesting // that would be on a real disk
+	dir, err := os.MkdirTemp(memory, "outspan-storm-") //nolint:usetesting // t.TempDir may be on a real disk
 	if err != nil {
 		return filepath.Join(t.TempDir(), "data")
 	}

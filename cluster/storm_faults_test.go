@@ -105,8 +105,8 @@ func (s *storm) flap() {
 	s.say("flapped")
 }
 
-// blink cuts one leader off from all other servers for 0.7 to 2.7 s, about as long as a leader needs to notice that it
-// has lost its majority.
+// blink cuts one leader off from all other servers for 0.7 to 2.7 s. Without a majority, it may lose its leadership in
+// this time.
 func (s *storm) blink() {
 	for _, one := range s.running() {
 		if one.Term() == 0 {

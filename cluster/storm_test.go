@@ -281,7 +281,7 @@ func TestStorm(t *testing.T) {
 }
 
 // inLeakyBubble is inBubble for tests that interrupt transfers of leadership. If a server loses leadership during a
-// transfer, raft can leave two goroutines that wait for ever. inLeakyBubble accepts these two, and fails the test if
+// transfer, some goroutines of raft and of await can wait forever. inLeakyBubble accepts these, and fails the test if
 // other goroutines are left.
 func inLeakyBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()

@@ -248,7 +248,7 @@ func (c *chaos) isBroken(what any) bool {
 	return slices.ContainsFunc(c.repairs, func(r repair) bool { return r.what == what })
 }
 
-// until returns a random time for the end of a fault. Half of the faults last less than 2 s, and the others 2 to 12 s.
+// until returns a random time for the end of a fault. Half of the faults last less than 2 s, and the others 2 to 11 s.
 func (c *chaos) until() time.Time {
 	if c.random.IntN(2) == 0 {
 		return time.Now().Add(time.Duration(c.random.IntN(2000)) * time.Millisecond)
