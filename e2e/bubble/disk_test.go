@@ -27,7 +27,7 @@ func (n *node) tearJournal() {
 	after, err := os.ReadFile(path)
 	must(n.w.t, err)
 	if len(after) <= len(before) {
-		return // the journal was rewritten meanwhile
+		return // Put has compacted the journal, so there is no appended record
 	}
 	record := after[len(before):]
 	record = record[:n.random.IntN(len(record))]

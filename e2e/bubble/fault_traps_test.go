@@ -37,9 +37,9 @@ func (w *world) burst(many int) {
 	}
 }
 
-// A follower fails to append entries to its log while the leader sends it more. If the follower's process continued,
-// nothing would ever be replicated to it again. So the process must exit. After a restart on a working disk, the
-// follower catches up.
+// A follower fails to append entries to its log while the leader sends it more entries. If the follower's process
+// continued, nothing would ever be replicated to it again. So the process must exit. After a restart on a working disk,
+// the follower catches up.
 func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
 		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
@@ -125,7 +125,7 @@ func TestDivergentTailGetsASnapshot(t *testing.T) {
 		if tail <= leader.LastIndex {
 			t.Fatal("the tail is too short to matter")
 		}
-		old.mayFail.Store(true) // raft must restart to drop the entries that no other server has
+		old.mayFail.Store(true) // the process exits after the snapshot, because raft does not know that its tail is gone
 		w.net.Heal()
 		write(5)
 		w.eventually(30*time.Second,

@@ -26,7 +26,7 @@ type history struct {
 	digests map[uint64]string    // digests of some of the states, by index
 	entries []committed
 	judges  *invariant.Judge
-	restart fsm.State                 // a state read back from a snapshot, with later entries applied; see copied
+	restart fsm.State                 // a state that was read from a snapshot, with later entries applied; see copied
 	up      map[string]*serverProcess // the running servers, by name
 	ears    ears
 }
@@ -43,7 +43,7 @@ func newHistory(t *testing.T) *history {
 		judges: invariant.New(), up: map[string]*serverProcess{}, ears: ears{}}
 }
 
-// follow returns a function that checks each state that a server publishes, until its context ends.
+// follow returns a function that checks each state that a server publishes, until the function's context ends.
 func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 	return func(ctx context.Context) {
 		var last uint64

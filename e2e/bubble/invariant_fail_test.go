@@ -92,7 +92,7 @@ func TestReceiptsCanFail(t *testing.T) {
 	log := []committed{
 		d.request("done", cordon()),
 		d.request("refused", &fsm.NodeIntent{ID: "n9", Intent: model.IntentCordoned}),
-		d.apply(cordon()), // the state does not have the request id of this entry
+		d.apply(cordon()), // the entry gets a request id below that the state does not have
 	}
 	if log[1].results[0].Refusal == nil {
 		t.Fatal("a node that does not exist was cordoned")

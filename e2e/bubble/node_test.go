@@ -45,7 +45,7 @@ const nodeMemory = 4 << 30
 
 func newNode(w *world, i int) *node {
 	n := &node{w: w, name: fmt.Sprintf("n%d", i), host: nodeHost(i), random: rand.New(rand.NewPCG(w.seed, uint64(100+i)))}
-	must(w.t, os.Mkdir(filepath.Join(w.root, n.name), 0o711)) //nolint:gosec // programs of other users pass through it
+	must(w.t, os.Mkdir(filepath.Join(w.root, n.name), 0o711)) //nolint:gosec // users of programs must be able to enter
 	n.disk = memdisk.New(filepath.Join(w.root, n.name), rand.New(rand.NewPCG(w.seed, uint64(200+i))))
 	n.programs = newPrograms(w.truth, n.name)
 	return n

@@ -172,7 +172,7 @@ func (w *world) tempDir() string {
 		return w.t.TempDir()
 	}
 	w.t.Cleanup(func() { os.RemoveAll(dir) })
-	must(w.t, os.Chmod(dir, 0o711)) //nolint:gosec // programs of other users pass through it
+	must(w.t, os.Chmod(dir, 0o711)) //nolint:gosec // users of programs must be able to enter
 	return dir
 }
 
