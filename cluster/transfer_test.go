@@ -9,8 +9,8 @@ import (
 )
 
 // An operator asks the leader twice to hand leadership to a server that can't be reached. The leader loses leadership
-// while raft still tries a transfer. Later the new leader is asked to hand leadership back. After the loss and after the
-// last request, a leader must commit entries in time (L1).
+// while raft still tries a transfer. Later the new leader is asked to hand leadership back. After the loss and after
+// the last request, a leader must commit entries in time (L1).
 func TestInterruptedTransfer(t *testing.T) {
 	inLeakyBubble(t, func(t *testing.T) {
 		s := newStorm(t, rand.New(rand.NewPCG(1, 1)))

@@ -10,7 +10,6 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// memoryLog is a log store in memory.
 type memoryLog struct{ *raft.InmemStore }
 
 func (memoryLog) Close() error { return nil }

@@ -31,7 +31,6 @@ type history struct {
 	ears    ears
 }
 
-// committed is one committed entry with its results.
 type committed struct {
 	index, term uint64
 	fsm.Entry

@@ -50,7 +50,6 @@ type choices struct {
 	Deadline model.Duration `json:"deadline,omitempty"`
 }
 
-// drain starts a drain and returns its id.
 func (w *world) drain(c choices) (model.DrainID, error) {
 	raw, err := w.send("/v1/drains", c)
 	if err != nil {
