@@ -10,8 +10,7 @@ import (
 
 // Nodes are drained, instances are evicted and new versions are submitted at random. Meanwhile servers are killed and
 // cut off, and packets get lost. No voluntary stop leaves fewer instances than a budget demands, neither in the state
-// after any entry nor among the programs that really run. A budget's rate is kept even
-// if the leader changes.
+// after any entry nor among the programs that really run. A budget's rate is kept even if the leader changes.
 // proves B13, S3, S5, S7
 func TestBudgetsAcrossLeaders(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
