@@ -11,7 +11,7 @@ import (
 
 const mib = 1 << 20
 
-// fakeDisk is a disk with the ballast and others bytes of other files.
+// fakeDisk simulates a disk that contains the ballast file and other files.
 type fakeDisk struct {
 	ballast string
 	total   int64
@@ -31,20 +31,20 @@ func TestSpaceStepsAsideBeforeTheDiskIsFull(t *testing.T) {
 	disk := &fakeDisk{ballast: filepath.Join(dir, "ballast"), total: 1024 * mib}
 	s := newSpaceWatch(dir, disk.ballast, 8*mib, disk.space, hclog.NewNullLogger())
 	for _, step := range []struct {
-		free    int64 // what would be free without the ballast
+		free    int64 // bytes that would be free without a ballast file
 		want    Room
 		ballast bool
 	}{
 		{1024 * mib, RoomEnough, true},
 		{20 * mib, RoomEnough, true},
-		{11 * mib, RoomLow, false}, // 3 MiB free beside the ballast, less than half of it
-		{15 * mib, RoomLow, false}, // more again, but not enough for the ballast and a margin
+		{11 * mib, RoomLow, false}, // with the ballast only 3 MiB are free, less than half its size
+		{15 * mib, RoomLow, false}, // less than the 16 MiB at which the ballast is written again
 		{1 * mib, RoomLow, false},
 		{mib / 2, RoomNone, false},
 		{mib + mib/2, RoomNone, false},
 		{3 * mib, RoomLow, false},
 		{16 * mib, RoomEnough, true},
-		{10, RoomNone, false}, // the disk fills at once
+		{10, RoomNone, false}, // the disk fills between two looks
 		{1024 * mib, RoomEnough, true},
 	} {
 		disk.others = disk.total - step.free
@@ -77,7 +77,7 @@ func TestSpaceOnASmallDisk(t *testing.T) {
 	if s.room() != RoomEnough || s.size != 8*mib {
 		t.Errorf("64 MiB disk: room %s, ballast %d; want an eighth of the disk", s.room(), s.size)
 	}
-	// The ballast is found again after a restart.
+	// After a restart, the existing ballast file is used.
 	s = newSpaceWatch(dir, disk.ballast, 0, disk.space, hclog.NewNullLogger())
 	if !s.held || s.room() != RoomEnough {
 		t.Errorf("after a restart: held %v, room %s", s.held, s.room())

@@ -16,8 +16,8 @@ import (
 
 const standstillRounds = 12
 
-// readers makes consistent reads at every server that believes that it leads. A read that began after a write was
-// acknowledged must show that write, whichever server answers (S4). Safe for many goroutines.
+// readers makes consistent reads at every server that believes that it leads. A read must show each write that was
+// acknowledged before the read began, whichever server answers (S4). Safe for concurrent use.
 type readers struct {
 	t  *testing.T
 	wg sync.WaitGroup
@@ -33,7 +33,7 @@ func (r *readers) note(name string) {
 	r.acked = append(r.acked, model.NodeID(name))
 }
 
-// begin starts one read at each of these servers that believes that it leads.
+// begin starts one read at each of the given servers that believes that it leads. It does not wait for the answers.
 func (r *readers) begin(servers []*rigServer) {
 	r.mu.Lock()
 	want := r.acked
@@ -63,10 +63,9 @@ func (r *readers) begin(servers []*rigServer) {
 	}
 }
 
-// A machine stands still for some seconds, because its host is overloaded or suspends it. Its disk writes nothing, and
-// messages to it wait in the network. Meanwhile another server leads and acknowledges writes. When the machine goes on,
-// it gets all messages that waited, including old answers. All the time, consistent reads are made at every server that
-// believes that it leads.
+// A machine stands still for some seconds, as if its host were overloaded. Its disk writes nothing, and messages to it,
+// and sometimes from it, wait in the network. Meanwhile another server leads and acknowledges writes. When the machine
+// continues, it gets all the delayed messages, including old answers. Consistent reads run during the whole test.
 func TestStandstill(t *testing.T) {
 	for _, seed := range stormSeeds(t) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -86,7 +85,7 @@ func standstill(t *testing.T, random *rand.Rand) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(150 * time.Millisecond): // raft queues at most 64 requests
+			case <-time.After(150 * time.Millisecond): // no more often, because raft queues at most 64 requests
 				r.begin(s.running())
 			}
 		}
@@ -110,7 +109,8 @@ func standstill(t *testing.T, random *rand.Rand) {
 	t.Logf("%d consistent reads were answered", r.answers)
 }
 
-// acknowledged tries one write and then pauses. If the write is acknowledged, every later read must show it.
+// acknowledged tries one write and then pauses. If the write is acknowledged, r records it, because every later read
+// must show it.
 func (s *storm) acknowledged(r *readers) {
 	if s.write() {
 		r.note(s.acked[len(s.acked)-1])

@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// stormDisk is a disk that can fail or hang. Its faults affect only writes of log entries, which are most of the
-// writes.
+// stormDisk is a disk that can fail or hang. Its faults affect only writes of log entries. Terms and votes are still
+// written.
 type stormDisk struct {
 	dir  string
 	mu   sync.Mutex
@@ -21,7 +21,7 @@ type stormDisk struct {
 	hang chan struct{}
 }
 
-// stormLog is a log on a stormDisk.
+// stormLog is a log store on a stormDisk.
 type stormLog struct {
 	LogStore
 	disk *stormDisk
@@ -57,7 +57,6 @@ func (d *stormDisk) heal() {
 	d.err, d.hang = nil, nil
 }
 
-// broken reports whether the disk has a fault.
 func (d *stormDisk) broken() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,7 +80,7 @@ func (l stormLog) StoreLogs(logs []*raft.Log) error {
 // memoryDir returns the path of a data directory in memory, or on a disk if the system has no /dev/shm.
 func memoryDir(t *testing.T) string {
 	const memory = "/dev/shm"
-	dir, err := os.MkdirTemp(memory, "outspan-storm-") //nolint:usetesting // that would be on a real disk
+	dir, err := os.MkdirTemp(memory, "outspan-storm-") //nolint:usetesting // t.TempDir may be on a real disk
 	if err != nil {
 		return filepath.Join(t.TempDir(), "data")
 	}

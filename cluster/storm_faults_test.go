@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// fault is a fault of one server, with functions that start and end it. limit is how long a majority may be without a
-// leader after the fault began.
+// fault is a fault of one server. The functions begin and end take the number of the server.
 type fault struct {
 	name  string
-	limit time.Duration
-	lasts time.Duration // upper bound
+	limit time.Duration // the longest permitted time without a committed write during the fault
+	lasts time.Duration // about the longest time between begin and end
 	begin func(i int)
 	end   func(i int)
 }
@@ -52,7 +51,8 @@ func (s *storm) revive(i int) {
 	s.begin(i)
 }
 
-// transfer asks each leader to hand leadership to a random server, whether or not that is possible.
+// transfer asks each server that leads to hand leadership to one randomly chosen server, even if that server can't be
+// reached.
 func (s *storm) transfer() {
 	to := s.server(1 + s.random.IntN(3))
 	for _, one := range s.running() {
@@ -66,7 +66,7 @@ func (s *storm) transfer() {
 	}
 }
 
-// burst sends many writes at once to each server that leads, and waits for none of them.
+// burst sends many writes at once to each server that leads. It does not wait for their outcomes.
 func (s *storm) burst() {
 	for _, one := range s.running() {
 		if one.Term() == 0 {
@@ -81,7 +81,8 @@ func (s *storm) burst() {
 	}
 }
 
-// flap breaks the working links between all servers and mends them again, a few times with short pauses.
+// flap breaks all working links between servers and mends them again. It repeats this two to five times with short
+// pauses.
 func (s *storm) flap() {
 	var mended [][2]string
 	for i, one := range s.all() {
@@ -104,7 +105,8 @@ func (s *storm) flap() {
 	s.say("flapped")
 }
 
-// blink cuts a leader off from all other servers for about as long as it takes to lose leadership.
+// blink cuts one leader off from all other servers for 0.7 to 2.7 s. Without a majority, it may lose its leadership in
+// this time.
 func (s *storm) blink() {
 	for _, one := range s.running() {
 		if one.Term() == 0 {

@@ -13,24 +13,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// storm is three servers with random faults: disks that fail for a moment or hang, killed servers, broken networks, and
-// transfers of leadership at bad moments. Only one server at a time is broken, so a majority can always work. After
-// each fault, its server gets time to recover, and then another server is cut off. If the first one has not recovered,
-// the cluster has no majority. Each storm has only two kinds of faults, so that rare sequences happen in some storms. A
+// storm runs three servers with random faults: disks that fail or hang, killed servers, broken networks, and transfers
+// of leadership at bad moments. Only one server at a time has a lasting fault, so a majority can always recover. A
 // storm checks:
 //
 //   - L1: a healed majority has a leader that commits, within ten election timeouts;
-//   - S4: every acknowledged write is in every later state, once;
+//   - S4: every acknowledged write is in the state at the end, and was applied once;
 //   - S5: in the end, all servers have the same state;
 //   - S10: no term has two leaders.
 //
-// Servers take a snapshot after few entries, so logs are short. A storm belongs to one goroutine.
+// Not safe for concurrent use.
 type storm struct {
 	*rig
 	random *rand.Rand
 	season []fault
 	disks  map[int]*stormDisk
-	down   map[int]bool // killed, and not started again
+	down   map[int]bool // killed and not yet restarted
 	acked  []string
 	writes int
 	said   []string
@@ -58,6 +56,7 @@ func newStorm(t *testing.T, random *rand.Rand) *storm {
 	})
 	s.net.SetDelay(time.Duration(s.random.IntN(60)) * time.Millisecond)
 	all := s.faults()
+	// With only two kinds of faults in each storm, rare sequences of faults are more likely.
 	s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	s.season = all[:2]
 	s.leader(20 * time.Second)
@@ -68,13 +67,14 @@ func (s *storm) say(format string, args ...any) {
 	s.said = append(s.said, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// begin starts server i. Its Lead may return up to 2 s late, as if it waited for an outcome. If the server fails, it is
-// unreachable at once, like a process that exits.
+// begin starts server i. Its Lead returns up to 2 s late, as if it waited for an outcome. After a fatal error the
+// server is unreachable at once, as if its process had exited.
 func (s *storm) begin(i int) {
 	late := time.Duration(s.random.IntN(3)) * time.Second
 	s.net.Revive(host(i))
 	s.start(i, func(c *Config) {
 		c.DataDir, c.Disk.OpenLog = s.disks[i].dir, s.disks[i].open
+		// With frequent snapshots and short logs, a server that was away often needs a snapshot.
 		c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = 2*time.Second, 16, 4
 		lead, fatal := c.Lead, c.Fatal
 		c.Fatal = func(err error) {
@@ -89,15 +89,15 @@ func (s *storm) begin(i int) {
 	})
 }
 
-// server returns the newest run of server i.
+// server returns the rigServer that the latest start of server i made.
 func (s *storm) server(i int) *rigServer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[host(i)]
 }
 
-// supervise restarts servers that stopped by themselves, as the system's supervisor does. It does not restart a server
-// that was killed or whose disk is broken.
+// supervise restarts servers that stopped by themselves, as systemd would. It does not restart a server that was killed
+// or whose disk is broken.
 func (s *storm) supervise() {
 	for i := 1; i <= 3; i++ {
 		if s.down[i] || s.disks[i].broken() {
@@ -112,8 +112,8 @@ func (s *storm) supervise() {
 	}
 }
 
-// write proposes a node at the servers that lead, one after another, until one acknowledges it. It reports whether one
-// did.
+// write registers a new node. It tries the servers that lead, one after another, until one of them acknowledges the
+// write. It reports whether the write was acknowledged.
 func (s *storm) write() bool {
 	s.writes++
 	name := fmt.Sprintf("n%04d", s.writes)
@@ -132,7 +132,8 @@ func (s *storm) write() bool {
 	return false
 }
 
-// work writes again and again for the time d, and sometimes calls one of the functions in things.
+// work writes repeatedly for the duration d. Between writes it calls supervise, and sometimes a random function from
+// things.
 func (s *storm) work(d time.Duration, things ...func()) {
 	for until := time.Now().Add(d); time.Now().Before(until); {
 		s.supervise()
@@ -144,7 +145,7 @@ func (s *storm) work(d time.Duration, things ...func()) {
 	}
 }
 
-// commits checks L1: a write is acknowledged within the limit.
+// commits checks L1: a write is acknowledged within the limit. The failure message includes why.
 func (s *storm) commits(limit time.Duration, why string) {
 	s.t.Helper()
 	began := time.Now()
@@ -190,8 +191,8 @@ func (s *storm) round() {
 	s.lean(i)
 }
 
-// lean cuts off a server that is not the leader and not the server on, which has just recovered. So the majority needs
-// the server on.
+// lean checks that server number on has recovered from its fault. It cuts off another server that does not lead, so
+// that the cluster needs server number on for a majority.
 func (s *storm) lean(on int) {
 	i := on
 	for i == on || i == s.leads() {
@@ -209,7 +210,7 @@ func (s *storm) lean(on int) {
 	s.work(stormRecover)
 }
 
-// leads returns the number of a server that leads, or 1 if there is none.
+// leads returns the number of a server that leads, or 1 if no server leads.
 func (s *storm) leads() int {
 	for i := 1; i <= 3; i++ {
 		if s.server(i).Term() != 0 {
@@ -280,8 +281,8 @@ func TestStorm(t *testing.T) {
 }
 
 // inLeakyBubble is inBubble for tests that interrupt transfers of leadership. If a server loses leadership during a
-// transfer, raft can leave two goroutines that wait for ever. inLeakyBubble accepts these and no other goroutines that
-// are left at the end of the test.
+// transfer, some goroutines of raft and of await can wait forever. inLeakyBubble accepts these, and fails the test if
+// other goroutines are left.
 func inLeakyBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	defer func() {

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// The age of a stale read is never reported too small, even if a tick was delayed, names a reply of an earlier process,
-// or names an entry that is missing. The age stays small if the leader is so busy that its last entry is always
-// missing.
+// Each tick names the leader's index and the last reply that the leader got from the follower. The follower never
+// reports too small an age for its stale reads, even if a tick was delayed, names a reply of an earlier process of the
+// follower, or names an index that the follower has not reached. The age stays small while the leader writes so much
+// that the follower always lacks the last entry.
 func TestProgressIsNoFresherThanKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p progress
@@ -29,7 +30,7 @@ func TestProgressIsNoFresherThanKnown(t *testing.T) {
 		if got := age(5); got != -1 {
 			t.Errorf("a tick that names the reply of another process: age %s", got)
 		}
-		time.Sleep(10 * time.Second) // while the next tick is under way
+		time.Sleep(10 * time.Second) // the next tick is delayed
 		last := p.told(5, first, 5)
 		if got := age(5); got != 10*time.Second {
 			t.Errorf("a late tick: age %s, want 10s", got)

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// An operator asks twice to hand leadership to a server that can't be reached. Then the leader loses leadership, and
-// later it is asked to lead again. Whatever was interrupted, a leader must then commit entries in time (L1).
+// An operator asks the leader twice to hand leadership to a server that can't be reached. The leader loses leadership
+// while raft still tries a transfer. Later the new leader is asked to hand leadership back. After the loss and after
+// the last request, a leader must commit entries in time (L1).
 func TestInterruptedTransfer(t *testing.T) {
 	inLeakyBubble(t, func(t *testing.T) {
 		s := newStorm(t, rand.New(rand.NewPCG(1, 1)))
@@ -28,7 +29,7 @@ func TestInterruptedTransfer(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			s.net.Mend(host(first), host(third))
 			s.commits(leaderLimit, fmt.Sprintf("round %d: the leader lost its term in the middle of a transfer", round))
-			time.Sleep(raftTimeout) // until requests to the silent server have failed
+			time.Sleep(raftTimeout) // after this time, requests to the silent server have failed
 			s.net.Mend(host(first), host(silent))
 			s.work(5 * time.Second)
 			if now := s.leads(); now != first {

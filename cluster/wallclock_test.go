@@ -15,7 +15,7 @@ func TestMedianAhead(t *testing.T) {
 		want   time.Duration
 	}{
 		{nil, 0},
-		{[]time.Duration{time.Hour}, 0}, // nobody knows which of two is right
+		{[]time.Duration{time.Hour}, 0}, // of two clocks, nobody knows which one is right
 		{[]time.Duration{-time.Hour, -time.Hour + time.Second}, -time.Hour + time.Second},
 		{[]time.Duration{time.Hour, time.Second}, time.Second},
 		{[]time.Duration{time.Hour, -time.Second}, 0},
@@ -31,8 +31,8 @@ func TestMedianAhead(t *testing.T) {
 	}
 }
 
-// A server whose clock is an hour ahead leads for a while. The times that people see stay right within 5 s, and the
-// servers know whose clock is wrong.
+// A server whose clock is an hour ahead leads for a while. The wall time in the state stays right within 5 s, and both
+// leaders know which server's clock is wrong.
 func TestLeaderWithAWrongClock(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// slowStream is a Stream that can delay a snapshot, like sockets whose packets are lost. After a call of arm, the next
-// snapshot for one server is held back. letGo delivers it, even if the writer gave up long ago.
+// slowStream is a Stream that can delay a snapshot, like a network that loses packets. After a call of arm, it holds
+// back the next snapshot that is sent to one server. letGo delivers that snapshot, even if the writer has closed the
+// connection long before.
 type slowStream struct {
 	Stream
-	to string // the address of that server
+	to string // address of the server whose snapshot is held back
 
 	mu    sync.Mutex
 	armed bool
@@ -67,21 +68,20 @@ func (s *slowStream) arm() {
 	s.armed = true
 }
 
-// givenUp reports whether the writer of the held bytes has closed its end.
+// givenUp reports whether the writer of the snapshot that is held back has closed its connection.
 func (s *slowStream) givenUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held != nil && s.held.closed
 }
 
-// letGo delivers the held bytes.
 func (s *slowStream) letGo(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.held
 	s.held = nil
-	_ = c.Conn.SetDeadline(time.Time{}) // the writer that set a deadline no longer waits
+	_ = c.Conn.SetDeadline(time.Time{}) // a deadline that the writer set may have passed
 	if _, err := c.Conn.Write(c.kept); err != nil {
 		t.Fatalf("the late snapshot does not arrive: %v", err)
 	}

@@ -51,7 +51,7 @@ telemetry { prometheus = true }
 limits { requests_per_second = 100 }
 `
 
-// The files of a directory are read in name order. A key that a later file leaves out keeps its value.
+// The files of a directory are read in name order. A key that a later file does not set keeps its earlier value.
 func TestLoadOverlay(t *testing.T) {
 	dir := write(t, map[string]string{
 		"10-server.hcl": serverFile,
@@ -87,7 +87,7 @@ func TestLoadMistakes(t *testing.T) {
 	}
 }
 
-// An empty list of volume_paths differs from a missing key.
+// Without the key volume_paths the list is nil. An empty list in the file gives an empty list.
 func TestVolumePaths(t *testing.T) {
 	for text, want := range map[string][]string{"": nil, "volume_paths = []": {},
 		`volume_paths = ["/data", "/var/lib/db"]`: {"/data", "/var/lib/db"}} {
@@ -107,7 +107,7 @@ func TestVolumePaths(t *testing.T) {
 	}
 }
 
-// A wrong value is reported with its line, even if only the whole configuration shows the mistake.
+// The error for a wrong value names its line, even if only a check of the whole configuration finds the mistake.
 func TestLoadTellsTheLine(t *testing.T) {
 	const server = "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n"
 	const agent = "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\nagent {\n  servers = [\"h:1\"]\n"
@@ -186,7 +186,7 @@ func TestLoadChecksTheWhole(t *testing.T) {
 	}
 }
 
-// If the file is a job file, the error says so.
+// The error for a job file has a hint with the command that checks job files.
 func TestLoadJobFile(t *testing.T) {
 	file := filepath.Join(write(t, map[string]string{"web.hcl": "job \"web\" {}\n"}), "web.hcl")
 	_, err := config.Load(file)

@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FuzzLoad checks that a configuration is either refused with a code, or has a name, an absolute data_dir and a role.
+// FuzzLoad checks that Load either refuses a configuration with a code and a message, or returns one that has a name,
+// an absolute data_dir, and a server or an agent.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(serverFile))
 	f.Add([]byte("name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n"))

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fileWith decodes a configuration file with blocks for a server, an agent and the settings. It adds line to the block
-// of the key at path.
+// fileWith decodes a configuration file that has the blocks agent, server and settings. The block of the key at path
+// contains the given line.
 func fileWith(t *testing.T, path, line string) *Config {
 	t.Helper()
 	parts := strings.Split(path, ".")
@@ -35,8 +35,8 @@ func fileWith(t *testing.T, path, line string) *Config {
 	return c
 }
 
-// The reference has every key of the files of servers and agents. Its examples are accepted, and its defaults are
-// correct.
+// The reference explains exactly the keys that a configuration file can have. Its examples are accepted and are not the
+// defaults. The defaults that it names are correct.
 func TestFileReference(t *testing.T) {
 	texts := allTexts()
 	for _, key := range allKeys() {

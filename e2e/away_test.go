@@ -18,10 +18,10 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestServersAway kills all servers for a while: for OUTSPAN_AWAY, such as 10m, or by default for six times
-// offline_after. Whatever a job's role, its programs keep running, and connections through exposed ports keep working,
-// even if an agent is restarted meanwhile. Programs that are killed meanwhile are restarted in place. After the servers
-// return, the process table shows that nothing else was started or stopped.
+// TestServersAway kills all servers for the time in OUTSPAN_AWAY, such as 10m, or by default for six times
+// offline_after. While they are away, the programs of every role keep running, and killed programs are restarted in
+// place. Exposed ports keep working, even those of an agent that is restarted. The process table must show that nothing
+// else was started or stopped.
 func TestServersAway(t *testing.T) {
 	long(t)
 	away := 6 * offlineAfter
@@ -69,7 +69,7 @@ func TestServersAway(t *testing.T) {
 			return nil
 		})
 	}
-	time.Sleep(time.Until(began.Add(away))) // the test needs this time to pass
+	time.Sleep(time.Until(began.Add(away))) // the servers stay away until then
 	for _, s := range c.servers {
 		s.start(t)
 	}
@@ -89,8 +89,8 @@ func TestServersAway(t *testing.T) {
 
 const apart = "    distinct { attribute = \"node.id\" }\n    restart { delay = \"200ms\" }\n"
 
-// everyRole returns a job of each kind: a service with an exposed port, a quorum, a singleton, and jobs with a local
-// and with a replicated volume.
+// everyRole returns five jobs: a service with an exposed port, a quorum, a singleton, a job with a local volume, and a
+// job with a replicated volume.
 func (c *cluster) everyRole(port int) []job {
 	facts := "    role_check {\n      exec     = [\"/bin/echo\", \"{\\\"in_sync\\\":true,\\\"leader\\\":false}\"]\n" +
 		"      interval = \"1s\"\n    }\n"
@@ -103,8 +103,8 @@ func (c *cluster) everyRole(port int) []job {
 	}
 }
 
-// judgePrograms asserts that the programs in before still run, and that no others were seen. For an instance in failed,
-// whose program was killed, exactly one more must have been seen, and one must run.
+// judgePrograms asserts that the processes in before still run, and that seen contains no other processes. For an
+// instance in failed, whose program was killed once, seen must contain two processes, and one must run.
 func (c *cluster) judgePrograms(t *testing.T, before, seen map[string][]string, failed map[string]bool) {
 	t.Helper()
 	now := c.programs()
@@ -127,7 +127,8 @@ func volumeBlock(kind, path string) string {
 	return fmt.Sprintf("    volume \"data\" {\n      kind = %q\n      path = %q\n    }\n", kind, path)
 }
 
-// programs returns, by instance, the processes that run the demo workload. It leaves out others, such as checks.
+// programs returns the processes that run the demo workload, by instance id. Other processes of an instance, such as
+// checks, are not included.
 func (c *cluster) programs() map[string][]string {
 	found := map[string][]string{}
 	for id, ps := range c.instances() {
@@ -141,8 +142,8 @@ func (c *cluster) programs() map[string][]string {
 	return found
 }
 
-// watchPrograms samples the programs every 100 ms until stop is called. stop returns every process of each instance
-// that was seen.
+// watchPrograms calls programs every 100 ms until stop is called. stop returns all processes that were found, by
+// instance id.
 func (c *cluster) watchPrograms() (stop func() map[string][]string) {
 	seen, done := map[string][]string{}, make(chan struct{})
 	var wg sync.WaitGroup
@@ -172,8 +173,8 @@ func (c *cluster) watchPrograms() (stop func() map[string][]string) {
 	}
 }
 
-// holdLine opens one connection to a service through an agent and keeps sending requests on it until end is called. end
-// returns the first error.
+// holdLine connects to the exposed port on the agent m. It sends requests on this connection, with pauses of 100 ms,
+// until one fails or end is called. end returns the error of the failed request, if any.
 func (c *cluster) holdLine(t *testing.T, m *member, port int) (end func() error) {
 	t.Helper()
 	conn, err := net.Dial("tcp", net.JoinHostPort(m.address, fmt.Sprint(port)))
@@ -217,7 +218,7 @@ func askOn(conn io.Writer, r *bufio.Reader) error {
 	return err
 }
 
-// serves returns an error unless a new connection to a service, through an agent, is answered.
+// serves returns an error unless the service answers on a new connection to the exposed port on the agent m.
 func serves(m *member, port int) error {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Get("http://" + net.JoinHostPort(m.address, fmt.Sprint(port)) + "/")

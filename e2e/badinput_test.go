@@ -27,7 +27,7 @@ func (c *cluster) fingerprint(t testing.TB) string {
 	return fmt.Sprintf("%v", parts)
 }
 
-// nodesForComparison returns the nodes without LastSeen, which changes all the time.
+// nodesForComparison returns the nodes without LastSeen, which changes with each heartbeat.
 func (c *cluster) nodesForComparison(t testing.TB) []nodeView {
 	t.Helper()
 	nodes := c.nodes(t)
@@ -37,7 +37,7 @@ func (c *cluster) nodesForComparison(t testing.TB) []nodeView {
 	return nodes
 }
 
-// unchanged asserts that deed changes nothing.
+// unchanged calls deed, and asserts that the fingerprint of the cluster is the same before and after the call.
 func (c *cluster) unchanged(t *testing.T, deed func()) {
 	t.Helper()
 	before := c.fingerprint(t)
@@ -47,7 +47,7 @@ func (c *cluster) unchanged(t *testing.T, deed func()) {
 	}
 }
 
-// wrong is a command that must be refused.
+// wrong describes a command that must be refused.
 type wrong struct {
 	name string
 	code int
@@ -64,7 +64,7 @@ func (c *cluster) refuseAll(t *testing.T, all []wrong) {
 	})
 }
 
-// Each mistake in a job file gets a clear message and an exit code, and nothing is changed.
+// Each mistake in a job file is refused with an exit code and a clear message, and changes nothing.
 func testBadJobs(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "holder", count: 4, more: fmt.Sprintf("    port \"fixed\" { static = %d }", port)})
@@ -137,8 +137,8 @@ func testBadNames(t *testing.T, c *cluster) {
 	})
 }
 
-// Requests whose body is too large or not the expected JSON are refused and change nothing. So are requests to an
-// unknown path or with a wrong method.
+// These requests are refused and change nothing: requests whose body is too large or not the expected JSON, and
+// requests with an unknown path or a wrong method.
 func testBadBodies(t *testing.T, c *cluster) {
 	c.unchanged(t, func() {
 		for _, w := range []struct {
@@ -168,8 +168,8 @@ func testBadBodies(t *testing.T, c *cluster) {
 	})
 }
 
-// Certificates with a wrong role, of another cluster's CA, or with another node's name are refused. So is a copied
-// certificate of a node, on another machine. Nothing is changed.
+// Certificates with a wrong role, of another cluster's CA, or with another node's name are refused. The right
+// certificate of a node is refused on another machine. Nothing is changed.
 func testStrangers(t *testing.T, c *cluster) {
 	certificate := func(name string) []string {
 		return []string{"OUTSPAN_CLIENT_CERT=" + c.path("tls", name+".pem"),
@@ -199,7 +199,7 @@ func testStrangers(t *testing.T, c *cluster) {
 		{"server", "s9", "agent-n1", true, []string{"error:", "server", "agent"}},
 		{"agent", "n9", "cli-me", true, []string{"error:", "agent", "cli"}},
 		{"agent", "n1", "agent-n2", true, []string{"error:", "n1", "n2"}},
-		// the right certificate, but not the machine of the registered n1
+		// The right certificate of n1, but on another machine than the registered n1.
 		{"agent", "n1", "agent-n1", false, []string{"name_taken", "outspan node forget"}},
 	} {
 		t.Run(stranger.name+" with "+stranger.cert, func(t *testing.T) {
@@ -208,7 +208,7 @@ func testStrangers(t *testing.T, c *cluster) {
 			settings["data_dir"] = fmt.Sprintf("%q", c.path(fmt.Sprintf("stranger%d", i)))
 			settings["listen"] = fmt.Sprintf("address = %q\n  socket = %q", m.address, c.path(fmt.Sprintf("stranger%d.sock", i)))
 			settings["tls"] = strings.ReplaceAll(settings["tls"], m.cert, stranger.cert)
-			m.Name = fmt.Sprintf("stranger%d", i) // names its files
+			m.Name = fmt.Sprintf("stranger%d", i) // the name of the member's files
 			m.configure(t, settings)
 			c.unchanged(t, func() {
 				m.start(t)

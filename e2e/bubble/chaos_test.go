@@ -18,23 +18,23 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// chaos causes random faults in a world and gives it random work. At most one server and two nodes are broken at the
-// same time. It belongs to one goroutine. Only ask, send, sendBy and say may be called from others.
+// chaos causes random faults in a world and gives it random work. At most two nodes are broken at the same time, and at
+// most one server, except in loseAll. Only ask, send, sendBy and say are safe for concurrent use.
 type chaos struct {
 	w        *world
 	random   *rand.Rand
 	repairs  []repair
 	versions int
-	before   fsm.State // state just before a snapshot was restored
+	before   fsm.State // the state just before a snapshot was restored
 
 	mu  sync.Mutex
 	log []string
 }
 
-// repair is the end of a fault at a certain time.
+// repair ends one fault at a certain time.
 type repair struct {
 	at     time.Time
-	what   any // the broken server or node
+	what   any // the broken server or node, or the world if all servers are broken
 	mend   func()
 	server bool
 }
@@ -49,7 +49,8 @@ func (c *chaos) say(format string, args ...any) {
 	}
 }
 
-// kindOf returns the words of a log line that name no object. It returns "" for a line about the end of a fault.
+// kindOf returns the words of a log line before the first colon, without words that contain a digit, a slash or a
+// parenthesis. It returns "" for a line about the end of a fault or of the test.
 func kindOf(text string) string {
 	head, _, _ := strings.Cut(text, ":")
 	words := slices.DeleteFunc(strings.Fields(head), func(w string) bool {
@@ -62,7 +63,8 @@ func kindOf(text string) string {
 	return kind
 }
 
-// run does one randomly chosen thing about every second, for the given time. If the test fails, it logs what was done.
+// run calls random functions from things for the given time, with pauses of up to 1.5 s. It ends each fault when its
+// time has come. If the test fails, it logs what was done.
 func (c *chaos) run(during time.Duration, things ...func()) {
 	c.w.t.Cleanup(func() {
 		if c.w.t.Failed() || os.Getenv("BUBBLE_LOG") != "" {
@@ -77,8 +79,8 @@ func (c *chaos) run(during time.Duration, things ...func()) {
 	}
 }
 
-// mend ends the faults whose time has come. It also restarts servers that ended on purpose, because they could not hand
-// over their leadership when their disks were full.
+// mend ends each fault whose end is at or before now. It also restarts servers that ended themselves because a handover
+// of their leadership did not finish, unless they have a fault.
 func (c *chaos) mend(now time.Time) {
 	c.repairs = slices.DeleteFunc(c.repairs, func(r repair) bool {
 		if now.Before(r.at) {
@@ -97,8 +99,8 @@ func (c *chaos) mend(now time.Time) {
 	}
 }
 
-// settle ends all faults and drains. It fails the test unless all wanted instances run again, each of them once, and
-// nothing more is written.
+// settle ends all faults and drains. It fails the test unless the cluster comes to rest with the number of instances
+// that want gives for each group, and writes nothing more.
 func (c *chaos) settle(want map[model.GroupID]int) {
 	w := c.w
 	w.t.Helper()
@@ -132,9 +134,9 @@ func (c *chaos) settle(want map[model.GroupID]int) {
 	w.agree()
 }
 
-// rests reports whether one state shows a cluster at rest: each group has the given number of ready instances, nothing
-// else runs or must still stop, and nothing is in progress. In the middle of a rollout each of these may be true at
-// some time, but never all at once.
+// rests reports whether the cluster is at rest: each group in want has its number of ready instances, nothing else runs
+// or must still stop, and nothing is in progress. During a rollout, each of these conditions may hold at some time, but
+// never all of them at once.
 func (w *world) rests(want map[model.GroupID]int) bool {
 	st, total := w.state(), 0
 	for id, count := range want {
@@ -158,14 +160,14 @@ func (w *world) rests(want map[model.GroupID]int) bool {
 
 func (c *chaos) node() *node { return c.w.nodes[c.random.IntN(len(c.w.nodes))] }
 
-// ask sends a request and ignores its outcome: during a fault it may be refused or never be answered.
+// ask sends a POST request and ignores its outcome, because during a fault the request may be refused or get no answer.
 func (c *chaos) ask(path string, body any) { _ = c.send("POST", path, body) }
 
 func (c *chaos) send(method, path string, body any) error {
 	return c.sendBy(c.w.cli, method, path, body)
 }
 
-// sendBy sends a request through one client and records its outcome.
+// sendBy sends one request through the given client, and records the outcome in the world's receipts.
 func (c *chaos) sendBy(by *transport.Client, method, path string, body any) error {
 	ctx, cancel := c.w.brief()
 	defer cancel()
@@ -190,7 +192,7 @@ func (c *chaos) uncordon() {
 	}
 }
 
-// evict requests the eviction of several instances of one group at the same time, through random servers.
+// evict requests the eviction of up to three instances of a random group at the same time.
 func (c *chaos) evict() {
 	st := c.w.state()
 	var groups []model.GroupID
@@ -231,7 +233,7 @@ func (c *chaos) release() {
 	c.ask("/v1/jobs", map[string]any{"job": spec})
 }
 
-// broken returns the number of servers, or of nodes, that have a fault.
+// broken returns the number of faults of servers that have not ended, or of faults of nodes if server is false.
 func (c *chaos) broken(server bool) int {
 	n := 0
 	for _, r := range c.repairs {
@@ -246,7 +248,7 @@ func (c *chaos) isBroken(what any) bool {
 	return slices.ContainsFunc(c.repairs, func(r repair) bool { return r.what == what })
 }
 
-// until draws when a fault ends: within two seconds, or later than that.
+// until returns a random time for the end of a fault. Half of the faults last less than 2 s, and the others 2 to 11 s.
 func (c *chaos) until() time.Time {
 	if c.random.IntN(2) == 0 {
 		return time.Now().Add(time.Duration(c.random.IntN(2000)) * time.Millisecond)
@@ -297,7 +299,7 @@ func (c *chaos) cutServer() {
 	}, true})
 }
 
-// lossy sets the share of packets that get lost from now on; it may be none.
+// lossy makes the network lose 0, 10 or 20 % of the packets from now on.
 func (c *chaos) lossy() {
 	share := float64(c.random.IntN(3)) * 0.1
 	c.say("lose %.1f", share)

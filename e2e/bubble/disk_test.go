@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/agent/journal"
 )
 
-// tearJournal adds part of a record to the journal of a machine that has lost power, as an interrupted write may leave
-// it. Sometimes it overwrites that part with zeros or damages it, because some file systems leave blocks of zeros or of
-// older content. The interrupted write was not acknowledged. tearJournal does nothing if there is no journal.
+// tearJournal appends part of a record to the journal of a machine that has lost power, as an interrupted write may
+// leave it. Sometimes that part contains only zeros or a damaged byte, because some file systems leave blocks of zeros
+// or of older content. tearJournal does nothing if there is no journal.
 func (n *node) tearJournal() {
 	n.w.t.Helper()
 	path := filepath.Join(n.disk.Dir(), "journal")
@@ -27,7 +27,7 @@ func (n *node) tearJournal() {
 	after, err := os.ReadFile(path)
 	must(n.w.t, err)
 	if len(after) <= len(before) {
-		return // the journal was rewritten meanwhile
+		return // Put has compacted the journal, so there is no appended record
 	}
 	record := after[len(before):]
 	record = record[:n.random.IntN(len(record))]

@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Drains that are blocked for 50 minutes keep their absolute deadlines over a failover, even if nothing was written to
-// the log. They fail late by at most the time without a leader and 2 s. One deadline falls into the failover, the other
-// comes after it. Blocked drains write nothing.
+// Two drains are blocked for 50 minutes, in which nothing is written to the log. Then the leader is killed. The first
+// deadline is 1 s after that, when there may be no leader, and the second one is 29 s later. Each drain fails at its
+// absolute deadline, late by at most 2 s plus the time without a leader.
 func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 	o := options{profile: cluster.ProfileLAN, settings: func(s *model.Settings) { s.OfflineAfter = model.Minute }}
 	inBubble(t, o, func(t *testing.T, w *world) {
@@ -61,7 +61,7 @@ func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 	})
 }
 
-// ended returns the wall time of the last entry that ended a node's part of a drain.
+// ended returns the wall time of the last entry that ended a node's part of the drain.
 func (w *world) ended(id model.DrainID) time.Time {
 	var last int64
 	for _, e := range w.history.find(func(committed) bool { return true }) {
@@ -77,15 +77,15 @@ func (w *world) ended(id model.DrainID) time.Time {
 }
 
 // The leader is killed in the middle of a drain. Within 5 s the next leader continues the drain with the same deadline.
-// It starts no second replacement, and counts the stops of the old leader toward the rate. At least min_ready programs
-// serve at any time, by the programs' own count. If the leader's machine loses power instead, agents that poll it get
-// no error. They notice within 25 s, because their pings are not answered.
+// It starts no second replacement, and counts the old leader's stops toward the rate. At least min_ready programs serve
+// at any time.
 func TestLeaderKilledInMidDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		end   func(*server)
 		limit time.Duration
 	}{
-		"killed":   {(*server).kill, 5 * time.Second},
+		"killed": {(*server).kill, 5 * time.Second},
+		// Agents that poll a machine without power get no error. They notice within 25 s, by unanswered pings.
 		"no power": {func(s *server) { s.powerOff() }, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestLeaderKilledInMidDrain(t *testing.T) {
 }
 
 func drainOverFailover(t *testing.T, w *world, end func(*server), limit time.Duration) {
-	w.lead(w.servers[0]) // so all agents use the first server
+	w.lead(w.servers[0]) // all agents use the first server, so they are connected to the leader that this test ends
 	web := group("http", 12, 64*mib)
 	web.Budget = &model.BudgetSpec{MinReady: amount(11), Rate: &model.RateSpec{Max: 1, Window: 4 * model.Second}}
 	web.Env = map[string]string{"SLOW": "2s"}

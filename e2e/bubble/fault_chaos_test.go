@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// breakServer calls do, which breaks the server s, and later mend. It does nothing if s is nil or a server is broken.
+// breakServer calls do, which breaks the server s, and plans a later call of mend. It does nothing if s is nil or if
+// any server is already broken.
 func (c *chaos) breakServer(what string, s *server, do, mend func()) {
 	if c.broken(true) > 0 || s == nil {
 		return
@@ -34,7 +35,8 @@ func (c *chaos) serverOrLeader() *server {
 	return c.server()
 }
 
-// cutPower cuts the power of a server's machine, if possible while it writes.
+// cutPower cuts the power of a server's machine, if possible during a write to its disk. It waits up to 0.5 s for a
+// write.
 func (c *chaos) cutPower(s *server) {
 	s.disk.Slow(20 * time.Millisecond)
 	for until := time.Now().Add(500 * time.Millisecond); !s.disk.Busy() && time.Now().Before(until); {
@@ -44,7 +46,7 @@ func (c *chaos) cutPower(s *server) {
 	c.say("end the power of %s; on its disk:%s", s.name, s.powerOff())
 }
 
-// bootUp starts a server's machine and its process again.
+// bootUp starts a server's machine after cutPower, with a disk of normal speed.
 func (c *chaos) bootUp(s *server) {
 	s.disk.Slow(everyWrite)
 	s.restart()
@@ -56,7 +58,7 @@ func (c *chaos) loseServer() {
 }
 
 // loseAll cuts the power of all servers, one shortly after another, and starts them again later. It does nothing if a
-// server is broken.
+// server is already broken.
 func (c *chaos) loseAll() {
 	if c.broken(true) > 0 {
 		return
@@ -72,7 +74,7 @@ func (c *chaos) loseAll() {
 	}, true})
 }
 
-// restartServer kills a server and starts it again immediately. It does nothing if a server is broken.
+// restartServer kills a server and starts it again immediately. It does nothing if a server is already broken.
 func (c *chaos) restartServer() {
 	if s := c.serverOrLeader(); c.broken(true) == 0 {
 		c.say("kill and restart %s", s.name)
@@ -94,15 +96,16 @@ func (c *chaos) wipeServer() {
 	s.disk.Wipe()
 	c.repairs = append(c.repairs, repair{c.until(), s, func() {
 		c.say("restart %s as a new server", s.name)
-		// The other two servers must add the new one. If the delay of their link exceeds the lease, no leader lasts long.
+		// The other two servers must add the new one. A link between them that is slower than the leader's lease would cost
+		// each leader its leadership.
 		c.goodLinks()
 		s.restart()
 		c.w.eventually(2*time.Minute, "L1: "+s.name+" has a vote again after it was wiped", c.w.whole)
 	}, true})
 }
 
-// whole reports whether all servers run, answer the leader, and are the only voters. The id that a server had before it
-// was wiped counts as another voter.
+// whole reports whether all servers run and answer the leader, and no other id has a vote. After a wipe, the server's
+// former id has a vote until the leader removes it.
 func (w *world) whole() bool {
 	leader := w.leads()
 	if leader == nil {
@@ -122,16 +125,16 @@ func (w *world) whole() bool {
 	return len(voters) == len(w.servers)
 }
 
-// again restarts a server if its process has exited by itself, as a supervisor does.
+// again restarts a server if its process has ended, as a supervisor does. After the call, the process must not end by
+// itself any more.
 func (s *server) again() {
-	synctest.Wait() // a write that fails at this moment makes the process exit too
+	synctest.Wait() // if a write fails at this moment, the process ends before the check below
 	s.mayFail.Store(false)
 	if s.ended() {
 		s.restart()
 	}
 }
 
-// slowDisk makes the disk of a server slow.
 func (c *chaos) slowDisk() {
 	s := c.server()
 	latency := time.Duration(1+c.random.IntN(100)) * time.Millisecond
@@ -140,8 +143,8 @@ func (c *chaos) slowDisk() {
 	}, func() { s.disk.Slow(everyWrite) })
 }
 
-// everyWrite is how long a write takes on the disks of fault tests while nothing is wrong. So a power loss finds some
-// writes under way.
+// everyWrite is the latency of writes to disks without a fault. It is not 0, so that a power loss can interrupt a
+// write.
 const everyWrite = 200 * time.Microsecond
 
 // hangDisk makes a server's disk hang, for a moment or until the watchdog stops the process.
@@ -156,7 +159,7 @@ func (c *chaos) hangDisk() {
 	})
 }
 
-// breakDisk makes a server's disk refuse all writes. The process exits at the first one.
+// breakDisk makes a server's disk refuse all writes. The process exits when a write fails.
 func (c *chaos) breakDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("break the disk of", s, func() {
@@ -168,19 +171,19 @@ func (c *chaos) breakDisk() {
 	})
 }
 
-// fillDisk leaves little space on a server's disk. It is enough for the server to step aside, so no process may exit.
+// fillDisk leaves little free space on a server's disk. The server must step aside, and its process must not exit.
 func (c *chaos) fillDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("fill the disk of", s, func() {
 		s.disk.Fill(int64(64<<10 + c.random.IntN(ballast)))
 		time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond)
-		if c.random.IntN(2) == 0 { // sometimes the space of the ballast is filled too
+		if c.random.IntN(2) == 0 { // sometimes use up the space of the deleted ballast too
 			s.disk.Fill(int64(16<<10 + c.random.IntN(ballast/4)))
 		}
 	}, func() { s.disk.Fill(-1) })
 }
 
-// fullDisk leaves no space at all on a server's disk. The process may exit.
+// fullDisk leaves no free space on a server's disk. The process may exit.
 func (c *chaos) fullDisk() {
 	s := c.serverOrLeader()
 	c.breakServer("leave no byte on the disk of", s, func() {
@@ -192,9 +195,9 @@ func (c *chaos) fullDisk() {
 	})
 }
 
-// pauseServer cuts a server off from the network and stops its writes, for about as long as its watchdog allows. From
-// outside this looks like a paused machine. Inside, its clocks go on, because a bubble can't stop them for one process
-// alone. The tests in e2e pause real processes.
+// pauseServer cuts a server off from the network and stops its writes for up to about 8 s. From outside this looks like
+// a paused machine. But its clocks continue, because a bubble can't stop them for one process alone. The tests in e2e
+// pause real processes.
 func (c *chaos) pauseServer() {
 	s := c.serverOrLeader()
 	if c.broken(true) > 0 {
@@ -213,7 +216,7 @@ func (c *chaos) pauseServer() {
 	}, true})
 }
 
-// shape makes one direction of a link between two machines bad, or all links good again.
+// shape makes one direction of a link between a server and another machine bad, or makes all links good again.
 func (c *chaos) shape() {
 	if c.random.IntN(4) == 0 {
 		c.goodLinks()
@@ -239,7 +242,6 @@ func (c *chaos) goodLinks() {
 	}
 }
 
-// shapes lists the ways in which a link can be bad.
 var shapes = [...]struct {
 	name  string
 	shape memnet.Shape
@@ -261,7 +263,7 @@ func (c *chaos) hosts() (out []string) {
 	return out
 }
 
-// cutOneWay drops what a server sends to one other machine.
+// cutOneWay drops everything that a server sends to one other machine.
 func (c *chaos) cutOneWay() {
 	s, hosts := c.server(), c.hosts()
 	to := hosts[c.random.IntN(len(hosts))]
@@ -270,8 +272,8 @@ func (c *chaos) cutOneWay() {
 	}, func() { c.w.net.Mend(s.host, to) })
 }
 
-// recover ends all faults. It expects a leader within 10 election timeouts, and all acknowledged entries at every
-// server within another minute.
+// recover ends all faults. It expects a leader within 10 election timeouts. Within another minute, every server must
+// have all acknowledged entries.
 func (c *chaos) recover() {
 	w := c.w
 	w.t.Helper()

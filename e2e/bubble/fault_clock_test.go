@@ -9,9 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// S8 (docs/model.md, "Time"): while leaders change, the wall clocks of servers differ, and jump forward and back by
-// years. No deadline passes early or late because of that, no node goes offline, and no hold begins. Cluster time
-// neither jumps nor goes back.
+// S8 (docs/model.md, "Time"): the wall clocks of servers differ, and jump forward and back by years, while leaders
+// change. Because of the clocks, no deadline passes early or late, no node goes offline, and no hold begins. Cluster
+// time neither jumps nor goes back.
 func TestWallClocksJump(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{seed: random.Uint64()}, func(t *testing.T, w *world) {
@@ -43,14 +43,15 @@ func TestWallClocksJump(t *testing.T) {
 				}
 				time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
 				now := w.leader().cluster.Now()
-				// For a moment, a new leader's cluster time may lag behind real time. But it must never go back or run ahead.
+				// A new leader's cluster time may lag behind real time for a moment. But it must never go back or run ahead by over
+				// 1 s.
 				if passed, truly := time.Duration(now.Sub(first))*time.Millisecond, time.Since(at); now < clock ||
 					passed > truly+time.Second {
 					t.Fatalf("S8: cluster time went from %d over %d to %d in %s", first, clock, now, truly)
 				}
 				clock = now
 			}
-			// If another leader had to be found, the last round of the loop may have ended after the deadline.
+			// The last round of the loop may have ended after the deadline, because a round can wait for another leader.
 			if phase := w.part(drain, n).Phase; phase != model.PhaseDraining && time.Since(began) < after {
 				t.Errorf("S8: the drain is %s %s before its deadline", phase, after-time.Since(began))
 			}

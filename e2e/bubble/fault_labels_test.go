@@ -16,9 +16,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// labellers write labels through random servers all the time, so that a fault that loses a write is noticed (S4). Each
-// writer counts up in a label of its own. The outcomes go to the world's receipts, which are judged at the end. Safe
-// for concurrent use.
+// labellers write labels of nodes through random servers during a test, so that the test notices if a fault loses a
+// write (S4). Each writer counts up in its own label. The world's receipts record all outcomes, and are judged at the
+// end.
 type labellers struct {
 	w       *world
 	clients []*transport.Client // one for each server
@@ -26,10 +26,10 @@ type labellers struct {
 	wg      sync.WaitGroup
 
 	mu   sync.Mutex
-	last map[int]int // by writer: the last acknowledged value
+	last map[int]int // the last acknowledged value of each writer
 }
 
-// keep starts some writers. Each writes about four times a second until stop is called.
+// keep starts the given number of writers. Each of them writes about four times a second until stop is called.
 func (w *world) keep(many int, random *rand.Rand) *labellers {
 	l := &labellers{w: w, ending: make(chan struct{}), last: map[int]int{}}
 	for _, s := range w.servers {
@@ -68,7 +68,7 @@ func (l *labellers) write(writer int, random *rand.Rand) {
 	}
 }
 
-// try sends a write to random servers, always with the same id, until its outcome is known or the writers stop.
+// try sends a write to random servers, always with the same request id, until its outcome is known or stop is called.
 func (l *labellers) try(writer, value int, random *rand.Rand) error {
 	id := model.RequestID(ulid.Make().String())
 	path := "/v1/nodes/" + string(l.node(writer)) + "/label"
@@ -92,11 +92,11 @@ func (l *labellers) try(writer, value int, random *rand.Rand) error {
 
 func label(writer int) string { return fmt.Sprintf("writer-%d", writer) }
 
-// node returns the node in whose label a writer counts.
+// node returns the id of the node whose label a writer changes.
 func (l *labellers) node(writer int) model.NodeID { return l.w.nodes[writer%len(l.w.nodes)].id }
 
-// stop stops the writers. It checks that the state has the last acknowledged value of each writer, or a later one, and
-// that some write was acknowledged.
+// stop stops the writers. It checks that each label has the last acknowledged value of its writer, or a later one, and
+// that at least one write was acknowledged.
 func (l *labellers) stop() {
 	t := l.w.t
 	t.Helper()

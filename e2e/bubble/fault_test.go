@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// faults is a random test of a small cluster with work. It causes some of the faults of chaos, while labels are written
-// all the time (S4).
+// faults describes a random test of a small cluster. The test calls random functions from things while labels are
+// written (S4).
 type faults struct {
 	raft   cluster.RaftConfig
 	during time.Duration
@@ -38,12 +38,12 @@ func (f faults) run(t *testing.T, random *rand.Rand) {
 	})
 }
 
-// shortLog makes servers take snapshots often and keep few older entries. So a server that was down for a moment needs
-// a snapshot.
+// shortLog makes servers take snapshots often and keep few older entries, so that a server that was away for a moment
+// needs a snapshot.
 var shortLog = cluster.RaftConfig{SnapshotInterval: 2 * time.Second, SnapshotThreshold: 16, TrailingLogs: 64}
 
-// S4, S5, S8, L1: servers lose power while they write, one or all at once, and some get a new disk. The state of every
-// later leader has everything that was acknowledged.
+// S4, S5, S8, L1: servers lose power while they write, one alone or all at once, and sometimes a disk is emptied. The
+// state of every later leader has everything that was acknowledged.
 func TestPowerLosses(t *testing.T) {
 	eachRandom(t, 2, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, time.Minute, func(c *chaos) []func() {

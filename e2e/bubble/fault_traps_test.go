@@ -14,7 +14,7 @@ import (
 // Each test in this file covers a mistake that the defaults of a library lead to (cluster/DESIGN.md, "Traps"). The test
 // fails in a build that contains the mistake (internal/plant).
 
-// follows expects that a server soon has everything that was committed before the call.
+// follows expects that a server has everything that was committed before the call, within 30 s.
 func (w *world) follows(s *server, why string) {
 	w.t.Helper()
 	want := w.state().Index
@@ -24,7 +24,7 @@ func (w *world) follows(s *server, why string) {
 		})
 }
 
-// burst sends many writes to the leader and waits for none of them.
+// burst sends many writes to the leader and does not wait for their outcomes.
 func (w *world) burst(many int) {
 	leader := w.leader()
 	for i := range many {
@@ -37,9 +37,9 @@ func (w *world) burst(many int) {
 	}
 }
 
-// Several requests are under way to a follower when it fails once to append to its log. If its process continued,
-// nothing would be replicated to it ever again. So the process must exit. After a restart on a working disk, it catches
-// up.
+// A follower fails to append entries to its log while the leader sends it more entries. If the follower's process
+// continued, nothing would ever be replicated to it again. So the process must exit. After a restart on a working disk,
+// the follower catches up.
 func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
 		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
@@ -87,10 +87,10 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	})
 }
 
-// A leader that was cut off has many entries at the end of its log that no other server has. Meanwhile the other
-// servers continued, and shortened their logs beyond the point where the logs differ, so the old leader needs a
-// snapshot. The snapshot's index is lower than the end of the old leader's log. One snapshot must be enough for the old
-// leader to follow again.
+// A leader that was cut off has many entries at the end of its log that no other server has. The other servers have
+// shortened their logs beyond the point where the logs begin to differ, so the old leader needs a snapshot. The
+// snapshot's index is lower than the end of the old leader's log. One snapshot must be enough for the old leader to
+// follow again.
 func TestDivergentTailGetsASnapshot(t *testing.T) {
 	raft := cluster.RaftConfig{SnapshotInterval: time.Second, SnapshotThreshold: 16, TrailingLogs: 8}
 	inBubble(t, options{nodes: 1, raft: raft}, func(t *testing.T, w *world) {
@@ -125,7 +125,7 @@ func TestDivergentTailGetsASnapshot(t *testing.T) {
 		if tail <= leader.LastIndex {
 			t.Fatal("the tail is too short to matter")
 		}
-		old.mayFail.Store(true) // raft must restart to drop the entries that no other server has
+		old.mayFail.Store(true) // the process exits after the snapshot, because raft does not know that its tail is gone
 		w.net.Heal()
 		write(5)
 		w.eventually(30*time.Second,

@@ -10,14 +10,13 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// memoryLog is a log store in memory.
 type memoryLog struct{ *raft.InmemStore }
 
 func (memoryLog) Close() error { return nil }
 
-// A server that began with a snapshot has a short log. If its state is checked before the others', the replay reads the
-// missing entries from the log of another server. It reads only entries that this other server has applied, because a
-// later entry in that log may never be committed.
+// A server that began with a snapshot has a short log. If its state is checked before the states of other servers, the
+// replay reads the missing entries from another server's log. It reads only entries that this other server has applied,
+// because a later entry in that log may never be committed.
 func TestHistoryReadsAnotherLog(t *testing.T) {
 	var entries []raft.Log
 	for i := range uint64(4) {

@@ -14,24 +14,23 @@ import (
 	"github.com/outspan/outspan/internal/testbed/invariant"
 )
 
-// history has every entry that any server has applied. Each entry is replayed from the log into a separate state, and
-// judged. Safe for concurrent use.
+// history collects every entry that any server has applied. It replays these entries into a separate state, and judges
+// each step. Safe for concurrent use.
 type history struct {
 	t *testing.T
 
 	mu      sync.Mutex
 	state   fsm.State            // state after the last entry
-	base    uint64               // index at which the replay started again after a restore
-	states  map[uint64]fsm.State // by index: state after the entry
-	digests map[uint64]string    // by index: digest of the state, for some entries
+	base    uint64               // index of the last restored snapshot; 0 means that no snapshot was restored
+	states  map[uint64]fsm.State // the state after each entry, by index
+	digests map[uint64]string    // digests of some of the states, by index
 	entries []committed
 	judges  *invariant.Judge
-	restart fsm.State                 // a state read back from a snapshot, with later entries applied; see copied
-	up      map[string]*serverProcess // running servers
+	restart fsm.State                 // a state that was read from a snapshot, with later entries applied; see copied
+	up      map[string]*serverProcess // the running servers, by name
 	ears    ears
 }
 
-// committed is one committed entry with its results.
 type committed struct {
 	index, term uint64
 	fsm.Entry
@@ -43,7 +42,7 @@ func newHistory(t *testing.T) *history {
 		judges: invariant.New(), up: map[string]*serverProcess{}, ears: ears{}}
 }
 
-// follow returns a function that checks each state that a server publishes, until its context ends.
+// follow returns a function that checks each state that a server publishes, until the function's context ends.
 func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 	return func(ctx context.Context) {
 		var last uint64
@@ -73,9 +72,9 @@ func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 // differ, they stay different. So occasional comparisons, and one at the end, are enough.
 const compareEvery = 16
 
-// look replays the log of a server up to the state that the server published, if the replay has not got that far. A
-// state that a restore brought starts a new replay. If compare is true, look also compares the published state with the
-// replay.
+// look replays a server's log up to the index of the state that the server published, unless an earlier call has
+// already replayed these entries. After a restore, the replay continues from the restored state. If compare is true,
+// look also compares the published state with the replay.
 func (h *history) look(name string, log cluster.LogStore, state fsm.State, compare bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,7 +85,7 @@ func (h *history) look(name string, log cluster.LogStore, state fsm.State, compa
 		h.restored(state)
 	}
 	if state.Index < h.base && h.states[state.Index].Index == 0 {
-		return // published around the time of a restore: the expected state is not known
+		return // the state is older than the restored one, and no replay has reached it
 	}
 	if err := h.replay(log, state.Index); err != nil {
 		h.t.Errorf("%s, log up to %d: %v", name, state.Index, err)
@@ -106,20 +105,20 @@ func (h *history) look(name string, log cluster.LogStore, state fsm.State, compa
 }
 
 // restored continues the replay from a restored snapshot, whose state does not follow from the log. The entries after
-// it are judged as a new history.
+// the snapshot are judged as a new history.
 func (h *history) restored(state fsm.State) {
 	h.state, h.base = state, state.Index
 	h.states[state.Index] = state
 	h.judges, h.restart = invariant.New(), fsm.State{}
 }
 
-// replay applies the entries up to an index, and judges each.
+// replay applies the entries up to an index, and judges each step.
 func (h *history) replay(log cluster.LogStore, index uint64) error {
 	for i := h.state.Index + 1; i <= index; i++ {
 		l, err := h.entry(log, i)
 		if h.base != 0 && errors.Is(err, raft.ErrLogNotFound) {
-			// This is the index of a restored snapshot, or raft's own entry before an installed snapshot. If a command were
-			// missing, the digests would differ.
+			// This is the index of a restored snapshot, or of an entry of raft itself before an installed snapshot. If a command
+			// were missing, the digests would differ.
 			continue
 		}
 		if err != nil {
@@ -143,8 +142,8 @@ func (h *history) replay(log cluster.LogStore, index uint64) error {
 	return nil
 }
 
-// entry reads one entry from this log, or from the log of another server that has applied it. A server that began with
-// a snapshot lacks earlier entries, and it may be checked before the others.
+// entry reads one entry from the given log, or else from the log of another server that has applied the entry. A server
+// that began with a snapshot lacks earlier entries, and its state may be checked before the other servers' states.
 func (h *history) entry(log cluster.LogStore, index uint64) (raft.Log, error) {
 	var l raft.Log
 	err := log.GetLog(index, &l)
@@ -169,8 +168,8 @@ func (h *history) step(s *invariant.Step) {
 	h.copied(s)
 }
 
-// judge checks the finished history. The state of the last snapshot must be right, and clients' answers must agree with
-// the log.
+// judge checks the finished history. The state that was read from the last snapshot must be right, and clients' answers
+// must agree with the log.
 func (h *history) judge(r *receipts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

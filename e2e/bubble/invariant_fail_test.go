@@ -50,7 +50,7 @@ func (d *smallCluster) apply(command fsm.Command) committed {
 	return c
 }
 
-// request applies a command under a request id, and may be refused.
+// request applies a command under a request id. Unlike apply, it accepts a refusal.
 func (d *smallCluster) request(id model.RequestID, command fsm.Command) committed {
 	e := fsm.Entry{Format: model.CurrentFormat, At: d.state.Now + 10, Actor: model.ActorLeader, Request: id,
 		Groups: [][]fsm.Command{{command}}}
@@ -60,8 +60,8 @@ func (d *smallCluster) request(id model.RequestID, command fsm.Command) committe
 	return committed{index, 1, e, results}
 }
 
-// unfair finds a violation of S13 if two of three servers heard the node within half the threshold. It finds none if
-// only one did, or if the node returned while the entry was being written.
+// unfair finds a violation of S13 if two of three servers heard the node within half the threshold. It finds no
+// violation if only one server heard the node, or if the node returned while the entry was being written.
 func TestSilenceCanFail(t *testing.T) {
 	heard := func(ages ...time.Duration) (all []hearing) {
 		for _, age := range ages {
@@ -83,16 +83,16 @@ func TestSilenceCanFail(t *testing.T) {
 	}
 }
 
-// durable and allThere find violations of S4: an acknowledged write that no entry holds, that its entry refused, or
-// that is not in the state, and a refused write that was carried out. Answers that fit the log, and an unknown outcome,
-// are no violations.
+// durable and allThere find violations of S4: an acknowledged write that is in no entry, that its entry refused, or
+// that is not in the state, and a refused write that was carried out. Answers that agree with the log are no
+// violations, and neither is an unknown outcome.
 func TestReceiptsCanFail(t *testing.T) {
 	d := newSmallCluster(t)
 	cordon := func() fsm.Command { return &fsm.NodeIntent{ID: "n1", Intent: model.IntentCordoned} }
 	log := []committed{
 		d.request("done", cordon()),
 		d.request("refused", &fsm.NodeIntent{ID: "n9", Intent: model.IntentCordoned}),
-		d.apply(cordon()), // the state does not have this one's id
+		d.apply(cordon()), // the entry gets a request id below that the state does not have
 	}
 	if log[1].results[0].Refusal == nil {
 		t.Fatal("a node that does not exist was cordoned")
@@ -131,14 +131,14 @@ func TestReceiptsCanFail(t *testing.T) {
 	}
 }
 
-// silentReasons never gives a reason.
+// silentReasons gives no reason for anything.
 type silentReasons struct{}
 
 func (silentReasons) Pending(model.GroupID) *model.Error       { return nil }
 func (silentReasons) Waiting(model.InstanceID) []model.Blocker { return nil }
 
-// missingReasons finds violations of S14: a group that lacks an instance, or an eviction that makes no progress,
-// without a reason.
+// missingReasons finds violations of S14: a group that lacks an instance, or an eviction that makes no progress, if no
+// reason is given.
 func TestReasonsCanFail(t *testing.T) {
 	d := newSmallCluster(t)
 	if err := missingReasons(d.state, silentReasons{}); err != nil {
@@ -156,8 +156,8 @@ func TestReasonsCanFail(t *testing.T) {
 	}
 }
 
-// mayBegin judges a start by the programs that already run. It finds too little memory (S1), a second holder of a slot,
-// and a fencing epoch that goes back although the slot has no other holder any more (S2).
+// mayBegin judges a start by the programs that already run. It finds too little memory (S1) and a second holder of a
+// slot (S2). It also finds a fencing epoch that goes back, even if the earlier holder has ended (S2).
 func TestTruthCanFail(t *testing.T) {
 	begin := func(change func(*program)) error {
 		tr := newTruth(t)

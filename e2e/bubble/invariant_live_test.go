@@ -15,7 +15,7 @@ const (
 	drainSlack     = 5 * time.Second      // L2: time after the deadline until the entry that ends the drain
 	quietAfter     = 10 * time.Second     // L3: time until work in progress has finished
 	quietFor       = 20 * time.Second     // L3: time in which nothing may be written
-	detectionSlack = 2 * time.Second      // L4: time beyond T + 2H
+	detectionSlack = 2 * time.Second      // L4: time beyond offline_after and two heartbeats
 )
 
 // leadsAgain checks L1: if a majority of servers can communicate, there is a leader within ten election timeouts. It
@@ -25,9 +25,9 @@ func (w *world) leadsAgain() time.Duration {
 	return w.eventually(leaderWithin, "L1: a majority that can talk has a leader", func() bool { return w.leads() != nil })
 }
 
-// drainsEnd checks L2: each node's part of a drain gets its turn, and ends at its deadline. Parts without a deadline
-// are left out. Drains can't end without a leader or while decisions are paused, so a deadline before this call counts
-// as the time of this call.
+// drainsEnd checks L2: each node's part of a drain gets its turn, and ends within drainSlack of its deadline. Parts
+// without a deadline are ignored. Drains can't end without a leader or while decisions are paused. So if a deadline
+// passed before this call, drainSlack begins with the call.
 func (w *world) drainsEnd() {
 	w.t.Helper()
 	w.leader()
@@ -58,7 +58,7 @@ func (w *world) now() model.Time {
 	return w.state().Now
 }
 
-// quiet checks L3: a settled cluster writes nothing. Before that it gives work in progress time to finish.
+// quiet checks L3: a settled cluster writes nothing. It first gives work in progress time to finish.
 func (w *world) quiet() {
 	w.t.Helper()
 	time.Sleep(quietAfter)
@@ -69,7 +69,7 @@ func (w *world) quiet() {
 	}
 }
 
-// said describes the commands of entries, each on a line.
+// said describes the commands of entries, one on each line.
 func said(entries []committed) string {
 	var b strings.Builder
 	for _, e := range entries {
@@ -82,8 +82,8 @@ func said(entries []committed) string {
 	return b.String()
 }
 
-// offlineWithin checks L4: a node that is gone is marked offline within T + 2H + 2 s, where T is offline_after and H
-// the heartbeat interval. It returns how long that took.
+// offlineWithin checks L4: a node that is gone is marked offline within offline_after, two heartbeat intervals and 2 s.
+// It returns how long that took.
 func (w *world) offlineWithin(n *node) time.Duration {
 	w.t.Helper()
 	threshold := time.Duration(w.state().Settings.OfflineAfter) * time.Millisecond
@@ -122,8 +122,8 @@ func (k *work) settle() {
 	k.rest()
 }
 
-// restore takes back what operators changed: it ends pauses, and resets settings and quotas. It purges jobs that are
-// not in the cast, and submits the others again.
+// restore undoes what operators changed. It ends pauses, resets settings and quotas, purges jobs that are not in the
+// cast, and submits the jobs of the cast again.
 func (k *work) restore() {
 	w := k.w
 	for _, change := range []struct {
@@ -157,7 +157,7 @@ func (k *work) restore() {
 	}
 	for _, job := range k.cast {
 		if g, ok := st.Groups.Get(model.NewGroupID(job.Name, job.Groups[0].Name)); ok && g.Count > 0 && g.Running == 0 {
-			job = k.renewed(job) // no member runs that could report that it is safe to continue; a new version confirms that
+			job = k.renewed(job) // no member can report that a start is safe; submitting a new version confirms that
 		}
 		w.eventually(2*time.Minute, "submit "+string(job.Name), func() bool {
 			return k.sendBy(w.cli, "POST", "/v1/jobs", map[string]any{"job": job}) == nil
@@ -174,7 +174,7 @@ func (k *work) renewed(job model.JobSpec) model.JobSpec {
 	return job
 }
 
-// reactivate makes every node active, and waits until all are.
+// reactivate makes every node active, and waits until all nodes are active.
 func (k *work) reactivate() {
 	w := k.w
 	w.eventually(time.Minute, "every node is active", func() bool {
@@ -194,7 +194,7 @@ func (k *work) reactivate() {
 	})
 }
 
-// restsWithin is how long it may take until everything runs. Nodes that flapped are held back for up to 30 minutes,
+// restsWithin limits the time until everything runs. Nodes that flapped get no new instances for up to 30 minutes,
 // failed programs wait for their next try, and holds end after a minute.
 const restsWithin = 45 * time.Minute
 
@@ -219,7 +219,7 @@ func (k *work) rest() {
 			if n.Health != model.HealthOnline {
 				return false
 			}
-			// Placements may be waiting for the end of this node's hold.
+			// New instances may wait until this node, which has flapped, may get instances again.
 			if l := w.leads(); l == nil || n.Return.HeldUntil > l.cluster.Now() {
 				return false
 			}
@@ -228,7 +228,7 @@ func (k *work) rest() {
 		for _, g := range st.Groups.All() {
 			total += g.Ready
 		}
-		if time.Since(again) > time.Minute { // a rollout may have failed while nodes were drained: an operator tries again
+		if time.Since(again) > time.Minute { // an operator would restart jobs whose rollout failed
 			again = time.Now()
 			for id, g := range st.Groups.All() {
 				if name, _ := id.Split(); g.Ready < g.Count {

@@ -42,8 +42,8 @@ func (r *receipts) note(id model.RequestID, what string, err error) {
 	r.all[id] = receipt{what, told(err), err}
 }
 
-// told returns the outcome that a client may conclude from err. It is a refusal only if a server sent a code after
-// which the request is never carried out.
+// told returns the outcome that a client may conclude from err. The outcome is a refusal only if the server's code
+// means that the request will never be carried out.
 func told(err error) answered {
 	var refused *model.Error
 	switch {
@@ -67,8 +67,9 @@ type outcome struct {
 	accepted bool
 }
 
-// durable checks S4 over a whole history. An entry carried out each acknowledged request, and the last state remembers
-// the request. No entry carried out a refused request. invariant.Judge checks that no request was carried out twice.
+// durable checks S4 over a whole history. Each acknowledged request was carried out by an entry, and the last state
+// still contains the request. No refused request was carried out. invariant.Judge checks that no request was carried
+// out twice.
 func (r *receipts) durable(entries []committed, last fsm.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +101,8 @@ func (r *receipts) durable(entries []committed, last fsm.State) error {
 	return f.Err()
 }
 
-// forget drops all outcomes so far. It is called before an older state is restored.
+// forget drops all outcomes. It is called before an older state is restored, which need not contain acknowledged
+// requests.
 func (r *receipts) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,8 +121,8 @@ func (r *receipts) acknowledged() (ids []model.RequestID) {
 	return ids
 }
 
-// allThere checks S4 for the state with which a new leader begins: it contains every request that was acknowledged
-// before.
+// allThere checks S4 for the state with which a new leader begins: the state contains every request that was
+// acknowledged before.
 func allThere(acknowledged []model.RequestID, state fsm.State) error {
 	var f fsm.Findings
 	for _, id := range acknowledged {

@@ -13,14 +13,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// hearing says when one running server heard a node.
+// hearing describes when one running server heard a node.
 type hearing struct {
 	server string
 	silent time.Duration // since it last heard the node
 	steady time.Duration // for how long it has heard the node without a gap
 }
 
-// ears says when each server heard each node. It is updated with each entry.
+// ears has the latest streak of each server and node. history updates it with each entry.
 type ears map[ear]streak
 
 type ear struct {
@@ -28,10 +28,11 @@ type ear struct {
 	node   model.NodeID
 }
 
-// streak is a time in which a server heard a node without a gap.
+// streak is a time in which a server heard a node without a gap, from the first heartbeat to the last one.
 type streak struct{ began, last time.Time }
 
-// listen asks every running server when it last heard each node. A silence of more than gap ends a streak.
+// listen asks every running server when it last heard each node. If a node was silent for longer than gap, a new streak
+// begins.
 func (e ears) listen(up map[string]*serverProcess, gap time.Duration) {
 	for name, p := range up {
 		for id, live := range p.cluster.Live() {
@@ -49,7 +50,7 @@ func (e ears) listen(up map[string]*serverProcess, gap time.Duration) {
 	}
 }
 
-// of returns when the running servers heard a node. Servers that never heard it are left out.
+// of returns one hearing for each running server that has heard the node.
 func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 	var all []hearing
 	for _, name := range slices.Sorted(maps.Keys(up)) {
@@ -60,13 +61,13 @@ func (e ears) of(id model.NodeID, up map[string]*serverProcess) []hearing {
 	return all
 }
 
-// lateForHearings is how long after an entry the servers' answers may still be used as what they had heard when the
-// entry was written.
+// lateForHearings is the longest time between the writing of an entry and the questions to the servers. Later answers
+// would not show what the servers had heard when the entry was written.
 const lateForHearings = 200 * time.Millisecond
 
-// silence checks S13: a node that a majority of the servers heard within T/2 is never marked offline (T is
-// offline_after). The servers are asked when the first of them has applied the entry, a moment after the entry was
-// written. If that is too late (lateForHearings), nothing is checked.
+// silence checks S13: a node that a majority of the servers heard within half of offline_after is never marked offline.
+// The servers are asked when the first of them has applied the entry, a moment after the entry was written. If more
+// than lateForHearings has passed since the entry was written, nothing is checked.
 func (h *history) silence(s *invariant.Step) error {
 	h.ears.listen(h.up, half(s.Before.Settings.OfflineAfter))
 	if time.Since(time.UnixMilli(s.Entry.Wall)).Abs() > lateForHearings {
@@ -82,15 +83,15 @@ func (h *history) silence(s *invariant.Step) error {
 	return f.Err()
 }
 
-const voters = 3 // in every world
+const voters = 3 // number of voters in every world
 
 func half(threshold model.Duration) time.Duration {
 	return time.Duration(threshold) * time.Millisecond / 2
 }
 
-// unfair checks S13 for one node that was marked offline. The decision may rest on what servers knew one heartbeat
-// earlier. So a server counts only if it heard the node within half the threshold and has heard it without a gap for
-// longer than one heartbeat.
+// unfair checks S13 for one node that was marked offline. The leader may have decided on what servers knew one
+// heartbeat earlier. So unfair considers only servers that heard the node within half the threshold, and that have
+// heard it without a gap for longer than one heartbeat.
 func unfair(name string, threshold model.Duration, voters int, heard []hearing) fsm.Findings {
 	recent, verdict := 0, cluster.HeartbeatInterval(threshold)
 	for _, one := range heard {
@@ -109,9 +110,9 @@ func unfair(name string, threshold model.Duration, voters int, heard []hearing) 
 // snapshotEvery is the number of entries between two snapshots that copied compares.
 const snapshotEvery = 64
 
-// copied checks S5 for snapshots. A state that is written and read back must be the same, and must stay equal to the
-// replay when later entries are applied. copied applies each entry to the state that was read back. It compares every
-// snapshotEvery entries, and then makes the next snapshot.
+// copied checks S5 for snapshots: a state that is written and read back is the same, and stays equal to the replay when
+// the later entries are applied to it. Every snapshotEvery entries, copied compares the two states and makes the next
+// snapshot.
 func (h *history) copied(s *invariant.Step) {
 	if h.restart.Index != 0 {
 		h.restart, _ = h.restart.Apply(s.Index, s.Term, s.Entry)

@@ -44,13 +44,12 @@ func (w *world) ready(id model.GroupID, count int, limit time.Duration) time.Dur
 	})
 }
 
-// choices are those options of a drain that tests use.
+// choices is the body of a request for a drain, with those options that tests use.
 type choices struct {
 	Nodes    []string       `json:"nodes"`
 	Deadline model.Duration `json:"deadline,omitempty"`
 }
 
-// drain starts a drain and returns its id.
 func (w *world) drain(c choices) (model.DrainID, error) {
 	raw, err := w.send("/v1/drains", c)
 	if err != nil {
@@ -109,7 +108,7 @@ func (w *world) node(id model.NodeID) *node {
 	return nil
 }
 
-// get reads an object through the API.
+// get reads the object at a path of the API, and decodes its JSON.
 func (w *world) get(path string, into any) {
 	w.t.Helper()
 	raw, _, err := w.cli.Do(w.t.Context(), "GET", path, nil, nil)

@@ -16,14 +16,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// linearBounds says how old weaker reads may be here. Default covers the leader's lease of 500 ms: raft checks the
-// lease only when it may have expired, and answers a read that it accepted just before that a moment later. Slack
-// covers the lag of a follower: a commit interval and a few network delays.
+// linearBounds limits the age of default and stale reads. Default is a little more than the leader's lease of 500 ms: a
+// read that raft accepts just before the lease expires is answered a moment later. Slack covers the lag of a follower,
+// which is a commit interval and a few network delays.
 var linearBounds = linear.Bounds{Default: 600 * time.Millisecond, Slack: 400 * time.Millisecond}
 
 // Clients read and write while servers are killed, links are slow, and servers are cut off in one or both directions.
 // Consistent reads and all writes are linearizable. An acknowledged write is in the state once (S4). Versions and
-// indexes only grow (S8). Weaker reads are no older than they state.
+// indexes only grow (S8). Default and stale reads are no older than linearBounds allows.
 func TestLinear(t *testing.T) {
 	total := 0
 	seeds, err := seedsOf(t.Name(), 1, os.Getenv)
@@ -49,14 +49,14 @@ func TestLinear(t *testing.T) {
 	t.Logf("%d operations", total)
 }
 
-// artifacts returns the directory for the pictures of a history.
+// artifacts returns the directory in which pictures of a history are stored.
 func artifacts(t *testing.T, seed uint64) string {
 	t.Helper()
 	return filepath.Join(t.ArtifactDir(), strings.ReplaceAll(t.Name(), "/", "-")+fmt.Sprintf("-%d", seed))
 }
 
 // linearHistory records what clients saw during 15 s of random faults in fake time. The caller judges the history
-// outside the bubble, because the search for an order is limited by real time.
+// outside the bubble, because the search for an order of the operations is limited in real time.
 func linearHistory(t *testing.T, seed uint64) (h *linear.History, faults []string) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -85,7 +85,7 @@ func linearHistory(t *testing.T, seed uint64) (h *linear.History, faults []strin
 	return h, faults
 }
 
-// settleHistory sends writes of unknown outcome again, and reads everything once more through every server.
+// settleHistory repeats the writes whose outcome is unknown, and reads everything once more through every server.
 func (w *world) settleHistory(load *linear.Load, h *linear.History) {
 	w.t.Helper()
 	w.leader()

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// L3: a settled cluster writes nothing for ten minutes, while gossip, heartbeats, ticks and long polls go on. Raft
+// L3: a settled cluster writes nothing for ten minutes, while gossip, heartbeats, ticks and long polls continue. Raft
 // itself writes nothing either.
 func TestSettledClusterWritesNothing(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
@@ -31,10 +31,10 @@ func TestSettledClusterWritesNothing(t *testing.T) {
 	})
 }
 
-// detection is the limit T + 2H + 2 s of L4, for T = 2 s.
+// detection is the limit of L4 with an offline_after of 2 s: offline_after, two heartbeats and 2 s.
 const detection = 2*time.Second + 2*heartbeat + 2*time.Second
 
-// L4: a machine that loses power at a random moment is marked offline within T + 2H + 2 s, and the leader's next
+// L4: a machine that loses power at a random moment is marked offline in time (see detection), and the leader's next
 // decision replaces its instances.
 func TestDeadNodeIsReplaced(t *testing.T) {
 	var offline, replaced []time.Duration
@@ -69,8 +69,8 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 		offline[0], offline[len(offline)-1], offline[len(offline)/2], replaced[len(replaced)/2])
 }
 
-// nextDecision expects that, after a node was marked offline, the first entry that places instances places want of
-// them, and follows within 100 ms. Only entries after index count.
+// nextDecision looks at the entries after an index. After a node was marked offline, the first entry that places
+// instances must follow within 100 ms, and place the wanted number of instances.
 func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Helper()
 	var offline model.Time
@@ -99,8 +99,8 @@ func nextDecision(t *testing.T, w *world, index uint64, want int) {
 }
 
 // S13: the leader is cut off from all agents while the other servers hear them. Then one of the other servers is cut
-// off as well, so that a majority hears nothing and a single server objects. No node is marked offline, and no hold
-// begins. The API shows for each node which server hears it, and work continues through the servers that agents reach.
+// off as well, so that a majority hears nothing and one server objects. No node is marked offline, and no hold begins.
+// The API shows for each node which server hears it, and work continues through the servers that agents can reach.
 func TestLeaderCutOffFromAgents(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		w.run("web", group("http", 8, 64*mib))
@@ -148,8 +148,8 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 }
 
 // S12: five of eight agents are cut off. A hold begins before any node is marked offline, and nothing is evicted during
-// the hold. The status shows the hold. It ends by itself after fewer nodes than half its limit have been silent for 60
-// s.
+// the hold. The status shows the hold. The hold ends by itself when the number of silent nodes has been below half the
+// hold's limit for 60 s.
 func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 	inBubble(t, options{nodes: 8}, func(t *testing.T, w *world) {
 		id := w.run("web", group("http", 16, 64*mib))
@@ -179,14 +179,14 @@ func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		same(t, w, id, before, running)
-		if n := len(commands[*fsm.HoldSet](w.history)); n != 3 { // one each when it began, became calm, and ended
+		if n := len(commands[*fsm.HoldSet](w.history)); n != 3 { // the hold began, became calm, and ended
 			t.Errorf("%d entries are about the hold", n)
 		}
 	})
 }
 
-// same expects that the group still has the instances of before, ready and on the same nodes, and that no program was
-// started again or has exited.
+// same expects that the group still has the instances in before, ready and on the same nodes. No program may have
+// started again or exited.
 func same(t *testing.T, w *world, id model.GroupID, before map[model.InstanceID]fsm.Instance,
 	running []model.InstanceID) {
 	t.Helper()
@@ -255,8 +255,8 @@ func TestReturnAfterACut(t *testing.T) {
 	})
 }
 
-// Each outage of a flapping node doubles the time for which it gets no new instances. The first outage costs no time,
-// the second 30 s.
+// Each outage of a flapping node doubles the time for which the node gets no new instances. After the first outage this
+// time is 0, and after the second one 30 s.
 func TestFlappingDoublesTheHold(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		n := w.nodes[0]

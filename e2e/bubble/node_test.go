@@ -45,13 +45,13 @@ const nodeMemory = 4 << 30
 
 func newNode(w *world, i int) *node {
 	n := &node{w: w, name: fmt.Sprintf("n%d", i), host: nodeHost(i), random: rand.New(rand.NewPCG(w.seed, uint64(100+i)))}
-	must(w.t, os.Mkdir(filepath.Join(w.root, n.name), 0o711)) //nolint:gosec // programs of other users pass through it
+	must(w.t, os.Mkdir(filepath.Join(w.root, n.name), 0o711)) //nolint:gosec // users of programs must be able to enter
 	n.disk = memdisk.New(filepath.Join(w.root, n.name), rand.New(rand.NewPCG(w.seed, uint64(200+i))))
 	n.programs = newPrograms(w.truth, n.name)
 	return n
 }
 
-// start starts the agent with the machine's disk and programs.
+// start starts the agent on the machine's disk. After powerOff it also switches the machine on again.
 func (n *node) start() {
 	n.w.t.Helper()
 	n.w.net.Revive(n.host)
@@ -90,7 +90,8 @@ func (p *agentProcess) join(servers []transport.ServerInfo) {
 	}
 }
 
-// registrar is the agent's client of the servers. It passes the servers that a registration names to joined.
+// registrar is the agent's client of the servers. After each registration it passes the servers in the answer to
+// joined.
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
@@ -98,7 +99,8 @@ type registrar struct {
 
 // Register implements agent.Servers.
 func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
-	request.Agent.Born = 0 // after a power loss memdisk uses another directory, as if the agent were a copy
+	// After a power loss, memdisk uses a new directory, whose time of creation would make the agent look like a copy.
+	request.Agent.Born = 0
 	reply, err := r.Client.Register(ctx, request)
 	if err == nil {
 		r.joined(reply.Servers)
@@ -153,7 +155,7 @@ func (n *node) powerOff() {
 	n.programs.powerOff()
 }
 
-// restart waits until the last agent process has stopped completely, and starts the agent again.
+// restart waits until the previous agent process has stopped completely, and starts a new one.
 func (n *node) restart() {
 	n.w.t.Helper()
 	<-n.done
@@ -170,7 +172,7 @@ func (n *node) row() *fsm.Node {
 	return row
 }
 
-// unplug drops all packets between the node and some servers.
+// unplug drops all packets between the node and the given servers.
 func (n *node) unplug(servers ...*server) {
 	for _, s := range servers {
 		n.w.net.Drop(n.host, s.host)
@@ -215,4 +217,4 @@ func (n *node) placed() []*fsm.Instance {
 	return out
 }
 
-const heartbeat = time.Second * 2 / 6 // H for T = 2 s
+const heartbeat = time.Second * 2 / 6 // a sixth of offline_after

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// picture describes the world, for a test that fails.
+// picture describes the world for the message of a failed test.
 func (w *world) picture() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "at %s\n", time.Now().Format("04:05.000"))
@@ -52,7 +52,7 @@ func (w *world) picture() string {
 	return b.String()
 }
 
-// tail describes the last entries.
+// tail describes the last 30 entries.
 func (h *history) tail() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// settled is the time after which an agent counts a program without checks as ready.
+// settled is the time after which an agent treats a program without checks as ready.
 const settled = 300 * time.Millisecond
 
 // truth is the set of programs that really run, whatever the servers believe. Safe for concurrent use.
@@ -29,7 +29,7 @@ type truth struct {
 	starts  map[model.InstanceID]int
 	stopped map[model.InstanceID]time.Time // when the program of an instance was first asked to stop
 	floors  map[model.GroupID]int          // how many other programs of a group must serve when one is asked to stop
-	epochs  map[string]uint64              // by slot with one holder: highest fencing epoch of its programs so far
+	epochs  map[string]uint64              // highest fencing epoch of the programs so far, by slot that has one holder
 	stage   stage                          // the simulated roles of the programs
 	losses  map[model.GroupID]time.Time    // when a program of the group last exited
 	stops   func(*program)                 // called when a program is first asked to stop; see judgeCopies
@@ -62,7 +62,7 @@ func (tr *truth) count(group model.GroupID) int {
 	return n
 }
 
-// running lists the instances that have a program.
+// running lists the instances whose programs run.
 func (tr *truth) running() []model.InstanceID {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -89,8 +89,9 @@ func (tr *truth) begin(p *program) {
 	delete(tr.stopped, p.instance)
 }
 
-// mayBegin judges the start of a program by the programs that really run. The machine has enough memory for all of them
-// (S1). In a slot with one holder, no other program runs, and the fencing epoch does not go back (S2).
+// mayBegin judges the start of a program by the programs that already run. The machine must have enough memory for all
+// of its programs (S1). If a slot has one holder, no other program of the slot may run, and the fencing epoch must not
+// go back (S2). tr.mu is held.
 func (tr *truth) mayBegin(p *program) error {
 	var f fsm.Findings
 	memory := p.memory
@@ -174,14 +175,14 @@ type program struct {
 	slot     string
 	node     string
 	fenced   bool      // it may run only while it has a lease
-	boot     time.Time // boot time of its machine
+	boot     time.Time // boot time of the machine
 	began    time.Time
-	slow     time.Duration // time that it needs to exit after a stop signal
-	memory   int64         // its memory limit, in bytes
+	slow     time.Duration // time that the program needs to exit after a stop signal
+	memory   int64         // memory limit in bytes
 	epoch    uint64        // fencing epoch; 0 means none
 	env      map[string]string
 	done     chan struct{}
-	part     part // its simulated role; guarded by truth.mu
+	part     part // simulated role; guarded by truth.mu
 
 	mu    sync.Mutex
 	exit  *driver.Exit
@@ -194,7 +195,7 @@ func (p *programs) Start(_ context.Context, spec driver.Spec) (agent.Task, error
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.off {
-		return nil, context.Canceled // the agent is about to end
+		return nil, context.Canceled // the agent of a machine without power is being stopped
 	}
 	if old := p.tasks[spec.ID]; old != nil && !old.over() {
 		return nil, model.Refuse(driver.CodeStillRunning, "it runs")
@@ -269,7 +270,6 @@ func (p *programs) powerOn() {
 	}
 }
 
-// running returns the number of programs that run.
 func (p *programs) running() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -339,7 +339,7 @@ func (t *program) Exit() (driver.Exit, bool) {
 	return *t.exit, true
 }
 
-// Stop implements agent.Task. The program exits after the time that it needs, or is killed after its grace.
+// Stop implements agent.Task. The program exits after t.slow, or is killed after grace if grace is shorter.
 func (t *program) Stop(ctx context.Context, _ syscall.Signal, grace time.Duration) error {
 	t.truth.told(t)
 	exit := driver.Exit{Reason: driver.ReasonStopped}
@@ -410,7 +410,7 @@ func (t *program) RemoveWork() error { return nil }
 // Remove implements agent.Task.
 func (t *program) Remove() error { return nil }
 
-// toldToStop returns when each program that was asked to stop was first asked.
+// toldToStop returns, for each instance whose program was asked to stop, the time of the first request.
 func (tr *truth) toldToStop() map[model.InstanceID]time.Time {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

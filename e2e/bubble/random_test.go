@@ -8,11 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Random nodes are drained with random deadlines, instances are evicted, and new versions are submitted. Meanwhile
-// leaders and other servers are killed, cut off and started again, and packets get lost. No voluntary stop ever leaves
-// fewer instances than the budget demands, neither in the state after any entry nor among the programs that really run.
-// The rate's window holds even if leaders change, and every server agrees with the replay of the log. Then everything
-// settles.
+// Nodes are drained, instances are evicted and new versions are submitted at random. Meanwhile servers are killed and
+// cut off, and packets get lost. No voluntary stop leaves fewer instances than a budget demands, neither in the state
+// after any entry nor among the programs that really run. A budget's rate is kept even if the leader changes.
 // proves B13, S3, S5, S7
 func TestBudgetsAcrossLeaders(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
@@ -36,9 +34,9 @@ func TestBudgetsAcrossLeaders(t *testing.T) {
 	})
 }
 
-// All invariants hold, in random order and with drains in progress, while machines lose power, agents die and return,
-// nodes and servers are cut off, and servers die. Two instances of an exclusive slot never run at once (S2). doc.go
-// lists the other checks. At the end, everything that is wanted runs once, and nothing is written.
+// Machines lose power, agents die and return, servers die, and nodes and servers are cut off, at random and while nodes
+// are drained. All checks that doc.go lists must succeed. Two instances of an exclusive slot never run at once (S2). At
+// the end, everything that is wanted runs once, and nothing more is written.
 func TestRandomFaults(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {

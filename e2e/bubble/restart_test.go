@@ -14,8 +14,8 @@ import (
 )
 
 // S4: all servers are killed in the middle of many writes, and start again from their disks. Everything that was
-// acknowledged is in the state. Every write of unknown outcome is repeated with its id, and is then in the state once.
-// No program is disturbed.
+// acknowledged is in the state. Every write whose outcome is unknown is repeated with its request id, and is carried
+// out only once. No program is disturbed.
 func TestAllServersRestart(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{}, func(t *testing.T, w *world) {
@@ -65,8 +65,8 @@ func TestAllServersRestart(t *testing.T) {
 	})
 }
 
-// writers submit empty jobs. Each writer submits its own jobs one after the other, and repeats each until it is
-// acknowledged.
+// writers submit jobs without instances. Each writer submits its own jobs one after another, and repeats each one until
+// it is acknowledged.
 type writers struct {
 	wg sync.WaitGroup
 
@@ -101,7 +101,7 @@ func (ws *writers) acknowledged() []model.JobName {
 
 func (ws *writers) wait() { ws.wg.Wait() }
 
-// once checks that want jobs were acknowledged, and that each was made exactly once.
+// once checks the number of acknowledged jobs, and that each of them was submitted exactly once.
 func once(t *testing.T, w *world, names []model.JobName, want int) {
 	t.Helper()
 	if len(names) != want {
@@ -175,11 +175,11 @@ func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 }
 
 // S4, S10: a leader that is cut off from the other servers can't commit. Its decisions have no effect, and it does not
-// report them as committed. Another server leads in a higher term, and after the cut the old leader follows it. Agents
-// that used the old leader use other servers.
+// report them as committed. Another server leads in a higher term, and the old leader follows it when the network works
+// again. Agents that used the old leader change to other servers.
 func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
-		w.lead(w.servers[0]) // so that agents use the leader: each prefers the first server
+		w.lead(w.servers[0]) // each agent prefers the first server, so all of them use the leader
 		w.run("web", group("http", 4, 64*mib))
 		old := w.leader()
 		term := old.cluster.Term()

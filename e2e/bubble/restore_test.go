@@ -13,10 +13,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// S2, L2: an operator restores a snapshot that is older than much of what happened: agents have registered again,
-// machines were off, instances were evicted, updated and moved, and servers have died. Until the restore is confirmed,
-// no program is asked to stop because of it. After the confirmation, within convergesWithin, every node is online and
-// the state shows what really runs.
+// S2, L2: an operator restores a snapshot after much has changed: agents have registered again, machines were off,
+// instances were evicted, updated and moved, and servers have died. Until the restore is confirmed, no program is asked
+// to stop because of it. Within convergesWithin after the confirmation, every node is online and the state shows what
+// really runs.
 func TestOldSnapshots(t *testing.T) {
 	eachRandom(t, 2, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5, seed: random.Uint64(), raft: shortLog}, func(t *testing.T, w *world) {
@@ -100,9 +100,9 @@ func (c *chaos) unconfirmed(during time.Duration) {
 		row, _ := w.state().Instances.Get(id)
 		switch {
 		case was:
-		case known && !old.Wanted(): // the stop was in progress when the snapshot was restored
+		case known && !old.Wanted(): // the stop was already in progress when the snapshot was restored
 		case row != nil && row.Marks.StopCause == model.CauseNodeOffline:
-			// its node has been lost since the restore, and another instance replaces it
+			// the node went offline after the restore, and another instance replaces this one
 		default:
 			w.t.Errorf("instance %s was told to stop before the restore was confirmed: %+v", id, row)
 		}
@@ -119,11 +119,12 @@ func (c *chaos) confirm() {
 	})
 }
 
-// convergesWithin is how long the servers' state may differ from what runs, after a restore was confirmed and all
-// faults ended.
+// convergesWithin limits how long the servers' state may differ from what runs, after a restore was confirmed and all
+// faults have ended.
 const convergesWithin = 30 * time.Second
 
-// converge ends all faults. It expects that every node becomes online, and that the state then shows what really runs.
+// converge ends all faults. It expects that within convergesWithin every node is online and the state shows what really
+// runs.
 func (c *chaos) converge() {
 	w := c.w
 	w.t.Helper()
@@ -138,7 +139,7 @@ func (c *chaos) converge() {
 	w.t.Logf("what servers believe is what runs %s after everything was mended", took)
 }
 
-// decide stops, as an operator would, the instances that hold a slot and that the restored state does not know.
+// decide stops the instances that the restored state does not know and that keep running until an operator stops them.
 func (c *chaos) decide() {
 	st := c.w.state()
 	for _, n := range st.Nodes.All() {
@@ -151,7 +152,7 @@ func (c *chaos) decide() {
 }
 
 // diverged describes which nodes are not back online, and where the servers' state differs from the running programs.
-// It returns "" if there is nothing to describe.
+// It returns "" if there is no difference.
 func (w *world) diverged() string {
 	var b strings.Builder
 	st := w.state()

@@ -31,7 +31,7 @@ const (
 
 func gossipKey() []byte { return []byte("a key of the gossip, 32 bytes lo") }
 
-// server is a machine of the control plane: its process, and its disk, which survives the process.
+// server is the machine of one server: its process, and its disk, which survives the process.
 type server struct {
 	w       *world
 	name    string
@@ -62,7 +62,7 @@ type serverProcess struct {
 	mu      sync.Mutex
 	gone    bool               // the process was killed, or has ended by itself
 	fatal   error              // why the process ended by itself
-	reports []reconcile.Report // reports of the loop with errors or refusals
+	reports []reconcile.Report // reports of the leader's loop that have errors or refusals
 }
 
 func newServer(w *world, i int) *server {
@@ -72,7 +72,7 @@ func newServer(w *world, i int) *server {
 
 func (s *server) address() string { return s.host + tlsPort }
 
-// start starts the process with what is on its disk.
+// start starts a new process with the current contents of the disk.
 func (s *server) start() {
 	s.w.t.Helper()
 	s.w.net.Revive(s.host)
@@ -129,7 +129,7 @@ const ballast = 1 << 20
 // everything that was acknowledged (S4).
 func (s *server) lead(p *serverProcess) func(context.Context, uint64) error {
 	return func(ctx context.Context, term uint64) error {
-		acknowledged := s.w.receipts.acknowledged() // read before the state, so that the state must have all of them
+		acknowledged := s.w.receipts.acknowledged() // read before the state, so the state must have all of them
 		if err := allThere(acknowledged, p.machine.State()); err != nil {
 			s.w.t.Errorf("%s begins to lead in term %d: %v", s.name, term, err)
 		}
@@ -177,8 +177,8 @@ func (p *serverProcess) ended() bool {
 	return p.gone || p.fatal != nil
 }
 
-// die ends the process abruptly. Goroutines of the process that still run reach no other machine, because the caller
-// has taken the host off the network. restart waits for them.
+// die ends the process abruptly. The caller has taken the host off the network, so goroutines of the process that still
+// run reach no other machine. restart waits until they have ended.
 func (p *serverProcess) die() {
 	p.mu.Lock()
 	p.gone = true
@@ -186,20 +186,20 @@ func (p *serverProcess) die() {
 	p.dying()
 }
 
-// submitter is the log that the leader's loop writes to.
+// submitter is the log to which the leader's loop writes.
 type submitter struct{ *cluster.Server }
 
 // Submit implements reconcile.Log.
 func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, error) {
 	pending, err := s.Server.Submit(ctx, e)
 	if err != nil {
-		return nil, err // without this, the result would be an interface that holds a nil pointer, and so is not nil
+		return nil, err // returning pending would give an interface that is not nil, although its pointer is nil
 	}
 	return pending, nil
 }
 
-// run starts the parts of the process, and the function also. After stopping is called, all of them stop in reverse
-// order, as in the real program.
+// run starts the parts of the process, and a goroutine that calls the given function. After a call of stopping,
+// everything stops in the order of the real program: the API first and the port last.
 func (p *serverProcess) run(also func(context.Context)) {
 	port, closePort := context.WithCancel(context.Background())
 	consensus, leave := context.WithCancel(context.Background())
@@ -290,14 +290,14 @@ func (s *server) powerOff() string {
 	return lost
 }
 
-// restart waits until the last process has stopped completely, and starts a new one.
+// restart waits until the previous process has stopped completely, and starts a new one.
 func (s *server) restart() {
 	s.w.t.Helper()
 	<-s.done
 	s.start()
 }
 
-// memberLister lists the servers in the form that the API shows.
+// memberLister lists the servers in the form that the API uses.
 type memberLister struct{ *cluster.Server }
 
 // Members implements httpapi.ServerList.

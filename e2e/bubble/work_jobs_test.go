@@ -10,9 +10,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// All invariants hold while jobs are submitted, scaled, rolled out, reverted, stopped, purged and made again under the
-// same names, and while servers and nodes are lost. Some versions never become ready and are reverted automatically.
-// Slots with a volume or an identity always have one holder, with growing epochs.
+// All invariants hold while jobs are submitted, scaled, rolled out, reverted, stopped, purged and submitted again under
+// the same names, and while servers and nodes are lost. Some versions never become ready and are reverted
+// automatically. Slots with a volume or an identity always have one holder, with growing epochs.
 func TestJobChurn(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5}, func(t *testing.T, w *world) {
@@ -41,7 +41,7 @@ func TestJobChurn(t *testing.T) {
 	})
 }
 
-// promote promotes the canaries of a running deployment, makes the deployment fail, or does nothing.
+// promote promotes the canaries of a running deployment or makes the deployment fail. Sometimes it does nothing.
 func (k *work) promote() {
 	st := k.w.state()
 	for id, d := range st.Deployments.All() {
@@ -52,9 +52,9 @@ func (k *work) promote() {
 	}
 }
 
-// All invariants hold where there is too little room. Jobs of all classes are submitted and purged. They take room from
-// lower classes, or from their own class where that is fair. Meanwhile quotas are set, the rescheduler moves instances,
-// and nodes are drained and lost.
+// All invariants hold while the cluster has too little memory. Jobs of all classes are submitted and purged, and
+// preempt instances of lower classes, or of their own class if preempt_equal allows it. Meanwhile quotas are set, the
+// rescheduler moves instances, and nodes are drained and lost.
 func TestPriorities(t *testing.T) {
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		o := options{nodes: 5, settings: func(s *model.Settings) {
@@ -87,7 +87,7 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// hog submits a job that needs much room, or purges one.
+// hog submits a job that needs much memory, or purges such a job.
 func (k *work) hog() {
 	name := fmt.Sprintf("hog%d", k.random.IntN(3))
 	if k.random.IntN(2) == 0 {

@@ -14,31 +14,31 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The commands that simulated programs answer. The answer depends on what the group simulates (env PLAY) and on the
-// troubles that the test causes.
+// The commands that simulated programs answer. An answer depends on what the group simulates (PLAY in its environment)
+// and on the troubles that the test causes.
 const (
 	askFacts   = "/facts"   // the role check
 	askResign  = "/resign"  // the before_stop hook
 	askHealthy = "/healthy" // a check
 )
 
-// What a group can simulate: a leader with followers, copies of data that come in sync, or shards that are led and can
-// be moved away.
+// What a group can simulate: a leader with followers, copies of data that synchronize, or shards that can be moved to
+// other programs.
 const (
 	playLeader = "leader"
 	playCopies = "copies"
 	playShards = "shards"
 )
 
-// part is the state of one program in what its group simulates.
+// part is the simulated state of one program.
 type part struct {
-	synced  time.Time // copies: when it comes in sync, or came; zero if it has not begun to
+	synced  time.Time // copies: when it came or will come in sync; zero if it has not begun to synchronize
 	lost    time.Time // copies: when it stopped being in sync
 	drained bool      // shards: its shards were moved away
 	sick    time.Time // its check fails until this time
 }
 
-// stage is the state of what all groups simulate. Guarded by truth.mu.
+// stage is the simulated state of all groups. Guarded by truth.mu.
 type stage struct {
 	leaders  map[model.GroupID]model.InstanceID
 	mute     map[model.GroupID]time.Time // no role check of the group gets an answer until this time
@@ -81,8 +81,8 @@ func (tr *truth) perform(ctx context.Context, p *program, c driver.Command) (int
 	return 127, fmt.Errorf("nobody knows the command %q", c.Argv)
 }
 
-// peers lists the other programs of p's group that have been up for a while and were not asked to stop. The oldest is
-// first.
+// peers lists the other programs of p's group that have run for at least settled and were not asked to stop. The oldest
+// is first.
 func (tr *truth) peers(p *program) []*program {
 	var all []*program
 	for _, other := range tr.alive {
@@ -98,7 +98,7 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 	switch p.env["PLAY"] {
 	case playLeader:
 		if tr.alive[tr.stage.leaders[p.group]] == nil {
-			tr.stage.leaders[p.group] = p.instance // the first program to ask becomes the leader
+			tr.stage.leaders[p.group] = p.instance // the first program that is asked becomes the leader
 		}
 		leader := tr.stage.leaders[p.group]
 		return map[string]any{model.FactLeader: leader == p.instance,
@@ -111,7 +111,7 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 		if now.Sub(tr.losses[p.group]) > toFailOver {
 			for slot := range slotsPlayed {
 				if !tr.plays(p.group, slot) {
-					said[fmt.Sprintf("slot.%d.%s", slot, model.FactLeadsShards)] = false // others now lead the shards of that slot
+					said[fmt.Sprintf("slot.%d.%s", slot, model.FactLeadsShards)] = false // other programs took over these shards
 				}
 			}
 		}
@@ -137,8 +137,8 @@ func (tr *truth) plays(group model.GroupID, slot int) bool {
 
 const toSync = 2 * time.Second // how long a copy takes to come in sync once it has begun
 
-// inSync reports whether a copy is in sync. A copy that is not comes in sync toSync after a role check that finds a
-// peer in sync. It needs no peer if no other copy is in sync or comes in sync: the first copy begins with what it has.
+// inSync reports whether a copy is in sync. A copy begins to synchronize when its role check finds a peer in sync, and
+// is in sync toSync later. If no other copy is in sync or synchronizes, the copy begins with the data that it has.
 func (tr *truth) inSync(p *program, now time.Time) bool {
 	if p.part.synced.IsZero() {
 		source := slices.ContainsFunc(tr.peers(p), func(peer *program) bool { return peer.part.inSync(now) })
@@ -149,10 +149,10 @@ func (tr *truth) inSync(p *program, now time.Time) bool {
 	return p.part.inSync(now)
 }
 
-// inSync reports whether the copy is in sync, as its last role check left it.
+// inSync reports whether the copy is in sync. Unlike truth.inSync, it never begins to synchronize.
 func (p *part) inSync(now time.Time) bool { return !p.synced.IsZero() && !now.Before(p.synced) }
 
-// otherSyncs reports whether another copy of p's group is in sync or comes in sync.
+// otherSyncs reports whether another copy of p's group is in sync or synchronizes.
 func (tr *truth) otherSyncs(p *program) bool {
 	for _, other := range tr.alive {
 		if other.group == p.group && other != p && !other.part.synced.IsZero() {
@@ -199,7 +199,7 @@ func (tr *truth) any(random *rand.Rand, ok func(*program) bool) *program {
 	return all[random.IntN(len(all))]
 }
 
-// trouble calls what to change the simulation of a program and its group.
+// trouble changes the simulated state of a program and its group. It calls the function what while truth.mu is held.
 func (tr *truth) trouble(p *program, what func(*stage, *part)) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -217,13 +217,14 @@ func (tr *truth) calm() {
 	}
 }
 
-// factsLag is how long servers may still believe a fact that is no longer true. It covers the next role check and its
-// report, even during a failover.
+// factsLag is how long servers may still believe a fact that is no longer true. It is enough for the next role check
+// and its report, even during a failover.
 const factsLag = 20 * time.Second
 
-// judgeCopies checks S6 by what the programs really are. If a copy in sync is asked to stop for a cause outside its
-// job, another copy must have been in sync within factsLag. Exempt are stops that bypass a budget or that a drain's
-// policy allows, and stops within factsLag after role checks of the group got no answer or one of its programs ended.
+// judgeCopies checks S6 by the programs themselves. If a copy in sync is asked to stop for a cause outside its job,
+// another copy must be in sync, or have been in sync less than factsLag ago. judgeCopies ignores stops that bypass a
+// budget or that a drain's policy allows. It also ignores stops within factsLag after role checks of the group failed
+// or a program of the group exited, because servers may not know of these failures yet.
 func (w *world) judgeCopies(p *program) {
 	now := time.Now()
 	w.truth.mu.Lock()
@@ -248,15 +249,16 @@ func (w *world) judgeCopies(p *program) {
 		p.instance, p.group, i.Marks.StopCause, i.Marks.StopReason, factsLag)
 }
 
-// lastLoss returns when a program of a group last exited. Servers may not know that yet.
+// lastLoss returns when a program of a group last exited.
 func (w *world) lastLoss(group model.GroupID) time.Time {
 	w.truth.mu.Lock()
 	defer w.truth.mu.Unlock()
 	return w.truth.losses[group]
 }
 
-// Of two copies that start together, the first comes in sync with what it has, and the second after it. A copy that
-// falls behind waits for a peer in sync. One that is about to stop is no peer. The last copy begins with what it has.
+// If two copies start together, the first one comes in sync with the data that it has, and the second one after it. A
+// copy that falls behind waits for a peer in sync. A copy that was asked to stop is no peer. The last copy begins with
+// the data that it has.
 func TestCopiesComeInSync(t *testing.T) {
 	tr, now := newTruth(t), time.Now()
 	began := now.Add(-settled)

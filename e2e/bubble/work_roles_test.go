@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// roleGroup returns a group with a role. play is what its programs simulate.
+// roleGroup returns a group with a role. play is what its programs simulate; "" means nothing.
 func roleGroup(role model.Role, count int, play string) model.GroupSpec {
 	g := group("g", count, 64*mib)
 	g.Role = role

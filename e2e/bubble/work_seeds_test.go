@@ -30,8 +30,8 @@ const (
 // corpus is the file of the seeds that once found a bug, in lines such as "SEED TestName # what it was".
 const corpus = "testdata/seeds"
 
-// during returns how long a test runs: the full time, or half of it in make test. That half is the beginning of the
-// same plan. A single seed (OUTSPAN_SEED) always runs for the full time.
+// during returns how long a test runs: the full time, or half of it in make test (-short), which is the first half of
+// the same plan. A single seed (OUTSPAN_SEED) always runs for the full time.
 func during(full time.Duration) time.Duration {
 	if testing.Short() && os.Getenv(oneSeed) == "" {
 		return full / 2
@@ -55,7 +55,7 @@ func eachRandom(t *testing.T, short int, test func(t *testing.T, random *rand.Ra
 	t.Logf("%s: seeds %v: %s", t.Name(), seeds, sum.String())
 }
 
-// seedsOf returns the seeds that a test runs; short is the number of fixed seeds.
+// seedsOf returns the seeds that a test runs. The parameter short is the number of fixed seeds.
 func seedsOf(name string, short int, env func(string) string) ([]uint64, error) {
 	if text := env(oneSeed); text != "" {
 		seed, err := strconv.ParseUint(text, 0, 64)
@@ -137,8 +137,8 @@ func (s *tally) String() string {
 		s.entries, strings.Join(kinds, ", "))
 }
 
-// tallies has the tally of each running test, by the test's name. So a world can count for its test without a reference
-// to the tally.
+// tallies has the tally of each running test, by the test's name. With this table, a world needs no reference to the
+// tally of its test.
 var tallies = register{of: map[string]*tally{}}
 
 type register struct {

@@ -15,7 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// work does at random what operators and programs do, in addition to the faults of chaos. It belongs to one goroutine.
+// work does at random what operators and programs do, in addition to the faults of chaos. Not safe for concurrent use,
+// except for ask, send, sendBy and say.
 type work struct {
 	*chaos
 	cast    []model.JobSpec // the jobs that are submitted, stopped and submitted again
@@ -34,7 +35,7 @@ func newWork(w *world, random *rand.Rand, cast ...model.JobSpec) *work {
 	return k
 }
 
-// begin submits all jobs and waits until all instances are ready.
+// begin submits all jobs of the cast and waits until all instances are ready.
 func (k *work) begin() {
 	k.w.t.Helper()
 	for _, job := range k.cast {
@@ -63,7 +64,7 @@ func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(f
 
 func (k *work) one() *model.JobSpec { return &k.cast[k.random.IntN(len(k.cast))] }
 
-// group returns a random group of the state, or "".
+// group returns a random group of the state, or "" if there is none.
 func (k *work) group() model.GroupID {
 	st := k.w.state()
 	var ids []model.GroupID
@@ -76,7 +77,7 @@ func (k *work) group() model.GroupID {
 	return ids[k.random.IntN(len(ids))]
 }
 
-// submit submits a job as it first was, or with a small change.
+// submit submits a random job of the cast, unchanged or with a small change.
 func (k *work) submit() {
 	job := *k.one()
 	job.Groups = slices.Clone(job.Groups)
@@ -163,7 +164,7 @@ func (k *work) change() {
 	}
 }
 
-// intend changes a node's intent, or acknowledges blockers.
+// intend changes the intent of a random node, or acknowledges its blockers.
 func (k *work) intend() {
 	verb := pick(k.random, "cordon", "uncordon", "uncordon", "uncordon", "disable", "enable", "enable", "ack-blockers")
 	k.ask("/v1/nodes/"+k.node().name+"/"+verb, map[string]any{})
@@ -204,7 +205,6 @@ func (k *work) pause() {
 	k.ask("/v1/settings/"+pick(k.random, "pause", "resume", "resume"), map[string]any{"what": "actuation"})
 }
 
-// budget changes the budget that groups share.
 func (k *work) budget() {
 	_ = k.send("PUT", "/v1/budgets/"+sharedBudget, sharedSpec(k.random))
 }
@@ -225,8 +225,8 @@ func (k *work) quota() {
 		map[string]any{"quota_instances": pick(k.random, 0, 0, 6, 12)})
 }
 
-// mute and the next methods cause troubles of programs: role checks give no answer, hooks fail, another program leads,
-// copies fall behind, checks fail, or programs end.
+// mute makes the role checks of a random group fail for some seconds. The next methods cause other troubles: hooks
+// fail, another program leads, copies fall behind, checks fail, or programs exit.
 func (k *work) mute() {
 	if p := k.w.truth.any(k.random, plays(playLeader, playCopies, playShards)); p != nil {
 		until := time.Now().Add(time.Duration(1+k.random.IntN(8)) * time.Second)
@@ -281,8 +281,8 @@ func (k *work) crash() {
 	p.crash()
 }
 
-// powerOff cuts a machine's power for a while. Meanwhile confirmDead may confirm that the machine is dead, which is
-// true.
+// powerOff cuts the power of a random machine for a while. During that time, confirmDead may confirm that the machine
+// is dead.
 func (k *work) powerOff() {
 	k.breakNode("power off", func(n *node) {
 		n.powerOff()
@@ -301,7 +301,7 @@ func (k *work) confirmDead() {
 	}
 }
 
-// look checks S14 while work goes on: whatever is missing has a reason, once the leader has had a moment to act.
+// look checks S14 during the test. See unexplained.
 func (k *work) look() {
 	if err := k.w.unexplained(); err != nil {
 		k.w.t.Errorf("%v\n%s", err, k.w.picture())
@@ -310,9 +310,9 @@ func (k *work) look() {
 
 const actsWithin = model.Second
 
-// unexplained checks S14 with the leader's state. Every instance that should be there is placed, or its group has a
+// unexplained checks S14 with the leader's state. Every instance that should exist is placed, or its group has a
 // reason. Every instance that should leave is stopping, or has a reason. Nothing is checked if there is no leader, or
-// if its last entry is younger than actsWithin, because then it may be about to act.
+// if the state is younger than actsWithin, because then the leader may be about to act.
 func (w *world) unexplained() error {
 	leader := w.leads()
 	if leader == nil {
@@ -325,7 +325,7 @@ func (w *world) unexplained() error {
 	return missingReasons(st, reconcile.Explain(reconcile.Input{State: st, Live: leader.cluster.Live(), Now: now}))
 }
 
-// because gives the reasons why something is not as it should be.
+// The interface because gives the reasons why instances are missing, or why evicted instances still run.
 type because interface {
 	Pending(model.GroupID) *model.Error
 	Waiting(model.InstanceID) []model.Blocker
@@ -339,7 +339,7 @@ func missingReasons(st fsm.State, why because) error {
 		}
 		filled := map[int]bool{} // after a scale-down, slots above the count may be filled instead of lower ones
 		for i := range st.InstancesOf(id) {
-			// Lost, failed and stopping instances count too: their states show the reason.
+			// Lost, failed and stopping instances fill their slots too, because their states show the reason.
 			if i.Desired == model.DesiredRunning || i.Status.Observed != model.ObservedStopped {
 				filled[i.Slot] = true
 			}

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a cluster, the machines that it runs on, and what the test knows about them. It belongs to the goroutine of
-// its test. Parts that other goroutines use have their own locks.
+// world is a cluster, the machines that it runs on, and what the test knows about them. Only the test's goroutine may
+// use a world. Parts that other goroutines use have their own locks.
 type world struct {
 	t        *testing.T
 	net      *memnet.Net
@@ -49,19 +49,19 @@ type world struct {
 	truth    *truth
 	history  *history
 	receipts *receipts
-	did      map[string]int // how often something was done, by kind; counted by chaos.say
+	did      map[string]int // number of actions of each kind; counted by chaos.say
 	cli      *transport.Client
 
-	supervised atomic.Bool // the test restarts servers that end themselves on purpose
+	supervised atomic.Bool // the test restarts servers that end themselves because a handover of leadership hangs
 }
 
 // options configure a world. The zero value means three servers, four nodes, and offline after 2 s.
 type options struct {
 	nodes    int
 	settings func(*model.Settings)
-	profile  cluster.Profile // profile of gossip; default fast
+	profile  cluster.Profile // of gossip; default fast
 	raft     cluster.RaftConfig
-	seed     uint64 // seed of the network and the disks
+	seed     uint64 // of the network and the disks
 }
 
 const networkDelay = 500 * time.Microsecond
@@ -78,7 +78,7 @@ func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
 		begin := time.Now()
 		w := newWorld(t, o)
-		w.root = w.tempDir() // removed after everything that uses it has ended
+		w.root = w.tempDir() // its cleanup runs after w.end, so nothing uses it any more
 		t.Cleanup(w.end)
 		w.begin(cmp.Or(o.nodes, 4))
 		test(t, w)
@@ -112,7 +112,7 @@ func newWorld(t *testing.T, o options) *world {
 	return w
 }
 
-// begin starts three servers and some nodes, and waits until every node is active.
+// begin starts three servers and the given number of nodes, and waits until every node is active.
 func (w *world) begin(nodes int) {
 	w.t.Helper()
 	for i := 1; i <= 3; i++ {
@@ -160,8 +160,8 @@ func serverHost(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
 func nodeHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
 
-// tempDir returns a directory for the disks, in memory if the system has a directory for that. Otherwise these tests
-// would spend most of their time forcing entries and journal records to a real disk.
+// tempDir returns a directory for the disks, in /dev/shm if the system has it. On a real disk, these tests would spend
+// most of their time forcing entries and journal records to the disk.
 func (w *world) tempDir() string {
 	const memory = "/dev/shm"
 	if info, err := os.Stat(memory); err != nil || !info.IsDir() {
@@ -172,11 +172,11 @@ func (w *world) tempDir() string {
 		return w.t.TempDir()
 	}
 	w.t.Cleanup(func() { os.RemoveAll(dir) })
-	must(w.t, os.Chmod(dir, 0o711)) //nolint:gosec // programs of other users pass through it
+	must(w.t, os.Chmod(dir, 0o711)) //nolint:gosec // users of programs must be able to enter
 	return dir
 }
 
-// client returns a client of all servers.
+// client returns a client that may call any of the servers, with a new certificate for role and name.
 func (w *world) client(role pki.Role, name, host string) *transport.Client {
 	w.t.Helper()
 	creds, err := w.ca.Credentials(role, name)
@@ -191,7 +191,7 @@ func (w *world) client(role pki.Role, name, host string) *transport.Client {
 	return c
 }
 
-// leader waits until a running server leads and has done its Barrier, and returns that server.
+// leader waits until a running server leads and has done the first Barrier of its term, and returns that server.
 func (w *world) leader() *server {
 	w.t.Helper()
 	var found *server
@@ -202,8 +202,8 @@ func (w *world) leader() *server {
 	return found
 }
 
-// leads returns the server that leads and has done its Barrier, in the highest term if there are several. It returns
-// nil if there is none.
+// leads returns the running server that leads and has done the first Barrier of its term. If there are several, it
+// returns the one with the highest term, and if there is none, nil.
 func (w *world) leads() (found *server) {
 	var term uint64
 	for _, s := range w.servers {
@@ -242,8 +242,8 @@ func (w *world) followers() []*server {
 	return out
 }
 
-// state returns the latest state that any server has published, even if that server has died since. Servers that have
-// just started don't know yet what is committed.
+// state returns the latest state that any server has published, even if that server has died since. A server that has
+// just started may not have applied all committed entries yet.
 func (w *world) state() fsm.State {
 	newest := w.history.last()
 	for _, s := range w.servers {
@@ -328,7 +328,7 @@ func (w *world) sendAs(id, path string, body any) ([]byte, error) {
 	}
 }
 
-// brief returns a context for a request that may hang.
+// brief returns a context that ends after 2 s, for a request that may hang.
 func (w *world) brief() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 2*time.Second)
 }
