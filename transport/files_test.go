@@ -194,8 +194,8 @@ func TestLoadRefusals(t *testing.T) {
 	}
 }
 
-// TestForeignCA: certificates from another tool work if they carry one identity. Certificates with none or two are
-// refused.
+// TestForeignCA: certificates from another tool work if they carry one outspan identity. Certificates with no such
+// identity or with two are refused.
 func TestForeignCA(t *testing.T) {
 	tests := map[string]struct {
 		uris []string

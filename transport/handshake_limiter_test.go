@@ -46,7 +46,7 @@ func TestTurns(t *testing.T) {
 		if want := []string{"impatient gave up", "begun", "begun later", "new", "old"}; !slices.Equal(called, want) {
 			t.Errorf("called %v, want %v", called, want)
 		}
-		if err := line.take(t.Context(), false); err != nil { // the turn is there again
+		if err := line.take(t.Context(), false); err != nil { // the turn is free again
 			t.Error(err)
 		}
 	})

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a cluster of servers over real TLS on loopback. Its log is one machine: every server shows the same state, and
-// one of them leads.
+// rig is a cluster of servers over real TLS on loopback. All servers share one machine, and so the same state. At most
+// one server leads.
 type rig struct {
 	t       testing.TB
 	ca      *transport.Authority
@@ -35,7 +35,7 @@ type rig struct {
 	shape  func(*httpapi.ServerEntry)
 	twin   string // if not "", one more server with this name is listed
 	broken error  // if not nil, Propose fails with it and commits nothing
-	behind func() // applies what a server has not applied yet, at the next read barrier
+	behind func() // if not nil, the next ReadBarrier calls it
 	after  error  // if not nil, Propose fails with it although it committed
 	log    []fsm.Entry
 
@@ -45,21 +45,21 @@ type rig struct {
 	moves   []fsm.Move      // what rebalancing would do
 	begin   [][]fsm.Command // commands that begin the moves
 	heard   map[model.NodeID]int
-	silent  bool              // 01N1 has not been heard for long
-	panics  model.NodeID      // a sign of life of this node panics
+	silent  bool              // node 01N1 was last heard an hour ago
+	panics  model.NodeID      // Heard panics for this node
 	watched map[fsm.Topic]int // how often somebody began to wait for a topic
 }
 
 // server is one server of the rig.
 type server struct {
-	stop func() // begins to stop what it serves
+	stop func() // begins to stop its HTTP server, without waiting
 
 	r       *rig
 	name    string
 	address string
 	api     *httpapi.Server
 	passing *passing     // its requests to other servers
-	asked   atomic.Int64 // agents' calls that arrived
+	asked   atomic.Int64 // number of agents' calls that arrived
 	fresh   bool
 	stale   time.Duration // how long it has heard no leader
 	full    bool          // its disk is full
@@ -115,7 +115,8 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	return s
 }
 
-// serve runs a handler, and the answers to agents, on a TLS port until it is stopped, or the test ends.
+// serve answers HTTP requests with h and agents' calls with agents on a TLS port, until stop is called or the test
+// ends.
 func (r *rig) serve(l *transport.Listener, h http.Handler, agents transport.AnswerAgent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
