@@ -110,7 +110,7 @@ func TestLargeAnswer(t *testing.T) {
 	wg.Wait()
 }
 
-// If the caller cancels a call or its connection is closed, the context of the call ends at the server.
+// If the caller cancels a call or closes the connection, the context of the call ends at the server.
 func TestAgentHangsUp(t *testing.T) {
 	ca := authority(t, "test")
 	entered, left := make(chan bool, 4), make(chan bool, 4)

@@ -214,7 +214,7 @@ func TestClientRefuses(t *testing.T) {
 }
 
 // TestRefusalReachesTheClient: the client gets the reason for a refusal, although it sends its request before the
-// server has checked its certificate.
+// server has checked the client's certificate.
 func TestRefusalReachesTheClient(t *testing.T) {
 	one, two := authority(t, "c1"), authority(t, "c1")
 	s := start(t, credentials(t, one, pki.RoleServer, "s1"), stationConfig{})

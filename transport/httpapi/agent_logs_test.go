@@ -51,8 +51,8 @@ func (a *logAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // runAgent is runAgentOf for a logAgent.
 func (r *rig) runAgent(id model.NodeID, name string, a *logAgent) { r.runAgentOf(id, name, a) }
 
-// runAgentOf serves a at a new address, registers this address as that of the node's agent, and reports the node's
-// instances again.
+// runAgentOf starts a server with the given handler, registers its address as that of the node's agent, and reports the
+// node's instances again.
 func (r *rig) runAgentOf(id model.NodeID, name string, a http.Handler) {
 	creds := must(r.ca.Credentials(pki.RoleAgent, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
@@ -139,7 +139,7 @@ func TestJobLogs(t *testing.T) {
 		has("http[0] inst-a | inst-a two and a half", "http[2] inst-c | inst-c two and a half"))
 }
 
-// goneAgent has logs only for the instance whose id is in the field has.
+// goneAgent has the logs of one instance, and answers not_found for all others.
 type goneAgent struct{ has string }
 
 func (a goneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {

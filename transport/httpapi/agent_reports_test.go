@@ -101,7 +101,7 @@ func TestReportAheadOfTheLeader(t *testing.T) {
 	}
 }
 
-// The reports of one agent have a rate, so that the leader need not decode and log more of them. Reports of other
+// The rate of one agent's reports is limited, so that the leader need not decode and log too many. Reports of other
 // agents are accepted meanwhile.
 func TestReportsHaveARate(t *testing.T) {
 	r := newRig(t)

@@ -97,7 +97,7 @@ func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.apply(&fsm.RestoreMark{}, &fsm.RestoreMark{Confirm: true})
-	r.node("01N9", "n9") // its agent has seen incarnation 0
+	r.node("01N9", "n9") // its agent has seen only incarnation 0
 	ask := func() transport.Assignments {
 		return must(r.client(pki.RoleAgent, "n9").
 			Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N9", Epoch: r.epoch("01N9")}))(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent registers, sends its inventory, and asks for its assignments. Calls with an older epoch are refused, or the
-// answer is that the agent must register.
+// An agent registers, sends its inventory, and asks for its assignments. A report with an older epoch is refused. A
+// poll with an older epoch, or of an unknown node, is answered with Register.
 func TestAgentProtocol(t *testing.T) {
 	r := newRig(t)
 	c := r.client(pki.RoleAgent, "n1")
@@ -80,8 +80,8 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	}
 }
 
-// A node follows servers of the lineage that it knows, and of lineages that replaced this one. Servers of a replaced
-// lineage refuse a node that follows a later lineage.
+// A node may register with servers of the lineage that it follows, or of a lineage that replaced this one. Other
+// servers refuse the node.
 func TestNodeOfAnotherLineage(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -103,7 +103,7 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 			t.Errorf("a node that follows %q is told to follow %q", history, reply.Cluster)
 		}
 	}
-	// The same rule for the other calls of a registered node, with another code.
+	// The rule is the same for the other calls of a registered node, but the code is not_caught_up.
 	known := must(transport.NewClient(transport.ClientConfig{
 		Addresses:   []string{"https://" + r.servers["s1"].address},
 		Credentials: must(r.ca.Credentials(pki.RoleAgent, "n2"))(t), RetryFor: -1,
@@ -267,8 +267,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A second agent of a node is refused while the first one's heartbeats arrive. The first agent may register again after
-// a restart or a reboot of its machine.
+// A second agent of a node is refused while the first agent's heartbeats arrive. The first agent may register again
+// after a restart or a reboot of its machine.
 func TestSecondAgentOfANode(t *testing.T) {
 	r := newRig(t)
 	c := r.client(pki.RoleAgent, "n1")

@@ -138,8 +138,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// While no more request ids can be remembered, a further write is refused without an entry in the log, because callers
-// try again and again.
+// While an actor has as many stored requests as it may have, its further writes are refused. The refusals make no log
+// entries, because callers try again and again.
 func TestRequestsFull(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -205,7 +205,7 @@ func sameRows[K ~string, V comparable](a, b fsm.Table[K, V]) bool {
 	return maps.Equal(maps.Collect(a.All()), maps.Collect(b.All()))
 }
 
-// If two servers have the same name, a request must use a server's id.
+// If two servers have the same name, a request must name a server by its id.
 func TestMembersOfOneName(t *testing.T) {
 	r := newRig(t)
 	r.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Data of a slot that was in use at the same time is one item. The item of an epoch has, for each volume of the slot,
-// the newest data that is not newer than the epoch.
+// Data of a slot's volumes that was in use at the same time is listed as one item. The item of an epoch has, for each
+// volume of the slot, the newest data that is not newer than the epoch.
 func TestFoundTogether(t *testing.T) {
 	state, node := fsm.NewState(), &fsm.Node{ID: "n1", Name: "n1"}
 	early, late := time.Unix(1000, 0), time.Unix(2000, 0)

@@ -41,7 +41,8 @@ func TestJobTellsWhatItAvoids(t *testing.T) {
 	}
 }
 
-// If a replica is evicted with avoid=true, its group also avoids the node. Canceling the eviction ends both.
+// If a replica is evicted with avoid=true, its group also avoids the node. Canceling the eviction also ends the
+// avoidance.
 func TestEvictedReplicaAvoidsItsNode(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")

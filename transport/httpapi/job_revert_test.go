@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A revert without a version goes to the newest version that completed its rollout and differs from the current one. It
-// keeps the counts.
+// A revert without a version goes to the newest version that completed its rollout and differs from the current one.
+// The revert keeps the current counts.
 func TestRevertGoesToWhatWorked(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -65,8 +65,8 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	}
 	want("web", 6, "/bin/two", 5)
 
-	// The current version is already a revert to version 2, with or without a restart. Versions 2, 6 and 7 have the same
-	// spec, so there is no other version to revert to.
+	// The current version is 6, a revert to version 2, and then 7, a restart of version 6. All three have the same spec,
+	// so there is no other version to revert to.
 	ended(6, model.DeploymentSucceeded)
 	_, err = revert("", nil)
 	wantCode(t, err, model.CodeConflict)
@@ -108,7 +108,7 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	}
 }
 
-// If a revert can't keep the current counts, its note says that it uses the counts of the earlier version, and why.
+// If a revert can't keep the current counts, it uses the counts of the earlier version, and its note says why.
 func TestRevertSaysThatItTakesOldCounts(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -40,8 +40,8 @@ func TestAnswerOfAJobWrite(t *testing.T) {
 	}
 }
 
-// A write needs the exact name or id of an object. A prefix is refused, even if an object that had the prefix as its
-// name is gone.
+// A write needs the exact name or id of an object. A prefix of a name is refused, even if an object with exactly this
+// name existed earlier.
 func TestWritesTakeWholeNames(t *testing.T) {
 	r := newRig(t)
 	r.world()

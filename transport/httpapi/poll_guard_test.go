@@ -11,7 +11,7 @@ import (
 // proves that one goroutine checks for all waiting polls, that all of them learn of a failed check, and that no
 // goroutine is left when they have gone.
 func TestLookout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // synctest.Test fails if a goroutine is left
+	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		var looks atomic.Int64
 		var bad atomic.Bool
 		l := &pollGuard{every: time.Second, look: func() error {

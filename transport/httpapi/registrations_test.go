@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The registrations of one agent have a rate, so that they can't fill the log. Other agents may register meanwhile.
+// The rate of one agent's registrations is limited, so that they can't fill the log. Other agents may register
+// meanwhile.
 func TestRegistrationsHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()

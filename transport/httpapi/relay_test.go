@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// passing counts the requests that a server sends to another server. If hold is not nil, passing holds the requests
-// until hold is closed or their sender cancels them.
+// passing counts the requests that a server sends to another server. If the channel hold is not nil, a request waits
+// until hold is closed or the sender cancels the request.
 type passing struct {
 	http.RoundTripper
 	mu             sync.Mutex
@@ -67,7 +67,7 @@ func (c *cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stopAll holds all later requests until letGo is called.
+// stopAll makes all later requests wait until letGo is called.
 func (p *passing) stopAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +193,7 @@ func TestRelayLeavesAHungLeader(t *testing.T) {
 	p.await(t, "requests to the old leader", func(now, _, _ int) bool { return now == 4 })
 	r.setLeader("s3")
 	p.mu.Lock()
-	p.hold = nil // requests to the new leader are not held
+	p.hold = nil // requests to the new leader do not wait
 	p.mu.Unlock()
 	if _, err := c.Report(t.Context(), reportOf(2000)); err != nil {
 		t.Errorf("with a new leader: %v", err)

@@ -36,7 +36,7 @@ type rig struct {
 	twin   string // if not "", one more server with this name is listed
 	broken error  // if not nil, Propose fails with it and commits nothing
 	behind func() // if not nil, the next ReadBarrier calls it
-	after  error  // if not nil, Propose fails with it although it committed
+	after  error  // if not nil, Propose commits the entry and then fails with it
 	log    []fsm.Entry
 
 	servers map[string]*server

@@ -68,7 +68,7 @@ func TestMigrateVolume(t *testing.T) {
 	}
 }
 
-// Agents get the orders of each phase of a transfer. Only the two orders that need the token have it.
+// Agents get the orders of each phase of a transfer. Only the orders to serve and to fetch have the transfer's token.
 func TestTransferOrders(t *testing.T) {
 	r := withVolume(t)
 	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate",

@@ -323,7 +323,7 @@ func TestEventsFollow(t *testing.T) {
 	}
 }
 
-// A stream opens at once, even if no event has happened that could be sent.
+// A stream opens at once, even if there is no event to send yet.
 func TestEventsOpenAtOnce(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -19,7 +19,8 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// explainer reports that web/http waits for memory, and that two local volumes stay on each draining node.
+// explainer reports that web/http lacks memory, and that each drain is blocked by a replacement that lacks memory and
+// by two local volumes.
 type explainer struct{}
 
 func (explainer) Why(httpapi.Question, string) (model.WhyResult, error) {
