@@ -9,7 +9,7 @@ import (
 )
 
 // proves that only a limited number of handshakes have a turn at once. A free turn goes to a handshake that has begun,
-// and if there is none, to the newest of the others.
+// and if no waiting handshake has begun, to the newest one.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newHandshakeLimiter(1)

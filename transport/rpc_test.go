@@ -206,8 +206,8 @@ func TestRudeAgentCall(t *testing.T) {
 	})
 }
 
-// An agent gives up a call if the server sends nothing for a few seconds, not even pings. A connection on which calls
-// wait for an answer stays open, here for an hour. A connection without calls is closed.
+// An agent gives up a call if the server sends nothing for a few seconds, not even answers to pings. A connection on
+// which calls wait for an answer stays open, here for an hour. A connection without calls is closed.
 func TestSilentServerOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -256,8 +256,8 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 	})
 }
 
-// A large answer may take longer than either end waits for a ping. Each part of it is a sign of life, so the connection
-// stays open.
+// A large answer may arrive for longer than either end tolerates silence. The parts of the answer and the agent's pings
+// are signs of life, so the connection stays open.
 func TestSlowAnswerToAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()

@@ -167,8 +167,8 @@ func TestBatcherHangsUp(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		ask(ctx, 0)         // alone
-		ask(t.Context(), 1) // alone
+		ask(ctx, 0)         // is sent alone
+		ask(t.Context(), 1) // is sent alone
 		ask(ctx, 2)         // will send the batch of 2, 3 and 4
 		ask(t.Context(), 3)
 		ask(ctx, 4)

@@ -313,7 +313,7 @@ func TestStoredRefusal(t *testing.T) {
 	}
 }
 
-// A refusal by a rate says when the write would be allowed.
+// A refusal because of a rate says when the write would be allowed.
 func TestNextAllowed(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")

@@ -48,7 +48,7 @@ func TestFoundTogether(t *testing.T) {
 }
 
 // After a restore, the state may say that data is in use although an agent has put the data aside. Such data is listed,
-// unless data of the same epoch is also in its place.
+// unless data of the same epoch is also in the volume's usual place.
 func TestFoundPutAside(t *testing.T) {
 	state := fsm.NewState()
 	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/db"},

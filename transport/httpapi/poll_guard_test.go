@@ -9,7 +9,7 @@ import (
 )
 
 // proves that one goroutine checks for all waiting polls, that all of them learn of a failed check, and that no
-// goroutine is left when they have gone.
+// goroutine runs once all polls have left.
 func TestLookout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		var looks atomic.Int64

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a cluster of servers over real TLS on loopback. All servers share one machine, and so the same state. At most
-// one server leads.
+// rig is a cluster of servers over real TLS on loopback. All servers share one fsm.Machine, and so the same state. At
+// most one server leads.
 type rig struct {
 	t       testing.TB
 	ca      *transport.Authority
