@@ -111,8 +111,8 @@ func start(t testing.TB, creds *transport.Credentials, cfg stationConfig) *stati
 	return s
 }
 
-// background starts run. The returned function cancels run's context, waits for run and returns its error. Further
-// calls return the same error.
+// background calls run in a goroutine. The returned function cancels the context of run, waits until run has returned,
+// and returns its error. Further calls return the same error.
 func background(run func(context.Context) error) func() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -234,7 +234,7 @@ func mustAuthority(t testing.TB, dir string) *transport.Authority {
 	return ca
 }
 
-// agentServer starts a server that passes agents' calls to answer, until the test ends.
+// agentServer starts a server that passes agents' calls to the function answer, until the test ends.
 func agentServer(t testing.TB, ca *transport.Authority, answer transport.AnswerAgent) *station {
 	t.Helper()
 	return start(t, credentials(t, ca, pki.RoleServer, "s1"),

@@ -248,7 +248,7 @@ func TestNoResumption(t *testing.T) {
 	}
 }
 
-// rawServer listens on a free port, passes the first connection to serve, and returns the port's address.
+// rawServer listens on a free port, passes the first connection to the function serve, and returns the port's address.
 func rawServer(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// raw sends body unchanged, as curl would. It returns a problem if the status is 400 or more, and checks that the
+// raw sends the body unchanged, as curl would. It returns a problem if the status is 400 or more, and checks that the
 // problem is complete and doesn't contain the word hunter2.
 func raw(t testing.TB, r *rig, role pki.Role, name, method, path, contentType,
 	body string) (*http.Response, *api.Problem) {
@@ -182,8 +182,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// changed names the tables whose rows differ. It ignores the tables of requests and events, which a refused entry may
-// write.
+// changed returns the names of the tables whose rows differ. It ignores the tables of requests and events, which a
+// refused entry may write.
 func changed(before, after *fsm.State) (tables []string) {
 	for name, same := range map[string]bool{
 		"nodes": sameRows(after.Nodes, before.Nodes), "drains": sameRows(after.Drains, before.Drains),

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// passing counts the requests that a server sends to another server. If the channel hold is not nil, a request waits
-// until hold is closed or the sender cancels the request.
+// passing is a RoundTripper that counts the requests that a server sends to another server. If the channel hold is not
+// nil, a request waits until hold is closed or the sender cancels the request.
 type passing struct {
 	http.RoundTripper
 	mu             sync.Mutex

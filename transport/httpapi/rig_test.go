@@ -86,7 +86,7 @@ func (r *rig) start(name string, limits httpapi.Limits) *server {
 	return r.startWith(name, func(c *httpapi.Config) { c.Limits = limits })
 }
 
-// startWith runs a server like start, with a configuration that edit may change.
+// startWith is like start, but the function edit may change the server's configuration.
 func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	r.t.Helper()
 	creds := must(r.ca.Credentials(pki.RoleServer, name))(r.t)
@@ -115,8 +115,8 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	return s
 }
 
-// serve answers HTTP requests with h and agents' calls with agents on a TLS port, until stop is called or the test
-// ends.
+// serve answers HTTP requests by the given handler, and agents' calls by the given function, on a TLS port. It serves
+// until stop is called or the test ends.
 func (r *rig) serve(l *transport.Listener, h http.Handler, agents transport.AnswerAgent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -156,7 +156,7 @@ func (r *rig) cli(servers ...string) *transport.Client {
 	return r.client(pki.RoleCLI, "alice", servers...)
 }
 
-// apply commits commands as the leader would.
+// apply commits commands as the leader would, and returns the entry's index. It fails the test if they are refused.
 func (r *rig) apply(group ...fsm.Command) uint64 {
 	r.t.Helper()
 	results, err := r.commit(fsm.Entry{Format: model.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(),

@@ -16,7 +16,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rewrite reports whether to write the golden files again, as with: OUTSPAN_REWRITE=1 go test ./transport/httpapi
+// rewrite reports whether to write the golden files again. To write them, run: OUTSPAN_REWRITE=1 go test
+// ./transport/httpapi
 func rewrite() bool { return os.Getenv("OUTSPAN_REWRITE") != "" }
 
 // unstable lists values that differ from run to run, and their replacements.

@@ -26,7 +26,7 @@ func (r *rig) epoch(id model.NodeID) uint64 {
 	return 1
 }
 
-// spec returns a job with one group of count instances. The job web is also exposed on port 8080.
+// spec returns a job with one group, which has the given count. The job web is also exposed on port 8080.
 func spec(name string, count int) model.JobSpec {
 	expose := 0
 	if name == "web" {
@@ -67,7 +67,7 @@ func (r *rig) world() {
 	r.place("inst-b", 1, "01N1", model.ObservedReady)
 }
 
-// fillRequests applies count writes with different request ids in one batch.
+// fillRequests applies the given number of writes in one batch. Each write has its own request id.
 func (r *rig) fillRequests(count int, actor model.Actor) {
 	r.t.Helper()
 	r.mu.Lock()
