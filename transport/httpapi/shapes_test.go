@@ -16,8 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rewrite reports whether to write the golden files again. To write them, run: OUTSPAN_REWRITE=1 go test
-// ./transport/httpapi
+// rewrite reports whether OUTSPAN_REWRITE is set. If it is set, the tests write docs/openapi.json and the golden files.
 func rewrite() bool { return os.Getenv("OUTSPAN_REWRITE") != "" }
 
 // unstable lists values that differ from run to run, and their replacements.
