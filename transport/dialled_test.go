@@ -15,8 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A reload that removes a CA closes the connections that this process opened to peers with certificates of that CA, for
-// each protocol. A reload that removes no CA closes none of them.
+// A reload that removes a CA closes the connections that this process opened to peers with certificates of that CA,
+// those for raft as well as those for the API. A reload that removes no CA closes no connection.
 func TestReloadEndsDialledConnections(t *testing.T) {
 	oldDir, old := certFiles(t, "c1", transport.CertRequest{Role: pki.RoleServer, Name: "s1"})
 	newDir, mine := certFiles(t, "c1", transport.CertRequest{Role: pki.RoleServer, Name: "s2"})

@@ -19,8 +19,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestOpenDirHelper is a process of TestOpenDirAtOnce: it waits for the start signal and prints the CA and the key that
-// it got.
+// TestOpenDirHelper runs in each process that TestOpenDirAtOnce starts. It waits for a line on stdin, opens the
+// directory, and prints the CA and the key.
 func TestOpenDirHelper(t *testing.T) {
 	dir := os.Getenv("TEST_TLS_DIR")
 	if dir == "" {
@@ -37,7 +37,8 @@ func TestOpenDirHelper(t *testing.T) {
 	fmt.Printf("%x %s\n", ca.PEM(), key.Encode())
 }
 
-// TestOpenDirAtOnce: seven processes open the same missing directory at the same moment, and get the same CA and key.
+// TestOpenDirAtOnce: seven processes open one directory, which does not exist yet, at the same moment. All get the same
+// CA and key.
 func TestOpenDirAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "tls")
 	const n = 7
@@ -92,7 +93,7 @@ func TestOpenDirAtOnce(t *testing.T) {
 	}
 }
 
-// firstLine closes seen at the first write.
+// firstLine writes to a buffer. Its channel seen is closed at the first write.
 type firstLine struct {
 	to   *bytes.Buffer
 	once sync.Once
@@ -201,8 +202,8 @@ func TestOpenDirRefusals(t *testing.T) {
 	})
 }
 
-// TestDirCredentials: processes that issue themselves certificates from one directory trust each other, even after a
-// reload.
+// TestDirCredentials: a server and an agent that issue their own certificates with the CA of one directory trust each
+// other, even after the server reloads.
 func TestDirCredentials(t *testing.T) {
 	cfg := transport.CredentialsConfig{Dir: filepath.Join(t.TempDir(), "tls"), Cluster: "c1",
 		Role: pki.RoleServer, Name: "s1"}

@@ -126,7 +126,7 @@ func TestIssueRefusals(t *testing.T) {
 	if got := modes(t, dir); len(got) != 2 {
 		t.Errorf("refusals left files: %v", got)
 	}
-	// Without a ttl, the certificate expires no later than its CA.
+	// Without a TTL in the request, the certificate expires no later than its CA.
 	f := must(transport.IssueCert(dir, transport.CertRequest{Role: pki.RoleServer, Name: "s1"}, false))(t)
 	if left := time.Until(must(tls.LoadX509KeyPair(f.Cert, f.Key))(t).Leaf.NotAfter); left > 48*time.Hour {
 		t.Errorf("the certificate lasts %s, its CA 48h", left)
@@ -194,8 +194,8 @@ func TestLoadRefusals(t *testing.T) {
 	}
 }
 
-// TestForeignCA: certificates from another tool work if they carry one identity. Certificates with none or two are
-// refused.
+// TestForeignCA: certificates from another tool work if they carry one outspan identity. Certificates with no such
+// identity or with two are refused.
 func TestForeignCA(t *testing.T) {
 	tests := map[string]struct {
 		uris []string

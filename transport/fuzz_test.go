@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// FuzzAgentMessages: an agent's message is read whole or refused with a code, and encodes the same again.
+// FuzzAgentMessages: an agent's message is either decoded, or refused with CodeInvalid. A decoded message stays the
+// same when it is encoded and decoded again.
 func FuzzAgentMessages(f *testing.F) {
 	code := 137
 	for _, message := range []any{
@@ -57,7 +58,7 @@ func FuzzAgentMessages(f *testing.F) {
 	})
 }
 
-// FuzzParseGossipKey: only keys of the right length are accepted, and no error repeats the input.
+// FuzzParseGossipKey: only keys of 16, 24 or 32 bytes are accepted. No error repeats an input of more than 20 bytes.
 func FuzzParseGossipKey(f *testing.F) {
 	f.Add("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n")
 	f.Add("AAECAwQFBgcICQoLDA0ODw==")

@@ -9,7 +9,7 @@ import (
 )
 
 // proves that only a limited number of handshakes have a turn at once. A free turn goes to a handshake that has begun,
-// and if there is none, to the newest of the others.
+// and if no waiting handshake has begun, to the newest one.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newHandshakeLimiter(1)
@@ -46,7 +46,7 @@ func TestTurns(t *testing.T) {
 		if want := []string{"impatient gave up", "begun", "begun later", "new", "old"}; !slices.Equal(called, want) {
 			t.Errorf("called %v, want %v", called, want)
 		}
-		if err := line.take(t.Context(), false); err != nil { // the turn is there again
+		if err := line.take(t.Context(), false); err != nil { // the turn is free again
 			t.Error(err)
 		}
 	})

@@ -33,7 +33,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// wantCode fails unless err is a *model.Error of that code whose text contains every one of parts.
+// wantCode fails the test unless err is a *model.Error with the given code, and its text contains each of parts.
 func wantCode(t testing.TB, err error, code model.Code, parts ...string) {
 	t.Helper()
 	e, ok := errors.AsType[*model.Error](err)
@@ -47,7 +47,7 @@ func wantCode(t testing.TB, err error, code model.Code, parts ...string) {
 	}
 }
 
-// eventually waits until ok returns true.
+// eventually calls ok until it returns true, and fails the test after 15 s.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(15 * time.Second)
@@ -69,7 +69,7 @@ func credentials(t testing.TB, ca *transport.Authority, role pki.Role, name stri
 	return must(ca.Credentials(role, name))(t)
 }
 
-// station is one server process's port: the listener and the API on it.
+// station is the port of one server process, with raft and the API on it.
 type station struct {
 	*transport.Listener
 	addr    string
@@ -111,8 +111,8 @@ func start(t testing.TB, creds *transport.Credentials, cfg stationConfig) *stati
 	return s
 }
 
-// background starts run. The returned function cancels run's context, waits for run and returns its error. It may be
-// called again.
+// background calls run in a goroutine. The returned function cancels the context of run, waits until run has returned,
+// and returns its error. Further calls return the same error.
 func background(run func(context.Context) error) func() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -138,7 +138,7 @@ func whoami(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s", r.Proto, id.URI())
 }
 
-// client returns an http.Client whose connections end with the test.
+// client returns an http.Client whose idle connections are closed when the test ends.
 func client(t testing.TB, d transport.Dialer) *http.Client {
 	tr := d.HTTPTransport()
 	t.Cleanup(tr.CloseIdleConnections)
@@ -234,7 +234,7 @@ func mustAuthority(t testing.TB, dir string) *transport.Authority {
 	return ca
 }
 
-// agentServer answers agents on loopback until the test ends.
+// agentServer starts a server that passes agents' calls to the function answer, until the test ends.
 func agentServer(t testing.TB, ca *transport.Authority, answer transport.AnswerAgent) *station {
 	t.Helper()
 	return start(t, credentials(t, ca, pki.RoleServer, "s1"),

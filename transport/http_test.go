@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// poller is a handler that waits for a minute. If the server stops earlier, it answers at once, except for a request of
-// /rude.
+// poller is a handler that answers after a minute, or at once when the server stops. A request for /rude is not
+// answered when the server stops.
 type poller struct{ entered chan struct{} }
 
 func newPoller() *poller { return &poller{entered: make(chan struct{}, 16)} }
@@ -32,7 +32,7 @@ func (p *poller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-stopping:
 		fmt.Fprint(w, r.Proto, " stopping")
 	case <-r.Context().Done():
-		panic(http.ErrAbortHandler) // otherwise an empty answer may arrive before the end of the connection
+		panic(http.ErrAbortHandler) // otherwise the client may get an empty answer before the connection is closed
 	case <-time.After(60 * time.Second):
 		fmt.Fprint(w, r.Proto, " waited")
 	}
@@ -52,8 +52,8 @@ func getLater(ctx context.Context, c *http.Client, url string) <-chan answer {
 	return ch
 }
 
-// TestShutdown: over both protocols a long poll that listens to Stopping is answered, and one that doesn't is cut off
-// in time.
+// TestShutdown: when the server stops, it answers a long poll that watches Stopping. After ShutdownTimeout, it cuts off
+// a long poll that ignores Stopping. Both hold for HTTP/2 and HTTP/1.1.
 func TestShutdown(t *testing.T) {
 	ca := authority(t, "c1")
 	d := transport.Dialer{Credentials: credentials(t, ca, pki.RoleAgent, "n1")}
@@ -115,7 +115,7 @@ func http1Client(t *testing.T, d transport.Dialer) *http.Client {
 	return c
 }
 
-// TestDeafHandler: a handler that ignores everything doesn't keep the server from stopping.
+// TestDeafHandler: a handler that ignores both Stopping and its context doesn't keep the server from stopping.
 func TestDeafHandler(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, pki.RoleServer, "s1")
@@ -162,7 +162,7 @@ func TestHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestStoppedEarly: Run returns an error if its listener is closed.
+// TestStoppedEarly: Run returns an error if the listener that it gets is already closed.
 func TestStoppedEarly(t *testing.T) {
 	s := transport.NewHTTPServer(http.HandlerFunc(whoami), transport.HTTPConfig{})
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestIdleStrangers: a thousand silent connections, reopened whenever they are closed, keep out neither an API client
-// nor a raft peer. The handshake limit is so high that it can't be the reason.
+// TestIdleStrangers: an API client and a raft peer can connect while a thousand silent connections are open or are
+// being reopened. The handshake timeout is an hour, so it can't be what closes silent connections.
 func TestIdleStrangers(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, pki.RoleServer, "s1")
@@ -58,7 +58,7 @@ func TestIdleStrangers(t *testing.T) {
 	}
 }
 
-// idle keeps one silent connection open until ctx ends.
+// idle keeps one silent connection open until ctx ends. It opens another one whenever the server closes it.
 func idle(ctx context.Context, addr string) {
 	for ctx.Err() == nil {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
@@ -76,8 +76,8 @@ func idle(ctx context.Context, addr string) {
 	}
 }
 
-// TestBudgetsAreApart: if the limit of one kind of connections is reached, only that kind is refused. A closed
-// connection frees its place.
+// TestBudgetsAreApart: if the limit for one kind of connection is reached, only connections of that kind are refused. A
+// closed connection frees its place.
 func TestBudgetsAreApart(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, pki.RoleServer, "s1")
@@ -143,7 +143,7 @@ func TestBudgetsAreApart(t *testing.T) {
 	}
 }
 
-// TestGarbage: bytes that are not TLS do no harm.
+// TestGarbage: a connection whose bytes are not valid TLS is closed. The next client is served.
 func TestGarbage(t *testing.T) {
 	ca := authority(t, "c1")
 	creds := credentials(t, ca, pki.RoleServer, "s1")
@@ -180,7 +180,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// clientHello records what a client sends first.
+// clientHello returns the first bytes that a TLS client sends.
 func clientHello(t *testing.T) []byte {
 	near, far := net.Pipe()
 	var got bytes.Buffer
@@ -265,7 +265,8 @@ func TestIsLoopback(t *testing.T) {
 	}
 }
 
-// TestCrowds: a source that fills the port loses its own connections, not those of others.
+// TestCrowds: a source address that fills the port loses its own connections, and other sources lose none. Silent
+// connections are closed before connections that have sent a hello.
 func TestCrowds(t *testing.T) {
 	s := start(t, credentials(t, authority(t, "c1"), pki.RoleServer, "s1"),
 		stationConfig{listener: transport.ListenerConfig{
@@ -279,7 +280,7 @@ func TestCrowds(t *testing.T) {
 		c := must(d.DialContext(t.Context(), "tcp", s.addr))(t)
 		t.Cleanup(func() { c.Close() })
 		c.Write(says)
-		if len(says) > 0 { // its answer shows that the hello was read
+		if len(says) > 0 { // the server's answer shows that it has read the hello
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
 			c.Read(make([]byte, 1))
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent that answers at another agent's address gets no request that is meant for that other agent.
+// An agent that answers at another agent's address gets no request that is meant for the other agent.
 func TestPeerIsTheOneThatWasMeant(t *testing.T) {
 	ca := authority(t, "c1")
 	var asked atomic.Int32

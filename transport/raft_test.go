@@ -24,8 +24,8 @@ func (l layer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, e
 	return l.DialRaft(string(addr), timeout)
 }
 
-// TestRaftTransport runs raft's own transport over the port, with an RPC and a snapshot. Closing it leaves nothing
-// behind.
+// TestRaftTransport runs raft's own transport over the port, with an RPC and a snapshot. Closing the transport closes
+// all its connections.
 func TestRaftTransport(t *testing.T) {
 	ca := authority(t, "c1")
 	node := func(name string) (*station, *raft.NetworkTransport) {
@@ -88,7 +88,7 @@ func TestRaftTransport(t *testing.T) {
 	if _, err := a.raft.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a closed stream accepts: %v", err)
 	}
-	// goleak, at the end of all tests, finds a goroutine that was left behind.
+	// TestMain checks with goleak that no goroutine is left.
 }
 
 type zeros struct{}

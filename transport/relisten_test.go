@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A patient listener opens its port once another process releases it. It reports each failed try, and the success.
+// A patient listener opens its port once the port is free. It reports each failed try, and the success.
 func TestPatientListenerWaitsForItsPort(t *testing.T) {
 	holder, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestPatientListenerWaitsForItsPort(t *testing.T) {
 		}
 		accepted <- err
 	}()
-	<-said // it has tried again
+	<-said // the listener has tried again
 	holder.Close()
 	for err = errors.New("still taken"); err != nil; err = <-said {
 		if !strings.Contains(err.Error(), "taken") && !errors.As(err, &refused) {
@@ -59,7 +59,7 @@ func TestPatientListenerWaitsForItsPort(t *testing.T) {
 	}
 }
 
-// A patient listener that is closed while it waits gives up. It does not wait for an address of another machine.
+// Closing a patient listener ends its wait. For an address of another machine, ListenPatiently fails and does not wait.
 func TestPatientListenerIsClosed(t *testing.T) {
 	holder, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A refusal reaches the agent with all its parts. The text of an internal error does not.
+// A refusal reaches the agent with its code, message and hint. The text of an internal error does not reach the agent.
 func TestAgentRefusals(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,
@@ -33,7 +33,7 @@ func TestAgentRefusals(t *testing.T) {
 	large := transport.ReportRequest{Node: model.NodeID(strings.Repeat("x", transport.DefaultMaxBody+1))}
 	_, err = c.Report(t.Context(), large)
 	wantCode(t, err, model.CodeTooLarge)
-	_, err = c.Register(t.Context(), transport.RegisterRequest{}) // the connection goes on
+	_, err = c.Register(t.Context(), transport.RegisterRequest{}) // the connection is still in use
 	wantCode(t, err, model.CodeNameTaken)
 	if n := s.Stats(); n.Accepted != 1 {
 		t.Errorf("%d connections", n.Accepted)

@@ -50,7 +50,8 @@ func answerReport(question []byte) ([]byte, error) {
 	return transport.EncodeCBOR(transport.ReportReply{Index: q.Epoch})
 }
 
-// Calls share one connection. Each gets its own answer, in any order, and the server knows the caller of each.
+// The calls of an agent share one connection. Each call gets its own answer, in whatever order the answers arrive. The
+// server knows the caller of each call.
 func TestAgentCalls(t *testing.T) {
 	ca := authority(t, "test")
 	var late sync.WaitGroup
@@ -61,7 +62,7 @@ func TestAgentCalls(t *testing.T) {
 				return nil, fmt.Errorf("%s of %s", call, who)
 			}
 			late.Done()
-			late.Wait() // all are there at once
+			late.Wait() // until all nine calls have arrived
 			return answerReport(question)
 		})
 	c := agentClient(t, ca, s.addr)
@@ -85,7 +86,7 @@ func TestAgentCalls(t *testing.T) {
 	}
 }
 
-// A large answer arrives whole, and questions arrive while it is under way.
+// A large answer arrives whole. Another call is answered meanwhile.
 func TestLargeAnswer(t *testing.T) {
 	ca := authority(t, "test")
 	text := strings.Repeat("0123456789", 1<<20)
@@ -109,7 +110,7 @@ func TestLargeAnswer(t *testing.T) {
 	wg.Wait()
 }
 
-// If a caller no longer waits, or its connection is closed, its call ends at the server too.
+// If the caller cancels a call or closes the connection, the context of the call ends at the server.
 func TestAgentHangsUp(t *testing.T) {
 	ca := authority(t, "test")
 	entered, left := make(chan bool, 4), make(chan bool, 4)
@@ -141,7 +142,7 @@ func TestAgentHangsUp(t *testing.T) {
 	<-left
 }
 
-// When a server stops, it answers the calls that it can, and its agents then use another server.
+// A server that stops answers the calls that watch Stopping. Agents send their next calls to another server.
 func TestAgentsOfAStoppingServer(t *testing.T) {
 	ca := authority(t, "test")
 	entered := make(chan bool, 1)
@@ -169,7 +170,7 @@ func TestAgentsOfAStoppingServer(t *testing.T) {
 	}
 }
 
-// When a server stops, it cuts off an agent's call that gets no answer in time.
+// A server that stops cuts off an agent's call that has no answer after ShutdownTimeout.
 func TestRudeAgentCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -205,8 +206,8 @@ func TestRudeAgentCall(t *testing.T) {
 	})
 }
 
-// An agent gives up on a silent server within a few seconds. The connection to a server that only has no news stays
-// open, here for an hour. An idle connection is closed.
+// An agent gives up a call if the server sends nothing for a few seconds, not even answers to pings. A connection on
+// which calls wait for an answer stays open, here for an hour. A connection without calls is closed.
 func TestSilentServerOfAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -255,7 +256,8 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 	})
 }
 
-// A large answer over a slow line takes longer than either end waits for a ping, and counts as a sign of life.
+// A large answer may arrive for longer than either end tolerates silence. The parts of the answer and the agent's pings
+// are signs of life, so the connection stays open.
 func TestSlowAnswerToAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -278,7 +280,7 @@ func TestSlowAnswerToAnAgent(t *testing.T) {
 				return &slow{c}, err
 			},
 		}))(t)
-		defer func() { c.Close(); time.Sleep(time.Minute) }() // its reader may be in the middle of a piece
+		defer func() { c.Close(); time.Sleep(time.Minute) }() // the connection's reader may still sleep in slow.Read
 		began := time.Now()
 		got, err := c.Services(t.Context(), transport.ServicesRequest{Wait: 5 * model.Minute})
 		if err != nil || len(got.Services) != 1 || string(got.Services[0].Name) != text {
@@ -303,7 +305,7 @@ func (s *slow) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// An agent gets an explanation if it can't speak to a server.
+// If an agent can't call a server, it gets an error that says why.
 func TestAgentRefused(t *testing.T) {
 	ca, other := authority(t, "test"), authority(t, "test")
 	s := agentServer(t, ca, func(context.Context, pki.Identity, transport.AgentCall, []byte) ([]byte, error) {
@@ -324,7 +326,7 @@ func TestAgentRefused(t *testing.T) {
 	wantCode(t, err, model.CodeInvalid, "no address for an agent")
 }
 
-// rawConn sends handmade frames.
+// rawConn sends and receives single frames of the agents' protocol.
 type rawConn struct{ net.Conn }
 
 func rawAgent(t testing.TB, ca *transport.Authority, address string) rawConn {
@@ -356,7 +358,8 @@ func (c rawConn) next() (kind byte, body []byte, err error) {
 	return head[8], body, err
 }
 
-// An invalid frame ends its own connection and no other. Too many calls are refused.
+// An invalid frame closes the connection that it arrives on, and no other. A call is refused if 32 calls are already
+// open on its connection.
 func TestAgentFrames(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,
@@ -405,7 +408,7 @@ func TestAgentFrames(t *testing.T) {
 	if kind != 129 || err != nil || transport.DecodeCBOR(got, &p) != nil || p.Code != model.CodeBusy {
 		t.Errorf("one call too many is answered with %d %q, %v", kind, got, err)
 	}
-	c.send(t, 999, 0, nil) // nothing to cancel
+	c.send(t, 999, 0, nil) // cancels a call that does not exist
 	c.send(t, 100, 0, nil)
 	c.send(t, 8, byte(transport.CallReport), nil)
 	if kind, _, err := c.next(); kind != 128 || err != nil {

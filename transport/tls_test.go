@@ -46,8 +46,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// rawDial connects with cfg, as a hostile program would, and reads one byte. With TLS 1.3 a refusal of the client's
-// certificate arrives only after the client's handshake.
+// rawDial connects with cfg, as a hostile program would, and reads one byte. The read is needed because with TLS 1.3 a
+// refusal of the client's certificate arrives only after the client's handshake.
 func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
 	t.Helper()
 	raw := must(net.DialTimeout("tcp", addr, 5*time.Second))(t)
@@ -61,7 +61,7 @@ func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
 	return reach.Explain(addr, err)
 }
 
-// TestServerRefuses: the server ends the handshake, whatever the client accepts.
+// TestServerRefuses: the server refuses each of these clients, even though they accept any server.
 func TestServerRefuses(t *testing.T) {
 	ca := authority(t, "c1")
 	s := start(t, credentials(t, ca, pki.RoleServer, "s1"), stationConfig{})
@@ -114,8 +114,8 @@ func TestServerRefuses(t *testing.T) {
 	}
 }
 
-// TestOtherClusterSameCA: two clusters may trust the same CAs. The cluster's name in the certificate keeps them apart,
-// in both directions.
+// TestOtherClusterSameCA: two clusters may trust the same CAs. Client and server each refuse a peer whose certificate
+// names another cluster.
 func TestOtherClusterSameCA(t *testing.T) {
 	one, two := authority(t, "c1"), authority(t, "c2")
 	both := append(one.PEM(), two.PEM()...)
@@ -142,7 +142,7 @@ func TestOtherClusterSameCA(t *testing.T) {
 	}
 }
 
-// fileCredentials writes a certificate of ca beside a CA bundle and loads both.
+// fileCredentials issues a certificate with ca, writes the certificate and the CA bundle to files, and loads them.
 func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role pki.Role,
 	name string) *transport.Credentials {
 	t.Helper()
@@ -173,7 +173,7 @@ func TestClientRefuses(t *testing.T) {
 		_, err := me.DialAPI(t.Context(), "tcp", s.addr)
 		wantCode(t, err, model.CodeCertificateRefused, s.addr, "server.outspan", "wrong role")
 		named := me
-		named.ServerName = "localhost" // the name fits; the role still does not
+		named.ServerName = "localhost" // this name fits the certificate, but the role does not
 		_, err = named.DialAPI(t.Context(), "tcp", s.addr)
 		wantCode(t, err, model.CodeCertificateRefused, "agent/n1, not a server")
 		agents := me
@@ -213,8 +213,8 @@ func TestClientRefuses(t *testing.T) {
 	})
 }
 
-// TestRefusalReachesTheClient: the reason arrives although the client has sent its request before the server checks the
-// client's certificate.
+// TestRefusalReachesTheClient: the client gets the reason for a refusal, although it sends its request before the
+// server has checked the client's certificate.
 func TestRefusalReachesTheClient(t *testing.T) {
 	one, two := authority(t, "c1"), authority(t, "c1")
 	s := start(t, credentials(t, one, pki.RoleServer, "s1"), stationConfig{})
@@ -231,7 +231,7 @@ func TestRefusalReachesTheClient(t *testing.T) {
 	}
 }
 
-// TestNoResumption: no session is resumed, because a ticket would let a peer back in without its certificate.
+// TestNoResumption: no session is resumed, because a session ticket would let a peer back in without its certificate.
 func TestNoResumption(t *testing.T) {
 	ca := authority(t, "c1")
 	s := start(t, credentials(t, ca, pki.RoleServer, "s1"), stationConfig{})
@@ -240,7 +240,7 @@ func TestNoResumption(t *testing.T) {
 	for range 2 {
 		c := must(tls.Dial("tcp", s.addr, cfg))(t)
 		c.SetReadDeadline(time.Now().Add(10 * time.Second))
-		c.Read(make([]byte, 1)) // a ticket would come before the first byte of HTTP/2
+		c.Read(make([]byte, 1)) // a ticket would arrive before the first byte of HTTP/2
 		if c.ConnectionState().DidResume {
 			t.Error("the session was resumed")
 		}
@@ -248,7 +248,7 @@ func TestNoResumption(t *testing.T) {
 	}
 }
 
-// rawServer serves one connection with serve, and returns its address.
+// rawServer listens on a free port, passes the first connection to the function serve, and returns the port's address.
 func rawServer(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -269,8 +269,8 @@ func rawServer(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// TestReload: new connections get the new certificate and CA at once. A reload that removes a CA closes the connections
-// of its peers. A failed reload changes nothing.
+// TestReload: after a reload, new connections use the new certificate and CA. A reload that removes a CA closes the
+// connections of peers with certificates of that CA. A failed reload changes nothing.
 func TestReload(t *testing.T) {
 	req := transport.CertRequest{Role: pki.RoleServer, Name: "s1"}
 	dir, cfg := certFiles(t, "c1", req)
@@ -318,7 +318,7 @@ func TestReload(t *testing.T) {
 	wantCode(t, err, model.CodeCertificateRefused, "another CA")
 }
 
-// served returns the certificate that a new connection gets.
+// served returns the certificate that the server shows on a new connection.
 func served(t *testing.T, addr string) *x509.Certificate {
 	t.Helper()
 	var cert *x509.Certificate

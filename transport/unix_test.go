@@ -84,8 +84,8 @@ func TestUnixPeerCred(t *testing.T) {
 	}
 }
 
-// TestUnixOtherUser: another user is refused by the kernel's credentials, even if the mode of the file admits that
-// user.
+// TestUnixOtherUser: a user other than the server's is refused because of the credentials that the kernel reports, even
+// if the mode of the socket lets that user connect.
 func TestUnixOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it connects as another user")
@@ -163,7 +163,7 @@ func TestUnixStale(t *testing.T) {
 	}
 }
 
-// TestConnectHelper is the process of connectAs.
+// TestConnectHelper runs in the process that connectAs starts. It prints "closed" if the server closes the connection.
 func TestConnectHelper(t *testing.T) {
 	path := os.Getenv("TEST_SOCKET")
 	if path == "" {
@@ -185,7 +185,7 @@ func TestConnectHelper(t *testing.T) {
 // connectAs connects as another user and returns the first line of what TestConnectHelper prints.
 func connectAs(t *testing.T, uid uint32, path string) string {
 	t.Helper()
-	// The test binary is in a directory that only root may enter.
+	// The test binary is in a directory that only root may enter, so connectAs runs a copy.
 	bin := filepath.Join(filepath.Dir(path), "bin")
 	if err := os.WriteFile(bin, readAll(t, os.Args[0]), 0o755); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// BenchmarkAgent measures a server's work for the calls of an agent that runs one instance, without connection and log.
+// BenchmarkAgent measures a server's work for calls of an agent that runs one instance. It includes neither connections
+// nor raft.
 func BenchmarkAgent(b *testing.B) {
 	r := newRig(b)
 	r.world()
@@ -44,8 +45,8 @@ func BenchmarkAgent(b *testing.B) {
 	})
 }
 
-// BenchmarkRelay measures reports to a follower from 256 agents at a time. It includes everything between the agents
-// and the state except raft. The agents, the follower and the leader share one process.
+// BenchmarkRelay measures reports that 256 agents send to a follower at the same time. It includes everything between
+// the agents and the state except raft. The agents, the follower and the leader share one process.
 func BenchmarkRelay(b *testing.B) {
 	const agents = 256
 	r := newRig(b, "s1", "s2")
@@ -75,7 +76,7 @@ func BenchmarkRelay(b *testing.B) {
 		}
 		wg.Wait()
 	}
-	for i := range reporters { // one after the other, so that handshakes are not measured
+	for i := range reporters { // opens the connections, so that handshakes are not measured
 		_, _ = reporters[i].Report(b.Context(),
 			transport.ReportRequest{Node: model.NodeID(fmt.Sprintf("02a%03d", i)),
 				Epoch: r.epoch(model.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: 1})

@@ -18,7 +18,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// logAgent is an agent that has logs. A log that is followed stays open until end is closed.
+// logAgent serves a log for any instance. A log that is followed stays open until the channel end is closed, the
+// request is canceled, or the server stops.
 type logAgent struct {
 	mu    sync.Mutex
 	asked []string
@@ -47,10 +48,11 @@ func (a *logAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// runAgent serves logs like the agent of a node.
+// runAgent is runAgentOf for a logAgent.
 func (r *rig) runAgent(id model.NodeID, name string, a *logAgent) { r.runAgentOf(id, name, a) }
 
-// runAgentOf serves a test's handler like the agent of a node.
+// runAgentOf starts a server with the given handler, registers its address as that of the node's agent, and reports the
+// node's instances again.
 func (r *rig) runAgentOf(id model.NodeID, name string, a http.Handler) {
 	creds := must(r.ca.Credentials(pki.RoleAgent, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
@@ -71,7 +73,7 @@ func (r *rig) runAgentOf(id model.NodeID, name string, a http.Handler) {
 	r.apply(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true, Instances: all})
 }
 
-// Every server passes on the agent's logs.
+// A follower passes on the logs of an instance from its node's agent.
 func TestInstanceLogs(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -89,7 +91,7 @@ func TestInstanceLogs(t *testing.T) {
 	}
 }
 
-// Following a job shows whole lines of every instance, including later ones.
+// Following a job's logs shows whole lines of all its instances, including instances that are placed later.
 func TestJobLogs(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -137,7 +139,7 @@ func TestJobLogs(t *testing.T) {
 		has("http[0] inst-a | inst-a two and a half", "http[2] inst-c | inst-c two and a half"))
 }
 
-// goneAgent has the logs of one instance only.
+// goneAgent has the logs of one instance, and answers not_found for all others.
 type goneAgent struct{ has string }
 
 func (a goneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -151,8 +153,7 @@ func (a goneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// Instances without logs are counted in one line after the others. With running=true, instances that have stopped are
-// not counted.
+// After the logs, one line says how many instances have no logs. With running=true, stopped instances are not counted.
 func TestJobLogsThatAreGone(t *testing.T) {
 	r := newRig(t)
 	r.world()

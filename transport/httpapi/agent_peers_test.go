@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent gets the list of all instances of a group that runs on its node, and each change of the list. It gets no
-// lists of other groups.
+// For each group with an instance on its node, an agent gets the list of all instances of the group, and a new list
+// after each change. The agent gets no lists of other groups.
 func TestAgentPeers(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -67,8 +67,8 @@ func TestAgentPeers(t *testing.T) {
 	if got := states(<-done); !slices.Equal(got, want) {
 		t.Errorf("after a node moved %q, want %q", got, want)
 	}
-	// A server that was not restored yet has nothing new for an agent that has seen the restored state. A restored server
-	// sends everything again.
+	// A server that has not applied a restore yet sends nothing to an agent that has seen the restored state. A server
+	// that has applied the restore sends all lists again.
 	later := ask(0)
 	later.Incarnation, later.Wait = later.Incarnation+1, 0
 	if got := must(c.Peers(t.Context(), later))(t); len(got.Lists) != 0 {

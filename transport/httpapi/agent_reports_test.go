@@ -12,7 +12,7 @@ import (
 )
 
 // An agent that got no answer to a report sends it again. If the state already has the report's content, the report
-// makes no second entry, but still counts as a sign of life.
+// makes no second entry, but is still a sign of life.
 func TestRepeatedReportsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -51,8 +51,8 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 	}
 }
 
-// What a report says about instances and transfers that are not on the agent's node is not written to the log, and
-// overlong texts are cut. The report still counts as a sign of life.
+// Instances and transfers in a report that are not on the agent's node are not written to the log. A reason that is too
+// long is cut. The report is still a sign of life.
 func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -86,7 +86,8 @@ func TestReportsOfStrangersWriteNothing(t *testing.T) {
 	}
 }
 
-// A leader that has not yet applied what the agent knows accepts its report nevertheless.
+// A report may name an instance whose placement the leader has not applied yet. The leader applies the placement first,
+// and accepts the report.
 func TestReportAheadOfTheLeader(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -100,7 +101,8 @@ func TestReportAheadOfTheLeader(t *testing.T) {
 	}
 }
 
-// One agent can't make the leader decode and log more than its share, and can't keep other agents out.
+// The rate of one agent's reports is limited, so that the leader need not decode and log too many. Reports of other
+// agents are accepted meanwhile.
 func TestReportsHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -136,8 +138,8 @@ func TestReportOfTooMuch(t *testing.T) {
 	wantCode(t, err, model.CodeTooLarge)
 }
 
-// An agent that sends inventories too often is slowed down, because an inventory may make other agents ask again for
-// what they must run.
+// Inventories that an agent sends too often are refused, because an inventory may make other agents ask again for what
+// they must run.
 func TestInventoriesHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()

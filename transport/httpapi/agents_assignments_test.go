@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// assignmentsAfter starts a long poll in the background, and returns once it waits.
+// assignmentsAfter starts a long poll of node 01N2 in the background, and returns once a server has received the poll.
 func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan transport.Assignments {
 	t.Helper()
 	before := r.signs("01N2")
@@ -28,7 +28,7 @@ func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) 
 	return done
 }
 
-// signs returns how many signs of life of a node were noted.
+// signs returns how many signs of life of a node the servers have received.
 func (r *rig) signs(id model.NodeID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,13 +91,13 @@ func TestAssignments(t *testing.T) {
 	}
 }
 
-// An agent that followed a lost state, and whose node is missing in the restored one, stops nothing before it has
-// reported what it runs.
+// If the restored state lacks a node, the node's agent registers again. The agent stops nothing before it has reported
+// what it runs.
 func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.apply(&fsm.RestoreMark{}, &fsm.RestoreMark{Confirm: true})
-	r.node("01N9", "n9") // its agent has seen incarnation 0
+	r.node("01N9", "n9") // its agent has seen only incarnation 0
 	ask := func() transport.Assignments {
 		return must(r.client(pki.RoleAgent, "n9").
 			Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N9", Epoch: r.epoch("01N9")}))(t)
@@ -112,7 +112,7 @@ func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
 	}
 }
 
-// A server that lags serves no agent, because its answers may be outdated.
+// A server that lags refuses agents, because its answers might be outdated.
 func TestAssignmentsOfALaggingServer(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -128,8 +128,8 @@ func TestAssignmentsOfALaggingServer(t *testing.T) {
 	}
 }
 
-// A server that is cut off from the others, or has no room for new entries, sends agents elsewhere. That includes
-// agents with a pending poll, because later decisions may concern them.
+// A server that is cut off from the others, or has no room for new entries, sends agents to another server. Agents with
+// a pending poll are sent away too, because later decisions may concern them.
 func TestAssignmentsOfACutOffServer(t *testing.T) {
 	t.Run("stale", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.stale = 11 * time.Second }) })
 	t.Run("disk full", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.full = true }) })

@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The agent's life: it registers, reports its inventory, learns what to run, and reports it.
+// An agent registers, sends its inventory, and asks for its assignments. A report with an older epoch is refused. A
+// poll with an older epoch, or of an unknown node, is answered with Register.
 func TestAgentProtocol(t *testing.T) {
 	r := newRig(t)
 	c := r.client(pki.RoleAgent, "n1")
@@ -49,7 +50,7 @@ func TestAgentProtocol(t *testing.T) {
 	}
 }
 
-// What the leader's state already refuses makes no entry of the log, however often an agent tries.
+// A call that the leader's state would refuse makes no log entry, however often an agent repeats the call.
 func TestRefusedAgentsWriteNothing(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -79,8 +80,8 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	}
 }
 
-// A node follows the lineage that it knows, and those that replaced it. Servers of a replaced lineage refuse a node
-// that follows a later one.
+// A node may register with servers of the lineage that it follows, or of a lineage that replaced this one. Other
+// servers refuse the node.
 func TestNodeOfAnotherLineage(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -102,7 +103,7 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 			t.Errorf("a node that follows %q is told to follow %q", history, reply.Cluster)
 		}
 	}
-	// The other calls of a registered node.
+	// The rule is the same for the other calls of a registered node, but the code is not_caught_up.
 	known := must(transport.NewClient(transport.ClientConfig{
 		Addresses:   []string{"https://" + r.servers["s1"].address},
 		Credentials: must(r.ca.Credentials(pki.RoleAgent, "n2"))(t), RetryFor: -1,
@@ -124,8 +125,8 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 	}
 }
 
-// An agent may have seen a newer state than the leader's, which was restored from an older one. Then the agent has to
-// register, which raises the state above what the agent saw. A follower that lags sends such an agent to another
+// After a restore, an agent may have seen a newer state than the leader has. The leader asks the agent to register.
+// This registration makes the leader's state newer than what the agent saw. A follower sends the agent to another
 // server.
 func TestAgentHasSeenANewerState(t *testing.T) {
 	r := newRig(t, "s1", "s2")
@@ -149,8 +150,8 @@ func TestAgentHasSeenANewerState(t *testing.T) {
 	}
 }
 
-// A lagging server waits for a moment for a registration that it does not know yet. Otherwise the agent would register
-// once more.
+// A lagging server waits up to 2 s for a registration that it does not know yet. Without this wait, the agent would
+// register once more.
 func TestAgentOfALaggingServer(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -182,8 +183,8 @@ func TestAgentOfALaggingServer(t *testing.T) {
 	}
 }
 
-// A registration that a restore has lost will never come: no server waits for it. The agent must register again before
-// its node counts as silent.
+// No server waits for a registration that a restore has lost, because it will never arrive. The agent must register
+// again before the servers consider its node silent.
 func TestAgentOfALostRegistration(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -206,7 +207,8 @@ func TestAgentServices(t *testing.T) {
 		first.Services[0].Backends[1].Address != "127.0.0.1:20001" {
 		t.Fatalf("services: %+v", first)
 	}
-	// An index from before a restore, which this state will not reach for a long time, gets an answer at once.
+	// A call with an index from before a restore is answered at once, because the restored state may need a long time to
+	// reach this index.
 	asked, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if ahead, err := c.Services(asked,
@@ -254,7 +256,7 @@ func TestAgentGarbage(t *testing.T) {
 	wantCode(t, err, model.CodeNoRoute)
 }
 
-// A server can ask another server, and gets its answer.
+// A server that asks another server gets the other server's answer.
 func TestPeers(t *testing.T) {
 	r := newRig(t)
 	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(pki.RoleServer, "s2"))(t)})
@@ -265,8 +267,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A second agent of a node is refused while the first one's heartbeats arrive. The first agent may register again after
-// a restart or a reboot of its machine.
+// A second agent of a node is refused while the first agent's heartbeats arrive. The first agent may register again
+// after a restart or a reboot of its machine.
 func TestSecondAgentOfANode(t *testing.T) {
 	r := newRig(t)
 	c := r.client(pki.RoleAgent, "n1")

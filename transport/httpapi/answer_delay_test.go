@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A few answers are sent at once. In a burst the others wait: the more answers there are, the longer, up to a bound.
-// After the burst a few are sent at once again.
+// Answers at a low rate are not delayed, nor are the first delayAtOnce answers of a burst. The delay of the other
+// answers grows with their number, up to delayMost. An answer is not delayed if its caller has gone.
 func TestLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newAnswerDelay(delayAssigned)

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// Each role reaches its own operations and no other.
+// Each role may use its own operations and no others.
 func TestRoles(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -100,7 +100,7 @@ func TestAgentDrainsItself(t *testing.T) {
 	}
 }
 
-// The leader learns who called another server, and accepts such a forwarded identity only from servers.
+// A follower forwards a request with the caller's identity. The leader accepts a forwarded identity only from servers.
 func TestForward(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -138,8 +138,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// While no more request ids can be remembered, a further write is refused without an entry in the log, because callers
-// try again and again.
+// While an actor has as many stored requests as it may have, its further writes are refused. The refusals make no log
+// entries, because callers try again and again.
 func TestRequestsFull(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -152,7 +152,7 @@ func TestRequestsFull(t *testing.T) {
 	}
 }
 
-// A request is forwarded only once. If the server that it reaches does not lead either, the caller has to try again.
+// A request is forwarded only once. If it reaches a server that does not lead either, the caller gets no_leader.
 func TestForwardOnce(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -170,7 +170,8 @@ func TestForwardOnce(t *testing.T) {
 	}
 }
 
-// The actor of a request over the unix socket is the peer as the kernel identifies it, also through a follower.
+// The actor of a request over the unix socket is the user that the kernel names, even if a follower forwards the
+// request.
 func TestSocketActor(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -185,7 +186,7 @@ func TestSocketActor(t *testing.T) {
 	}
 }
 
-// A caller above its rate gets an error; others are not delayed.
+// A caller above its rate gets an error. Other callers are served.
 func TestRate(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -203,7 +204,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// An agent's address must be an IP address, because others dial it, and jobs get it as text.
+// An agent's address must be an IP address, because other processes dial it, and jobs get it as text.
 func TestAddressOfAnAgent(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sender takes a second for each batch, and records the content of each.
+// sender takes a second to send a batch, and records each batch.
 type sender struct {
 	mu      sync.Mutex
 	batches [][]int
@@ -61,8 +61,8 @@ func newTestBatcher(s *sender) *batcher[int, string] {
 	}, bounds: batchBounds{calls: 10, weight: 1000, flying: 2, time: 5 * time.Second}}
 }
 
-// A call that arrives while others are under way shares a batch with other waiting calls, within the bounds and in
-// order, and gets its own answer.
+// A call that arrives while two batches are being sent waits, and is sent in one batch with other waiting calls.
+// Batches keep the order and the bounds. Each call gets its own answer.
 func TestBatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
@@ -79,7 +79,7 @@ func TestBatcher(t *testing.T) {
 		for n := range 26 {
 			ask(n)
 		}
-		ask(999) // too heavy for a batch with those before it
+		ask(999) // too heavy for a batch with the calls before it
 		ask(5000)
 		wg.Wait()
 		slices.SortFunc(s.batches, slices.Compare) // batches that are sent at the same moment have no order
@@ -93,7 +93,7 @@ func TestBatcher(t *testing.T) {
 	})
 }
 
-// An error of a batch is the error of each of its calls, and of no other.
+// If a batch fails, each of its calls gets the error. Later calls work.
 func TestBatcherFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{fails: errors.New("no")}
@@ -114,7 +114,8 @@ func TestBatcherFails(t *testing.T) {
 	})
 }
 
-// A panic continues in the call that sends. The other calls of its batch get an error, and later calls work.
+// If sending a batch panics, the panic continues in the call that sent the batch. The other calls of the batch get an
+// error, and later calls work.
 func TestBatcherPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
@@ -146,8 +147,8 @@ func TestBatcherPanics(t *testing.T) {
 	})
 }
 
-// When a call is canceled, the others still get their answers, whether the canceled call only waits or sends for them.
-// A batch for which nobody waits is canceled.
+// When a call is canceled, the other calls of its batch still get their answers, even if the canceled call sends the
+// batch. A batch is canceled when all its calls are canceled.
 func TestBatcherHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{}
@@ -166,12 +167,12 @@ func TestBatcherHangsUp(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		ask(ctx, 0)         // alone
-		ask(t.Context(), 1) // alone
-		ask(ctx, 2)         // will send for those after it
+		ask(ctx, 0)         // is sent alone
+		ask(t.Context(), 1) // is sent alone
+		ask(ctx, 2)         // will send the batch of 2, 3 and 4
 		ask(t.Context(), 3)
 		ask(ctx, 4)
-		time.Sleep(1500 * time.Millisecond) // 2, 3 and 4 are under way
+		time.Sleep(1500 * time.Millisecond) // the batch of 2, 3 and 4 is being sent
 		ask(ctx, 5)
 		impatient, goAway := context.WithCancel(t.Context())
 		ask(impatient, 6) // is in no batch yet
@@ -189,7 +190,7 @@ func TestBatcherHangsUp(t *testing.T) {
 	})
 }
 
-// However large simultaneous reports are, each entry that they form can be written.
+// However large simultaneous reports are, each entry that they form can be encoded.
 func TestReportsFitTheirEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := new(Server).newReports()
@@ -199,7 +200,7 @@ func TestReportsFitTheirEntry(t *testing.T) {
 			for _, one := range reports {
 				entry.Groups = append(entry.Groups, []fsm.Command{one.report})
 			}
-			time.Sleep(time.Second) // others wait meanwhile
+			time.Sleep(time.Second) // meanwhile other reports wait
 			entries.Add(1)
 			_, err := fsm.EncodeEntry(entry)
 			return make([]fsm.Result, len(reports)), err

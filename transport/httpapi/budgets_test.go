@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// shares returns a rig with three ready instances of web/http, whose budget is shared.
+// shares returns a rig with three ready instances of web/http. The group uses the given budget as the shared budget db.
 func shares(t *testing.T, budget model.BudgetSpec) *rig {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -93,7 +93,7 @@ func number(v any) int {
 	return n
 }
 
-// Pages of the list go from groups over shared budgets to actors, and lose no item.
+// The pages of the list of budgets show first groups, then shared budgets, then actors. No item is missing.
 func TestBudgetPages(t *testing.T) {
 	r := shares(t, model.BudgetSpec{MaxDown: &model.Amount{N: 1}})
 	r.apply(&fsm.BudgetSet{Name: "a-first", Spec: model.BudgetSpec{MaxDown: &model.Amount{N: 1}}})
@@ -124,7 +124,7 @@ func TestBudgetPages(t *testing.T) {
 	}
 }
 
-// Of two simultaneous scale-ups, each of which would fit alone into the quota of the class, one succeeds.
+// Two simultaneous scale-ups would each fit into the quota of the class, but not together. Exactly one succeeds.
 func TestRacingScaleUps(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")

@@ -22,7 +22,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// Accepted input can be written and read again, refused input has a code, and nothing causes a panic.
+// Input that is accepted can be encoded and decoded again. Input that is refused gives an error with a code. No input
+// causes a panic.
 func FuzzDecodeStrict(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"web","groups":[{"name":"g","count":1,"exec":{"command":"/x"},"budget":{"min_ready":"50%"},"stop":{"grace":"3s"}}]}`,

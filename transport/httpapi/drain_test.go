@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The reply to a drain says what has started, and a repeated request gets the same reply.
+// The reply to a drain names the nodes whose drain has started and those that were rejected. A repeated request gets
+// the same reply.
 // proves B1, B2, B3
 func TestDrainReplay(t *testing.T) {
 	r := newRig(t)
@@ -32,7 +33,7 @@ func TestDrainReplay(t *testing.T) {
 	if n := len(first["forecast"].([]any)); n != 2 {
 		t.Errorf("forecast of %d instances, want 2", n)
 	}
-	for _, id := range []model.NodeID{"01N1", "01N2"} { // what the reply says is already true
+	for _, id := range []model.NodeID{"01N1", "01N2"} { // already draining when the reply arrives
 		if n, _ := r.machine.State().Nodes.Get(id); n.Intent != model.IntentDraining {
 			t.Errorf("node %s is %s", id, n.Intent)
 		}
@@ -49,7 +50,7 @@ func TestDrainReplay(t *testing.T) {
 	wantCode(t, err, model.CodeAlreadyDraining)
 }
 
-// A selector takes the nodes with all of its labels.
+// A selector selects the nodes that have all labels of the selector.
 func TestDrainSelector(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -60,7 +61,7 @@ func TestDrainSelector(t *testing.T) {
 }
 
 // If no connection to the leader can be opened, the leader has certainly written nothing, so even a write gets
-// no_leader.
+// no_leader instead of an unknown outcome.
 func TestForwardToADeadLeader(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -74,8 +75,8 @@ func TestForwardToADeadLeader(t *testing.T) {
 	wantCode(t, err, model.CodeNoLeader)
 }
 
-// An answer that was cut off because the leader died is never shown as a whole one, whether it is short or was already
-// being passed on. The outcome of a write is then unknown.
+// A follower never presents an answer that was cut off at the leader as a complete answer, even if the follower has
+// already passed on the beginning. The caller of a write gets an unknown outcome.
 func TestForwardCutOff(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -99,8 +100,8 @@ func TestForwardCutOff(t *testing.T) {
 	}
 }
 
-// TestAutoEvicting: a node shows that instances leave it because of the policy. It no longer shows that when a person
-// asks for the same. No request can set this field.
+// TestAutoEvicting: the field auto_evicting of a node is true while the drain policy evicts instances from the node. It
+// is false after a person requests the same eviction. No request can set this field.
 // proves L8
 func TestAutoEvicting(t *testing.T) {
 	r := newRig(t)

@@ -20,7 +20,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// raw sends bytes as they are, as curl would.
+// raw sends the body unchanged, as curl would. It returns a problem if the status is 400 or more, and checks that the
+// problem is complete and doesn't contain the word hunter2.
 func raw(t testing.TB, r *rig, role pki.Role, name, method, path, contentType,
 	body string) (*http.Response, *api.Problem) {
 	t.Helper()
@@ -181,8 +182,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// changed names the tables whose rows differ, apart from those of requests and events. An entry that is refused may
-// write these two.
+// changed returns the names of the tables whose rows differ. It ignores the tables of requests and events, which a
+// refused entry may write.
 func changed(before, after *fsm.State) (tables []string) {
 	for name, same := range map[string]bool{
 		"nodes": sameRows(after.Nodes, before.Nodes), "drains": sameRows(after.Drains, before.Drains),
@@ -204,7 +205,7 @@ func sameRows[K ~string, V comparable](a, b fsm.Table[K, V]) bool {
 	return maps.Equal(maps.Collect(a.All()), maps.Collect(b.All()))
 }
 
-// A name that two servers share identifies neither; the id does.
+// If two servers have the same name, a request must name a server by its id.
 func TestMembersOfOneName(t *testing.T) {
 	r := newRig(t)
 	r.mu.Lock()
@@ -219,7 +220,7 @@ func TestMembersOfOneName(t *testing.T) {
 	}
 }
 
-// A body whose length was not announced is refused at the limit too.
+// A body without a Content-Length is also refused when it exceeds the limit.
 func TestStreamedBodyTooLarge(t *testing.T) {
 	r := newRig(t)
 	via := transport.Dialer{Credentials: must(r.ca.Credentials(pki.RoleCLI, "alice"))(t)}.HTTPTransport()
@@ -234,7 +235,7 @@ func TestStreamedBodyTooLarge(t *testing.T) {
 	}
 }
 
-// A write from a page of another site is refused, even with the user's certificate.
+// A write that a browser sends from another site's page is refused, even with the user's certificate.
 func TestForeignPage(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -245,7 +246,8 @@ func TestForeignPage(t *testing.T) {
 	wantCode(t, err, model.CodeForbidden)
 }
 
-// The caller of a write learns its outcome in the log: done, refused, or unknown.
+// The answer to a write says whether the write was done, was refused, or has an unknown outcome. A repeated request
+// gets the stored outcome.
 func TestOutcomes(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -278,7 +280,7 @@ func TestOutcomes(t *testing.T) {
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/jobs/web/restart", query, nil)
 	wantCode(t, err, model.CodeRequestConflict)
 
-	// Another caller with the same request id does not get the stored outcome, and the refusal makes no entry.
+	// Another caller with the same request id is refused and does not get the stored outcome. The refusal makes no entry.
 	before = r.entries()
 	_, _, err = r.client(pki.RoleCLI, "mallory").Do(t.Context(), http.MethodPost, path, query, body)
 	wantCode(t, err, model.CodeRequestConflict)
@@ -287,7 +289,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A stored refusal is repeated with its index, even when its reason is gone.
+// A repeated request gets the stored refusal and its index, even after the reason for the refusal is gone.
 func TestStoredRefusal(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -311,7 +313,7 @@ func TestStoredRefusal(t *testing.T) {
 	}
 }
 
-// A refusal by a rate says when the write would be allowed.
+// A refusal because of a rate says when the write would be allowed.
 func TestNextAllowed(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -361,7 +363,7 @@ func wantCode(t testing.TB, err error, code model.Code) {
 	}
 }
 
-// A client that sends much more than is allowed can read the answer instead of a broken connection.
+// A client whose body is much larger than allowed gets an answer instead of a broken connection.
 func TestTooLargeIsAnswered(t *testing.T) {
 	r := newRig(t)
 	via := &http.Transport{TLSClientConfig: must(r.ca.Credentials(pki.RoleCLI, "alice"))(t).

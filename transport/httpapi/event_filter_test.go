@@ -14,15 +14,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Events can be selected by what people know: names of nodes, unique prefixes, how long ago. A name or type that does
-// not exist is an error with a hint, not an empty list. But a job that does not exist yet can be followed.
+// Events can be selected by the name of a node, by a unique prefix of a name, and by age. A name or type that does not
+// exist is an error with a hint, not an empty list. But a job that does not exist yet can be followed.
 func TestEventsAreChosen(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: model.IntentCordoned})
 	for _, c := range []struct {
 		query    string
-		subjects string // of all received events, each once
+		subjects string // the subjects of all received events, each once
 		code     model.Code
 		says     string
 	}{

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// Facts become JSON booleans, numbers or strings, and decode to the same values.
+// Facts are texts. They are encoded as JSON booleans, numbers or strings, and decoded to the same texts.
 func TestFactsAreTyped(t *testing.T) {
 	facts := api.Facts{
 		"leader": "true", "in_sync": "false", "term": "7", "lag": "-1.5", "big": "18446744073709551615", "release": "1.10",

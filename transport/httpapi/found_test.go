@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Data that was in use together is listed together: for each epoch, the newest data of each volume of the slot that is
-// not newer than that epoch.
+// Data of a slot's volumes that was in use at the same time is listed as one item. The item of an epoch has, for each
+// volume of the slot, the newest data that is not newer than the epoch.
 func TestFoundTogether(t *testing.T) {
 	state, node := fsm.NewState(), &fsm.Node{ID: "n1", Name: "n1"}
 	early, late := time.Unix(1000, 0), time.Unix(2000, 0)
@@ -47,8 +47,8 @@ func TestFoundTogether(t *testing.T) {
 	}
 }
 
-// Data that the state has in use may have been put aside by a move that a restore has lost. It is listed, unless data
-// of the same epoch is in its place.
+// After a restore, the state may say that data is in use although an agent has put the data aside. Such data is listed,
+// unless data of the same epoch is also in the volume's usual place.
 func TestFoundPutAside(t *testing.T) {
 	state := fsm.NewState()
 	group := model.GroupSpec{Name: "main", Count: 1, Exec: model.ExecSpec{Command: "/bin/db"},

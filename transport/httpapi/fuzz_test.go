@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FuzzQueries: parameters are accepted within their bounds or refused with a code, and never make a filter fail on an
-// item.
+// FuzzQueries: a parameter is either accepted, with a value within its bounds, or refused with a code. An accepted
+// filter never panics on an item.
 func FuzzQueries(f *testing.F) {
 	for _, text := range []string{"30s", "60s", "61s", "-1s", "state=active,labels.rack=r1", "name~a", "name!=",
 		"labels.a.b.c=x", "capacity.cpu=1", "x=y", "!=", "d2Vi", "12.3", "17592186044416.0", "1.1048576", "0"} {

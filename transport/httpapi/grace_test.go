@@ -10,8 +10,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An instance that was replaced while its node was offline keeps its grace when the node is back. An ordinary stop is
-// refused then, because the instance already stops. A stop with a grace of zero makes the agent kill the instance.
+// An instance that was replaced while its node was offline stops with its grace when the node is back. Meanwhile an
+// ordinary stop is refused, because the instance already stops. A stop with a grace of zero makes the agent kill the
+// instance.
 func TestGraceIsTakenAway(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A job shows which nodes its current version avoids and why. A new version avoids none of them.
+// A job shows which nodes its current version avoids, and why. It does not show cordoned nodes. A new version avoids no
+// node.
 func TestJobTellsWhatItAvoids(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -40,7 +41,8 @@ func TestJobTellsWhatItAvoids(t *testing.T) {
 	}
 }
 
-// An eviction of a replica with avoid makes its group avoid the node too, and a cancel withdraws both.
+// If a replica is evicted with avoid=true, its group also avoids the node. Canceling the eviction also ends the
+// avoidance.
 func TestEvictedReplicaAvoidsItsNode(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")

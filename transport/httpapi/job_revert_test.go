@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A revert without a version goes to the newest version that completed its rollout and differs from the current one. It
-// keeps the counts.
+// A revert without a version goes to the newest version that completed its rollout and differs from the current one.
+// The revert keeps the current counts.
 func TestRevertGoesToWhatWorked(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -42,12 +42,12 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 		}
 	}
 
-	// Nothing has worked yet.
+	// No version has completed its rollout yet.
 	submit("/bin/two", 3)
 	_, err := revert("", nil)
 	wantCode(t, err, model.CodeNotFound)
 
-	// Version 2 works, 3 fails, 4 was overtaken, 5 is under way.
+	// Version 2 completes its rollout, 3 fails, 4 is superseded by 5, and 5 is rolling.
 	ended(2, model.DeploymentSucceeded)
 	r.apply(&fsm.JobScale{Job: "web", Group: "http", Count: 7})
 	submit("/bin/three", 3)
@@ -65,7 +65,8 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	}
 	want("web", 6, "/bin/two", 5)
 
-	// The current version is a revert already, restarted or not. Versions 2, 6 and 7 are the same.
+	// The current version is 6, a revert to version 2, and then 7, a restart of version 6. All three have the same spec,
+	// so there is no other version to revert to.
 	ended(6, model.DeploymentSucceeded)
 	_, err = revert("", nil)
 	wantCode(t, err, model.CodeConflict)
@@ -74,7 +75,7 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	_, err = revert("", nil)
 	wantCode(t, err, model.CodeConflict)
 
-	// A named version is used as requested, and its counts only if they are requested.
+	// A request may name the version. The counts of this version are used only if the request asks for them.
 	if _, err = revert("", map[string]any{"version": 3}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func TestRevertGoesToWhatWorked(t *testing.T) {
 	}
 }
 
-// A revert that can't keep the counts says that it took those of the earlier version, and why.
+// If a revert can't keep the current counts, it uses the counts of the earlier version, and its note says why.
 func TestRevertSaysThatItTakesOldCounts(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The answer of a change to a job does not say why its instances wait, because the leader has yet to find it. A dry run
-// and every later read do.
+// The answer to a write that changes a job does not say why instances wait, because the leader has not decided yet. A
+// dry run, a write that changes nothing, and every later read say why.
 func TestAnswerOfAJobWrite(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -40,7 +40,8 @@ func TestAnswerOfAJobWrite(t *testing.T) {
 	}
 }
 
-// A write needs the exact name. A prefix of another name is not enough, even once the named object is gone.
+// A write needs the exact name or id of an object. A prefix of a name is refused, even if an object with exactly this
+// name existed earlier.
 func TestWritesTakeWholeNames(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -10,13 +10,14 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// A registration returns the ports that servers report for themselves, and not the claims of gossip.
+// The reply to a registration has the listen addresses that servers report for themselves, and none that only gossip
+// claims.
 func TestRegistrationTellsListens(t *testing.T) {
 	r := newRig(t)
 	r.shape = func(m *httpapi.ServerEntry) {
 		m.Address, m.Gossip, m.Listens = "10.0.0.9:8080", "10.0.0.9:8081", []string{m.Name + ":7640"}
 	}
-	r.twin = "claimed" // this server reports no ports
+	r.twin = "claimed" // this server reports no listen addresses
 	reply := must(r.client(pki.RoleAgent, "n1").Register(t.Context(), transport.RegisterRequest{
 		Node: "01N1", Name: "n1", Agent: model.AgentInfo{BootID: "b1", Address: "127.0.0.1"},
 	}))(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/internal/reach"
 )
 
-// timedAgent has three lines of each instance. By their times, the lines of the instances alternate.
+// timedAgent serves three log lines for each instance. In order of time, the lines of the instances alternate.
 type timedAgent struct{ end chan struct{} }
 
 func (a *timedAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +83,7 @@ func TestJobLogsInOrder(t *testing.T) {
 	}
 }
 
-// An agent of an older version sends no times. Its lines are shown nevertheless.
+// An agent of an older version sends no times. Its lines are shown with a dash instead of a time.
 func TestJobLogsOfAnOlderAgent(t *testing.T) {
 	r := newRig(t)
 	r.world()

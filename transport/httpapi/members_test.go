@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A clock that is behind is written with a sign, and read again.
+// The offset of a clock that is ahead or behind stays the same when it is encoded and decoded.
 func TestClockOffset(t *testing.T) {
 	for _, ahead := range []api.ClockOffset{0, 1, -1, api.ClockOffset(90 * model.Second),
 		api.ClockOffset(-90 * model.Second)} {

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// operationDoc is the part of an operation's document that is checked.
+// operationDoc has the parts of a documented operation that the tests check.
 type operationDoc struct {
 	OperationID string `json:"operationId"`
 	Summary     string
@@ -34,7 +34,8 @@ type openAPI struct {
 	Components struct{ Schemas map[string]json.RawMessage }
 }
 
-// The document is OpenAPI 3.1, describes every operation, and every reference in it leads somewhere.
+// The document at /openapi.json is OpenAPI 3.1 and describes every operation that is served. Every reference in it
+// names an existing schema.
 func TestOpenAPI(t *testing.T) {
 	r := newRig(t)
 	text := must2(r.cli().Do(t.Context(), http.MethodGet, "/openapi.json", nil, nil))(t)
@@ -74,7 +75,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// docs/openapi.json is the document that servers of this version serve.
+// docs/openapi.json is the document that servers of this version serve at /openapi.json.
 func TestOpenAPIFile(t *testing.T) {
 	const path = "../../docs/openapi.json"
 	r := newRig(t)

@@ -9,9 +9,9 @@ import (
 )
 
 // proves that one goroutine checks for all waiting polls, that all of them learn of a failed check, and that no
-// goroutine is left when they have gone.
+// goroutine runs once all polls have left.
 func TestLookout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // a bubble fails if a goroutine is left
+	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		var looks atomic.Int64
 		var bad atomic.Bool
 		l := &pollGuard{every: time.Second, look: func() error {
@@ -31,7 +31,7 @@ func TestLookout(t *testing.T) {
 		bad.Store(true)
 		<-second
 		<-first
-		third, leaveThird := l.join() // while the second still waits, after the failed check
+		third, leaveThird := l.join() // after the failed check, before the second poll leaves
 		select {
 		case <-third:
 			t.Error("who comes later is told of the earlier look")

@@ -88,8 +88,8 @@ func TestPreparationOfAStop(t *testing.T) {
 	}
 }
 
-// With a stop by a drain or a person, the agent gets the gates to check once more, also if the stop's reason has
-// further text. It gets none with a stop by a forced drain or one that bypasses budgets.
+// If a drain or a person stops an instance, the agent gets the gates to check once more, also if the stop's reason has
+// further text. If the drain is forced or the stop bypasses budgets, the agent gets no gates.
 func TestGatesOfAStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		force  bool
@@ -150,8 +150,8 @@ func TestGatesOfAStop(t *testing.T) {
 	}
 }
 
-// The fencing epoch of a slot grows with each instance that holds the slot, even if the job is purged and made again,
-// or a snapshot is restored.
+// The fencing epoch of a slot grows with each new instance in the slot, even if the job is purged and submitted again.
+// It also grows when a snapshot is restored.
 func TestFencingEpoch(t *testing.T) {
 	r := newRig(t)
 	r.node("01N2", "n2")

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance above its disk limit is a problem of the cluster, until its usage is below the limit. The problem names
-// the usage and what to do.
+// An instance above its disk limit is a problem of the cluster, until its usage is below the limit. The problem says
+// what the usage is and what to do.
 func TestDiskOfAnInstance(t *testing.T) {
 	r := newRig(t, "s1", "s2", "s3")
 	r.node("01N1", "n1")

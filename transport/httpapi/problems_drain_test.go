@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A drain that waits for a person is a problem, with what unblocks it. A drain that makes progress is not.
+// A drain that waits for a person is a problem, which says what unblocks the drain. A drain that makes progress is no
+// problem.
 func TestProblemOfABlockedDrain(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -48,7 +49,7 @@ func TestProblemOfABlockedDrain(t *testing.T) {
 		r.mu.Lock()
 		r.waiting.Drains = map[model.DrainID][]model.DrainStatus{"d1": {{Node: "01N1", Blockers: c.blockers}}}
 		r.mu.Unlock()
-		// A change of the state leads to a new decision.
+		// After a change of the state, the next read asks again why things wait.
 		r.apply(&fsm.NodeLabel{ID: "01N2", Labels: map[string]string{"case": "x"}})
 		if got := problemsNow(t, r, ""); c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || got[0] != c.want) {
 			t.Errorf("%s: %q\nwant: %q", c.name, got, c.want)

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// tell reports what an instance on a node does now, as its agent would.
+// tell reports an instance's status with the next generation, as the node's agent would.
 func (r *rig) tell(node model.NodeID, status model.InstanceStatus) {
 	r.t.Helper()
 	inst, _ := r.machine.State().Instances.Get(status.ID)
@@ -109,13 +109,13 @@ func TestProblemOfACrashLoop(t *testing.T) {
 			"replaced in 10m"+wayOut)
 	const why = "4 instances of version 1 of web/http failed, more than the 3 that are replaced in 10m; next try in 9m55s"
 	r.waiting.Instances = map[model.InstanceID][]model.Blocker{"inst-f": {{Code: model.CodeRetryLimit, Message: why}}}
-	// The state changes, because reads of the same state share the reasons why things wait.
+	// A write changes the state, because reads of the same state share the reasons why things wait.
 	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
 	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed: "+why+wayOut)
 }
 
 // Instances that fit nowhere are one problem per group, with the reason and what to do. If there are many such groups,
-// only some are listed, and the rest are counted.
+// eight are listed, and one more line says how many others there are.
 func TestProblemOfWhatFitsNowhere(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")
@@ -129,7 +129,7 @@ func TestProblemOfWhatFitsNowhere(t *testing.T) {
 	fitsNowhere := model.Blocker{Code: model.CodeNoMemory, Message: "all 40 nodes have too little memory",
 		Unblock: "add a node, or scale something down"}
 	r.waiting.Groups["front/http"] = fitsNowhere
-	// The state changes, because reads of the same state share the reasons why things wait.
+	// A write changes the state, because reads of the same state share the reasons why things wait.
 	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
 	wantProblem(t, r, "unschedulable group/front/http: 1200 of 1200 instances wait: all 40 nodes have too little memory"+
 		" -> add a node, or scale something down; outspan why front/http")

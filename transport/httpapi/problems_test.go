@@ -28,7 +28,7 @@ func problemsNow(t *testing.T, r *rig, query string) []string {
 	return found
 }
 
-// Each problem has its own line: what, where, and the way out.
+// Status shows each problem once, and says what is wrong, where, and what to do. ProblemCounts counts it.
 func TestProblems(t *testing.T) {
 	const day = 24 * time.Hour
 	soon := transport.Lifetime{From: time.Now().Add(-300 * day), Until: time.Now().Add(5*day + time.Hour)}
@@ -45,7 +45,7 @@ func TestProblems(t *testing.T) {
 		name  string
 		shape func(*httpapi.ServerEntry)
 		apply []fsm.Command
-		want  []string // each part of a line, in order
+		want  []string // parts of the line of the only problem, in order; empty means no problem
 	}{
 		{name: "none"},
 		{name: "disk full", shape: only("s2", func(m *httpapi.ServerEntry) {
@@ -136,8 +136,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// Without a leader, any server answers a stale read. The lack of a leader is then a problem too, and nothing that needs
-// a leader is suggested.
+// Without a leader, any server answers a stale read. The missing leader is one of the problems. No suggestion needs a
+// leader.
 func TestProblemsWithoutALeader(t *testing.T) {
 	r := newRig(t, "s1", "s2", "s3")
 	r.shape = func(m *httpapi.ServerEntry) {
@@ -156,7 +156,7 @@ func TestProblemsWithoutALeader(t *testing.T) {
 	}
 }
 
-// If many nodes are offline, a few are listed and the rest are counted.
+// If many nodes are offline, eight are listed, and one more line says how many others there are.
 func TestProblemsAreBounded(t *testing.T) {
 	r := newRig(t)
 	for i := range 30 {
@@ -174,7 +174,8 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// An agent that keeps the cluster from raising its format is named, with the way to go on without it. That way works.
+// If an old agent keeps the cluster from raising its format, a problem names the agent and says how to continue without
+// it. Disabling the node ends the problem.
 func TestProblemOfAnOldAgent(t *testing.T) {
 	r := newRig(t)
 	r.node("01N1", "n1")

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent that registers again and again can fill the log only slowly, and can't keep other agents out.
+// The rate of one agent's registrations is limited, so that they can't fill the log. Other agents may register
+// meanwhile.
 func TestRegistrationsHaveARate(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -17,14 +17,14 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// passing counts the requests that a server sends to another server. If hold is not nil, passing holds the requests
-// until hold is closed or their sender cancels them.
+// passing is a RoundTripper that counts the requests that a server sends to another server. If the channel hold is not
+// nil, a request waits until hold is closed or the sender cancels the request.
 type passing struct {
 	http.RoundTripper
 	mu             sync.Mutex
 	now, most, sum int
 	hold           chan struct{}
-	cut            int // the leader's connection breaks after this many bytes of an answer; 0 means never
+	cut            int // an answer breaks off after this many bytes; 0 means never
 }
 
 func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -53,7 +53,7 @@ func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cutBody is the body of an answer that breaks off. left is the number of bytes that are still read.
+// cutBody is the body of an answer that breaks off. The field left is the number of bytes until then.
 type cutBody struct {
 	io.ReadCloser
 	left int
@@ -67,7 +67,7 @@ func (c *cutBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stopAll holds all later requests until letGo is called.
+// stopAll makes all later requests wait until letGo is called.
 func (p *passing) stopAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,8 +110,8 @@ func reportOf(generation uint64) transport.ReportRequest {
 		Instances: []model.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: model.ObservedBooting}}}
 }
 
-// Agents' calls that arrive while other calls are at the leader share a request. None is lost, and each gets its own
-// answer.
+// While four requests are at the leader, further calls of agents wait and then share requests. No call is lost, and
+// each gets its own answer.
 func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	r, p := relayRig(t)
 	agents := []*transport.Client{r.client(pki.RoleAgent, "n1", "s2"), r.client(pki.RoleAgent, "n9", "s2")}
@@ -175,7 +175,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	}
 }
 
-// A hanging leader delays nobody once another one leads.
+// Once another server leads, no call waits any longer for a leader that hangs.
 func TestRelayLeavesAHungLeader(t *testing.T) {
 	r, p := relayRig(t)
 	r.start("s3", httpapi.Limits{RequestsPerSecond: 100_000})
@@ -193,7 +193,7 @@ func TestRelayLeavesAHungLeader(t *testing.T) {
 	p.await(t, "requests to the old leader", func(now, _, _ int) bool { return now == 4 })
 	r.setLeader("s3")
 	p.mu.Lock()
-	p.hold = nil // requests to the new leader are not held
+	p.hold = nil // requests to the new leader do not wait
 	p.mu.Unlock()
 	if _, err := c.Report(t.Context(), reportOf(2000)); err != nil {
 		t.Errorf("with a new leader: %v", err)
@@ -215,7 +215,7 @@ func TestRelayLeavesAHungLeader(t *testing.T) {
 	}
 }
 
-// When the sender of a shared request goes away, the other calls in it still get their answers.
+// When the call that sends a shared request is canceled, the other calls in the request still get their answers.
 func TestRelayOutlivesItsSender(t *testing.T) {
 	r, p := relayRig(t)
 	c := r.client(pki.RoleAgent, "n2", "s2")
@@ -248,7 +248,8 @@ func TestRelayOutlivesItsSender(t *testing.T) {
 	}
 }
 
-// The leader checks what servers forward for their agents, as far as it can.
+// The leader checks the agents' calls that a server forwards. It refuses a malformed batch as a whole. In a good batch,
+// it refuses each bad call alone.
 func TestRelayRefuses(t *testing.T) {
 	type call struct {
 		Call  transport.AgentCall `cbor:"1,keyasint"`

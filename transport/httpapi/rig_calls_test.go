@@ -51,7 +51,7 @@ func decode(t testing.TB, raw []byte) map[string]any {
 	return v
 }
 
-// eventually waits until ok returns true.
+// eventually calls ok until it returns true, and fails the test after 15 s.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(15 * time.Second)
@@ -71,7 +71,6 @@ func values(query string) url.Values {
 	return v
 }
 
-// isTrue reports whether a field of decoded JSON is true.
 func isTrue(v any) bool {
 	b, ok := v.(bool)
 	return ok && b

@@ -75,7 +75,7 @@ func (s *server) ReadBarrier(context.Context) error {
 	return nil
 }
 
-// beforeReads makes the next read barrier call catchUp, as if a server then applied what it lacks.
+// beforeReads makes the next ReadBarrier call catchUp, as if the barrier made the server apply what it lacks.
 func (r *rig) beforeReads(catchUp func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

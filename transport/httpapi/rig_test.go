@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a cluster of servers over real TLS on loopback. Its log is one machine: every server shows the same state, and
-// one of them leads.
+// rig is a cluster of servers over real TLS on loopback. All servers share one fsm.Machine, and so the same state. At
+// most one server leads.
 type rig struct {
 	t       testing.TB
 	ca      *transport.Authority
@@ -35,8 +35,8 @@ type rig struct {
 	shape  func(*httpapi.ServerEntry)
 	twin   string // if not "", one more server with this name is listed
 	broken error  // if not nil, Propose fails with it and commits nothing
-	behind func() // applies what a server has not applied yet, at the next read barrier
-	after  error  // if not nil, Propose fails with it although it committed
+	behind func() // if not nil, the next ReadBarrier calls it
+	after  error  // if not nil, Propose commits the entry and then fails with it
 	log    []fsm.Entry
 
 	servers map[string]*server
@@ -45,21 +45,21 @@ type rig struct {
 	moves   []fsm.Move      // what rebalancing would do
 	begin   [][]fsm.Command // commands that begin the moves
 	heard   map[model.NodeID]int
-	silent  bool              // 01N1 has not been heard for long
-	panics  model.NodeID      // a sign of life of this node panics
+	silent  bool              // node 01N1 was last heard an hour ago
+	panics  model.NodeID      // Heard panics for this node
 	watched map[fsm.Topic]int // how often somebody began to wait for a topic
 }
 
 // server is one server of the rig.
 type server struct {
-	stop func() // begins to stop what it serves
+	stop func() // begins to stop its HTTP server, without waiting
 
 	r       *rig
 	name    string
 	address string
 	api     *httpapi.Server
 	passing *passing     // its requests to other servers
-	asked   atomic.Int64 // agents' calls that arrived
+	asked   atomic.Int64 // number of agents' calls that arrived
 	fresh   bool
 	stale   time.Duration // how long it has heard no leader
 	full    bool          // its disk is full
@@ -86,7 +86,7 @@ func (r *rig) start(name string, limits httpapi.Limits) *server {
 	return r.startWith(name, func(c *httpapi.Config) { c.Limits = limits })
 }
 
-// startWith runs a server like start, with a configuration that edit may change.
+// startWith is like start, but the function edit may change the server's configuration.
 func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	r.t.Helper()
 	creds := must(r.ca.Credentials(pki.RoleServer, name))(r.t)
@@ -115,7 +115,8 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	return s
 }
 
-// serve runs a handler, and the answers to agents, on a TLS port until it is stopped, or the test ends.
+// serve answers HTTP requests by the given handler, and agents' calls by the given function, on a TLS port. It serves
+// until stop is called or the test ends.
 func (r *rig) serve(l *transport.Listener, h http.Handler, agents transport.AnswerAgent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -155,7 +156,7 @@ func (r *rig) cli(servers ...string) *transport.Client {
 	return r.client(pki.RoleCLI, "alice", servers...)
 }
 
-// apply commits commands as the leader would.
+// apply commits commands as the leader would, and returns the entry's index. It fails the test if they are refused.
 func (r *rig) apply(group ...fsm.Command) uint64 {
 	r.t.Helper()
 	results, err := r.commit(fsm.Entry{Format: model.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(),

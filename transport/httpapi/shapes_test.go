@@ -16,10 +16,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// rewrite reports whether to write the golden files again: OUTSPAN_REWRITE=1 go test ./transport/httpapi
+// rewrite reports whether OUTSPAN_REWRITE is set. If it is set, the tests write docs/openapi.json and the golden files.
 func rewrite() bool { return os.Getenv("OUTSPAN_REWRITE") != "" }
 
-// unstable lists values that differ from run to run, and what replaces them.
+// unstable lists values that differ from run to run, and their replacements.
 var unstable = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -29,7 +29,8 @@ var unstable = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:[3-9]\d{4}"`), `127.0.0.1:PORT`},
 }
 
-// wantGolden compares an answer with the file of its name. It shows a field that disappears or changes its kind.
+// wantGolden compares an answer with the file of this name in testdata, so that no field disappears or changes its kind
+// unnoticed. If rewrite returns true, it writes the file instead.
 func wantGolden(t *testing.T, name string, raw []byte) {
 	t.Helper()
 	var v any
@@ -64,7 +65,7 @@ func wantGolden(t *testing.T, name string, raw []byte) {
 	}
 }
 
-// nullable are the fields that may be null for "there is none"; no list and no map may be null.
+// nullable lists the fields that may be null, which means that they have no value. No list and no map may be null.
 var nullable = map[string]bool{
 	"exit_code": true, "started_at": true, "last_seen": true, "deadline": true, "ended_at": true, "rate": true,
 	"next_allowed": true, "since": true,
@@ -163,7 +164,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// Every write answers with its index and the object as it is then.
+// The answer to a write has the write's index, and the object as the write left it. A repeated request gets the stored
+// outcome.
 func TestWriteShapes(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// Streams are bounded, and a place is free again once its reader has gone.
+// The number of open streams is limited. When a reader closes its stream, another stream can be opened.
 func TestStreamLimit(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -32,7 +32,7 @@ func TestStreamLimit(t *testing.T) {
 	})
 }
 
-// One caller can't take all places for streams.
+// One caller may open only a quarter of the streams that a server allows.
 func TestStreamsOfOneCaller(t *testing.T) {
 	r := newRig(t)
 	r.world()

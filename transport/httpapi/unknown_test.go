@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// The list of what a confirmation would stop names the nodes that have not reported what they run.
+// After a restore, the list of unknown instances names the nodes that have not sent their inventory yet.
 func TestUnknownInstancesNamesNodesThatOwe(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -32,7 +32,7 @@ func (r *rig) Differing() []api.DifferentState {
 	return []api.DifferentState{{Name: "s2", ID: "id-s2", Index: 7, Time: r.born.UTC()}}
 }
 
-// Every server can compare the servers' states, even without a leader. Agents may not ask for that.
+// Every server can compare the servers' states, even without a leader. Agents may not ask for this comparison.
 func TestVerifyMembers(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.setLeader("")
@@ -43,7 +43,7 @@ func TestVerifyMembers(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]model.Code{
-		"/v1/members/verify":          model.CodeTimeout, // the default is not 3 s
+		"/v1/members/verify":          model.CodeTimeout, // from Verify, because the default is not 3 s
 		"/v1/members/verify?wait=2m":  model.CodeInvalid,
 		"/v1/members/verify?wait=now": model.CodeInvalid,
 		"/v1/members/verify?await=3s": model.CodeInvalid,

@@ -33,7 +33,7 @@ func withVolume(t *testing.T, servers ...string) *rig {
 
 const volumeURL = "/v1/volumes/web%2Fhttp%2F0%2Fdata"
 
-// The slashes in a volume's id are sent as %2F, through a follower too. A repeated request begins only one transfer.
+// The slashes in a volume's id are sent as %2F, even through a follower. A repeated request begins only one transfer.
 func TestMigrateVolume(t *testing.T) {
 	r := withVolume(t, "s1", "s2")
 	c := r.cli("s2")
@@ -68,7 +68,7 @@ func TestMigrateVolume(t *testing.T) {
 	}
 }
 
-// Agents get the orders of each phase of a transfer. Only the two orders that need the token have it.
+// Agents get the orders of each phase of a transfer. Only the orders to serve and to fetch have the transfer's token.
 func TestTransferOrders(t *testing.T) {
 	r := withVolume(t)
 	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate",
@@ -128,7 +128,8 @@ func TestTransferOrders(t *testing.T) {
 	}
 }
 
-// The target of a move learns who is to own the volumes: the user that the job file names. The source needs no user.
+// The order for the target of a migration names the user who must own the volume, which is the user of the job. The
+// order for the source names no user.
 func TestTransferOrdersNameTheUser(t *testing.T) {
 	r := withVolume(t)
 	job := spec("web", 1)
@@ -160,8 +161,8 @@ func mustEnd(t *testing.T, r *rig, id model.TransferID) model.TransferID {
 	return id
 }
 
-// A volume is unused if its slot is gone: its group has fewer instances, or its job is stopped. While an instance uses
-// the volume, it is in use.
+// A volume is unused if its slot was removed, because the count of the group was reduced or the job was stopped. While
+// an instance still runs in the slot, the volume is in use.
 func TestVolumeOfARemovedSlotIsUnused(t *testing.T) {
 	r := withVolume(t)
 	c := r.cli()

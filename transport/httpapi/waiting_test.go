@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// countingExplainer counts how often it explains why things wait.
+// countingExplainer counts the calls of Waiting.
 type countingExplainer struct {
 	Explainer
 	decided int
@@ -22,7 +22,7 @@ func (e *countingExplainer) Waiting(q Question) Waiting {
 		Groups: map[model.GroupID]model.Blocker{"web/http": {Code: model.CodeNoMemory, Message: decimal(q.State.Index)}}}
 }
 
-// deaf has heard no node.
+// deaf is a Liveness that has heard no node.
 type deaf struct{ Liveness }
 
 func (deaf) Live() map[model.NodeID]fsm.Liveness { return nil }

@@ -56,7 +56,8 @@ func finished(t testing.TB, done <-chan poll) poll {
 	return poll{}
 }
 
-// When a server stops, it answers blocking reads at once, but never with a state that is older than the caller's.
+// When a server stops, it answers blocking reads at once. A read with an index that the server has not reached gets
+// not_caught_up instead of an older state.
 func TestBlockingReadAtStop(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -72,7 +73,7 @@ func TestBlockingReadAtStop(t *testing.T) {
 	wantCode(t, p.err, model.CodeNotCaughtUp)
 }
 
-// A blocking read returns when its own object changes, and ignores changes of others.
+// A blocking read returns when the object that it reads changes, and ignores changes of other objects.
 func TestBlockingRead(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -81,8 +82,8 @@ func TestBlockingRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A read that arrives only after a change of others answers at once, since it can't know what it missed. On a busy
-	// machine that may happen to some of these reads, but not to all.
+	// A read that arrives after the changes of n2 is answered at once, because the server does not know which objects
+	// changed since the index. On a busy machine some of these reads may arrive so late, but not all.
 	var p poll
 	for attempt := 1; ; attempt++ {
 		done := startPoll(t, c, "/v1/nodes/n1", index, "30s")
@@ -107,7 +108,7 @@ func TestBlockingRead(t *testing.T) {
 		index, p = r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentActive}), poll{}
 	}
 
-	// The next poll continues from that index, and misses nothing that happens before it arrives.
+	// The next poll continues from the index of the last answer, and misses no change from before the poll arrives.
 	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: model.IntentActive})
 	if p := finished(t, startPoll(t, c, "/v1/nodes/n1", p.index, "30s")); p.body["state"] != "active" {
 		t.Errorf("a change between two polls was missed: state %v", p.body["state"])
@@ -137,7 +138,7 @@ func TestBlockingList(t *testing.T) {
 	}
 }
 
-// Pages are in order, without a gap and without repetition.
+// Pages are in order, without a gap and without repetition, even if an object changes between two pages.
 func TestPaging(t *testing.T) {
 	r := newRig(t)
 	for i := range 7 {
@@ -190,7 +191,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A list with only some fields has the same items.
+// A list that is limited to some fields has the same items as the whole list.
 func TestFields(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -219,7 +220,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// readEvents reads n events, or all if n is negative, in the form that accept asks for. It returns their ids.
+// readEvents reads n events, or all if n is negative, with accept as the Accept header. It returns the events' ids.
 func readEvents(t testing.TB, c *transport.Client, accept, query, last string, n int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
@@ -261,7 +262,7 @@ func (r *rig) eventIDs() []string {
 	return ids
 }
 
-// A resumed stream continues after the last event, without a gap and without repetition, in both forms.
+// A resumed stream continues after the last event, without a gap and without repetition, both as SSE and as NDJSON.
 func TestEventsResume(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -284,7 +285,7 @@ func TestEventsResume(t *testing.T) {
 	}
 }
 
-// A reader that follows sees at once what happens after it has opened the stream.
+// A reader that follows the events receives at once each event that happens after the stream was opened.
 func TestEventsFollow(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -294,7 +295,7 @@ func TestEventsFollow(t *testing.T) {
 	defer resp.Body.Close()
 	in := bufio.NewReader(resp.Body)
 	var id string
-	for id == "" { // the greeting has the position of the stream
+	for id == "" { // the first message has the position of the stream as its id
 		line := must(in.ReadString('\n'))(t)
 		if text, ok := strings.CutPrefix(line, "id: "); ok {
 			id = strings.TrimSpace(text)
@@ -322,7 +323,7 @@ func TestEventsFollow(t *testing.T) {
 	}
 }
 
-// A reader that waits for the first event sees at once that the stream is open.
+// A stream opens at once, even if there is no event to send yet.
 func TestEventsOpenAtOnce(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -360,8 +361,8 @@ func TestEventsGone(t *testing.T) {
 	}
 }
 
-// A reader that continues after an event that has not happened gets 410 and the newest id, rather than silence. If the
-// id is only a moment ahead, the server waits for it.
+// A reader that continues after an event that has not happened gets 410 and the newest id. If the server reaches the
+// event's index within a moment, the stream opens.
 func TestEventsAhead(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -387,7 +388,7 @@ func TestEventsAhead(t *testing.T) {
 	}
 }
 
-// A saved snapshot can be read and restored. A stale one can be saved without a leader.
+// A saved snapshot can be read and restored. A stale snapshot can be saved without a leader.
 func TestSnapshot(t *testing.T) {
 	r := newRig(t)
 	r.world()

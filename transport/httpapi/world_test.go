@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// node registers a node, as its agent would.
+// node registers a node and reports an empty inventory, as its agent would.
 func (r *rig) node(id model.NodeID, name string) {
 	r.t.Helper()
 	r.apply(&fsm.NodeRegister{ID: id, Name: name,
@@ -26,7 +26,7 @@ func (r *rig) epoch(id model.NodeID) uint64 {
 	return 1
 }
 
-// spec returns a small job.
+// spec returns a job with one group, which has the given count. The job web is also exposed on port 8080.
 func spec(name string, count int) model.JobSpec {
 	expose := 0
 	if name == "web" {
@@ -39,7 +39,7 @@ func spec(name string, count int) model.JobSpec {
 	}}}
 }
 
-// place puts an instance of web/http on a node and brings it to a state.
+// place puts an instance of web/http on a node, and reports its observed state unless this is pending.
 func (r *rig) place(id model.InstanceID, slot int, node model.NodeID, observed model.Observed) {
 	r.t.Helper()
 	g, _ := r.machine.State().Groups.Get("web/http")
@@ -56,7 +56,8 @@ func (r *rig) place(id model.InstanceID, slot int, node model.NodeID, observed m
 	r.apply(&fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
 }
 
-// world makes two nodes and a job of three instances, two of which are ready on the first node.
+// world makes two nodes, and the job web of three instances. Two instances are ready on the first node. The third is
+// not placed.
 func (r *rig) world() {
 	r.t.Helper()
 	r.node("01N1", "n1")
@@ -66,7 +67,7 @@ func (r *rig) world() {
 	r.place("inst-b", 1, "01N1", model.ObservedReady)
 }
 
-// fillRequests adds count requests with different ids at once.
+// fillRequests applies the given number of writes in one batch. Each write has its own request id.
 func (r *rig) fillRequests(count int, actor model.Actor) {
 	r.t.Helper()
 	r.mu.Lock()

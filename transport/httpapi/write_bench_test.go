@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// BenchmarkWriteLabel measures a leader's work for one small write, without connection and log.
+// BenchmarkWriteLabel measures a leader's work for one small write. It includes neither the connection nor raft.
 func BenchmarkWriteLabel(b *testing.B) {
 	r := newRig(b)
 	for i := range 200 {
@@ -41,7 +41,7 @@ func BenchmarkWriteLabel(b *testing.B) {
 	}
 }
 
-// sink is an http.ResponseWriter that keeps what is written.
+// sink is an http.ResponseWriter that stores the response.
 type sink struct {
 	header http.Header
 	status int

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// elsewhere are problems for which an alert uses another metric.
+// elsewhere lists the problems whose alert uses another metric than outspan_problems.
 var elsewhere = map[api.ProblemCode]string{
 	api.ProblemNoLeader:     "outspan_raft_is_leader",
 	api.ProblemStateDiffers: "outspan_state_differs",
@@ -21,7 +21,7 @@ var elsewhere = map[api.ProblemCode]string{
 	api.ProblemUnplaced:     "outspan_unschedulable",
 }
 
-// Every problem that status shows has an alert, and no rule uses a metric that doesn't exist.
+// Every problem that status shows has an alert, and no rule uses a metric that docs/metrics.md lacks.
 func TestEachProblemHasAnAlert(t *testing.T) {
 	rules, err := os.ReadFile("../../dist/prometheus/outspan.rules.yaml")
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// explainer reports that web/http waits for memory, and that two local volumes stay on each draining node.
+// explainer reports that web/http lacks memory, and that each drain is blocked by a replacement that lacks memory and
+// by two local volumes.
 type explainer struct{}
 
 func (explainer) Why(httpapi.Question, string) (model.WhyResult, error) {
@@ -36,7 +37,7 @@ func (explainer) DrainStatus(httpapi.Question, model.DrainID) []model.DrainStatu
 	}}}
 }
 
-// rig is a state with a collector.
+// rig is a machine and a registry with a collector of the machine's metrics.
 type rig struct {
 	t        testing.TB
 	machine  *fsm.Machine
@@ -94,7 +95,8 @@ func (r *rig) epoch(id model.NodeID) uint64 {
 	return n.Agent.Epoch
 }
 
-// series returns all samples as "name{label=value}" and their values; a histogram shows its count.
+// series returns the value of each sample by its name and labels, as in "name[label=value]". The value of a histogram
+// is its count. The histogram's sum has the suffix _sum after the name.
 func (r *rig) series() map[string]float64 {
 	r.t.Helper()
 	families, err := r.registry.Gather()
@@ -196,7 +198,7 @@ func TestSeriesFromTheStart(t *testing.T) {
 	})
 }
 
-// Events are counted, and the series of an object disappear with it.
+// The counters count events. When a node is forgotten, its series disappear.
 // proves P32
 func TestCounts(t *testing.T) {
 	r := newRig(t)
