@@ -181,7 +181,7 @@ func TestSaysForWhomItWaits(t *testing.T) {
 	})
 }
 
-// lockedBuffer collects a log. Safe for many goroutines.
+// lockedBuffer collects a log. Safe for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
