@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// If an instance did not become ready in time, no budget prevents a stop for that cause. The budget prevents a stop
-// before that time, or for another cause.
+// A stop with the cause start_timeout is refused by a budget before the setting start_timeout has passed, and is
+// allowed afterwards. A stop for another cause is still refused.
 func TestStartTimeoutIsNoVoluntaryStop(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 4

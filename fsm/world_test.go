@@ -7,10 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// world draws random commands that make some sense for a state: most name things that exist, and some have one mistake.
-// For each step of a history, rapid draws only a seed. Numbers that rapid draws are 0 so often that most commands would
-// be refused. With seeds, a failing history still shrinks to few steps.
+// world draws random commands for a state. Most commands name objects that exist, and some have one mistake.
 type world struct {
+	// Made from a seed that rapid draws. The numbers that rapid draws are 0 so often that most commands would be refused.
 	r   *rand.Rand
 	s   *State
 	seq *int // number of the last new id; no id is used twice
@@ -76,8 +75,8 @@ func (w world) cause() model.Cause {
 		model.CauseNodeDisabled, model.CauseUser, model.CauseJobStopped, model.CauseCrashLoop, model.CauseNodeNotReady)
 }
 
-// beginning draws the first entry of a history, which makes a cluster with nodes and jobs. Without it, most of the
-// following commands would be refused.
+// beginning draws the first entry of a history, which makes a cluster with nodes and jobs. In an empty state, most
+// commands would be refused.
 func (w world) beginning() Entry {
 	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Actor: "cli:alice"}
 	settings := model.DefaultSettings()
@@ -86,7 +85,7 @@ func (w world) beginning() Entry {
 	e.Groups = append(e.Groups, resting()...)
 	for range 3 {
 		c := w.nodeRegister().(*NodeRegister)
-		if c.ID == "n1" && !w.rarely(8) { // mostly keep n1, on which instances run
+		if c.ID == "n1" && !w.rarely(8) { // a new registration of n1 is rare, because the instances of resting run on n1
 			c.ID, c.Name = "n2", "n2.local"
 		}
 		e.Groups = append(e.Groups, []Command{c}, []Command{&NodeReport{ID: c.ID, Full: true}}, []Command{w.submit()})
@@ -95,7 +94,7 @@ func (w world) beginning() Entry {
 	return e
 }
 
-// entry draws an entry. Its term is 0 or the given one, and rarely the next one.
+// entry draws an entry. The entry's Term is 0, which means any term, or term, or rarely term+1.
 func (w world) entry(term uint64) Entry {
 	e := Entry{Format: model.CurrentFormat, At: w.s.Now + model.Time(w.int(-50, 4000)),
 		Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
@@ -140,7 +139,7 @@ func (w world) entry(term uint64) Entry {
 	return e
 }
 
-// drawing draws one sort of command. The weight decides how often it is drawn.
+// drawing draws one sort of command. This sort is drawn with a chance in proportion to weight.
 type drawing struct {
 	weight int
 	draw   func() Command
@@ -189,7 +188,7 @@ func (w world) drawings() []drawing {
 	}
 }
 
-// leaderBegins adds to an entry the command that a leader writes at the start of its term, mostly with the given term.
+// leaderBegins adds a LeaderBegin to an entry, mostly with the given term.
 func (w world) leaderBegins(e *Entry, term uint64) {
 	c := &LeaderBegin{Term: term + uint64(w.int(0, 3))/3, Server: pick[model.ServerID](w, "01A", "01B"),
 		Name: pick(w, "s1", "s2", "")}
@@ -211,8 +210,8 @@ func (w world) command() Command {
 	panic("unreachable")
 }
 
-// aimed draws a sort of command, all with the same chance, and repeats it up to twelve times until the state accepts
-// one. So commands that are rarely valid are accepted too.
+// aimed chooses a sort of command, each with the same chance, and draws commands of this sort until the state accepts
+// one, but at most 13. So sorts that are rarely valid are accepted too.
 func (w world) aimed() []Command {
 	draws := w.drawings()
 	draw := draws[w.int(0, len(draws)-1)].draw
@@ -265,7 +264,7 @@ func (w world) place() Command {
 	if len(there) > 0 && !w.rarely(6) {
 		c.Replaces = pick(w, there...)
 	}
-	switch w.int(1, 40) { // most are right
+	switch w.int(1, 40) { // in 7 of 40 cases, one field is replaced, which mostly makes the command invalid
 	case 1, 2:
 		c.ID = w.instance().ID
 	case 3, 4:
