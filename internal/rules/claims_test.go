@@ -29,8 +29,8 @@ var (
 	oddInName  = regexp.MustCompile(`\s`)
 )
 
-// claims returns all claims of the tree. findings reports lines that look like claims but have the wrong form, and
-// claims that belong to no test.
+// claims returns all claims of the tree. The result findings describes lines that look like claims but have the wrong
+// form, and claims that belong to no test.
 func claims(root string) (all []claim, findings []string, err error) {
 	dirs := map[string]bool{}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -90,8 +90,8 @@ func textClaims(dir, name, text string) (all []claim, findings []string) {
 	return all, findings
 }
 
-// readClaim returns the ids that a comment line claims. bad means that the line looks like a claim but has the wrong
-// form.
+// readClaim returns the ids that a comment line claims. The result bad is true if the line looks like a claim but has
+// the wrong form.
 func readClaim(line string) (ids []string, bad bool) {
 	line = strings.TrimSpace(line)
 	m := claimLine.FindStringSubmatch(line)
