@@ -4,7 +4,7 @@ import "github.com/outspan/outspan/model"
 
 // stopRecord lists the accepted stops that one rate limits. The test records them independently of the state's ledgers.
 type stopRecord struct {
-	index uint64 // at which the budget's spec or the settings last changed; a change discards the record
+	index uint64 // log index of the last change of the budget's spec or the settings; a change discards the record
 	stops []model.Time
 }
 

@@ -17,7 +17,7 @@ const randomSteps = 120
 // unchanged, and refused groups of commands have left no trace. At the end, all replicas are equal, whether they
 // applied encoded entries one by one or in batches, or started from a snapshot.
 func TestRandomHistories(t *testing.T) {
-	accepted := map[string]int{} // by kind of command: in how many histories one was accepted
+	accepted := map[string]int{} // number of histories with an accepted command, by kind of command
 	histories := 0
 	rapid.Check(t, func(t *rapid.T) {
 		histories++
@@ -43,7 +43,7 @@ func TestRandomHistories(t *testing.T) {
 // steps.
 func seeds(steps int) *rapid.Generator[[]uint64] { return rapid.SliceOfN(rapid.Uint64(), steps, steps) }
 
-// randomLog is one log and four replicas of it.
+// randomLog applies one random log to four replicas.
 type randomLog struct {
 	t       *rapid.T
 	seq     int
@@ -113,8 +113,9 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	h.first = after
 }
 
-// budgetHolds checks an accepted stop that bypasses nothing and is the only command of its entry. Enough instances of
-// the group must still be ready after it (S3), and the stopped instance must not be one that has to stay (S6).
+// budgetHolds checks an accepted stop without bypass that is the only command of its entry. If the group's budget
+// limits the stop, enough instances must still be ready afterwards (S3). If the cause is a drain or a disabled node,
+// the instance must not be one that has to stay, unless the drain is forced (S6).
 func (h *randomLog) budgetHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return
@@ -285,7 +286,8 @@ func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// withoutEvents returns a dump of s without its events: an entry drops old events, but a draft keeps them.
+// withoutEvents returns a dump of s without its events. The events may differ, because an entry drops old events and a
+// draft keeps them.
 func withoutEvents(s State) map[string]any {
 	d := dump(s)
 	delete(d, "events")

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// membersWorld returns a state, and a function that applies a group of commands to it. A job with replicated volumes
-// has one member on each of the nodes n1, n2 and n3, all in sync. The node n4 is empty.
+// membersWorld returns a state, and a function that applies a group of commands to the state. A job with a replicated
+// volume has the members i1 on n1, i2 on n2 and i3 on n3, all in sync. The node n4 is empty.
 func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	t.Helper()
 	s := NewState()
@@ -292,7 +292,8 @@ func TestMembersApart(t *testing.T) {
 	}
 }
 
-// TestLastCopyHolds applies random commands to a group of three members, and checks each accepted stop.
+// TestLastCopyHolds applies random commands to a group of three members, and checks each accepted stop by
+// lastCopyHolds.
 func TestLastCopyHolds(t *testing.T) {
 	stopped := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -94,7 +94,7 @@ func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
 		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering,
 			Self: &model.SelfReport{Gen: n.Self.Gen, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true}}
-		told := true // false if News must return true: c has a status from an earlier registration or lacks an instance
+		told := true // false if c has a status from an earlier registration or lacks an instance, so that News is true
 		for i := range s.InstancesOn(id) {
 			if !i.WaitsForRoom() && i.Status.Observed != model.ObservedLost {
 				told = told && (i.Status.Epoch == c.Epoch || i.Terminal() || i.Status.Observed == model.ObservedPending)

@@ -24,8 +24,8 @@ func (g *glutton) refuse(actor model.Actor, id string) *model.Error {
 	return results[0].Refusal
 }
 
-// Refused requests take at most 1 KiB of a server's memory each, because most refusals of one actor are stored without
-// their message. Another actor's refusal still has a long message.
+// Each refused request takes at most about 1 KiB of a server's memory, because most refusals of one actor are stored
+// without their message. The refusal of another actor still has a long message.
 func TestRequestsOfOneCallerAreBoundedByBytes(t *testing.T) {
 	const n = maxRequests / 10 // all stored requests may take 100 MiB, so these may take 10 MiB
 	g := &glutton{t: t, s: NewState()}

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A request is stored for requestMinimum, and is not carried out again in that time. An actor that has reached
+// A request is stored for at least requestMinimum, and is not carried out again in that time. An actor that has reached
 // maxRequestsOfActor is refused. If all actors together have reached maxRequests, only actors that have made fewer than
 // minRequestsOfActor are served.
 func TestRequestsFull(t *testing.T) {

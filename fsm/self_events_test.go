@@ -107,8 +107,8 @@ func TestTrimBoundsSelfReports(t *testing.T) {
 	}
 }
 
-// If a node has exceeded its events of an hour, the last emitted events may show an outdated state. Therefore the first
-// entry after the hour, whatever the entry contains, emits events with the present state.
+// If a node reached the limit of events per hour, its last emitted events may show an outdated state. Therefore the
+// first entry after the hour, whatever the entry contains, emits events with the present state.
 func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	gen := uint64(1)
@@ -191,7 +191,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("after the hour: %+v", n.Self.Events)
 	}
 
-	// If the first entry after the hour is a report of n1 itself, it emits the present state too.
+	// If the first entry after the hour is a report of n1 itself, the entry emits the present state too.
 	hour = mute()
 	n, _ = s.Nodes.Get("n1")
 	gen++

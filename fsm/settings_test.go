@@ -82,8 +82,8 @@ func TestEventAge(t *testing.T) {
 	}
 }
 
-// The format can't be raised while an agent can't read the new one, unless the agent's node is offline or disabled. An
-// agent that can't read the cluster's format may not register, because it could not read which instances to stop.
+// The format can't be raised while an agent can't read the new format, unless the agent's node is offline or disabled.
+// An agent that can't read the cluster's format may not register, because it could not read which instances to stop.
 func TestFormatWaitsForAgents(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) *model.Error {

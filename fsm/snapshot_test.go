@@ -116,13 +116,13 @@ func TestInspectSnapshot(t *testing.T) {
 	}
 }
 
-// frame returns one frame of a snapshot: a row of the table with that number. The body may be invalid.
+// frame returns one frame of a snapshot, with the number of a table and the encoded row. The row may be invalid.
 func frame(table byte, body []byte) []byte {
 	f := binary.BigEndian.AppendUint32([]byte{table}, uint32(len(body)))
 	return append(f, body...)
 }
 
-// packed returns a snapshot with correct checksums. The frames in it may be invalid.
+// packed returns a snapshot of the given frames, with correct checksums. The frames may be invalid.
 func packed(t rapid.TB, format uint16, frames ...[]byte) []byte {
 	t.Helper()
 	out := bytes.NewBuffer(prelude(format))
@@ -402,7 +402,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// allocated calls do and returns how many bytes the call allocated, including bytes that were freed again.
+// allocated calls the function do. It returns how many bytes the call allocated, including bytes that were freed again.
 func allocated(do func()) int64 {
 	var a, b runtime.MemStats
 	runtime.ReadMemStats(&a)

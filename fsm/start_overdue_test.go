@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A stop with the cause start_timeout is refused by a budget before the setting start_timeout has passed, and is
-// allowed afterwards. A stop for another cause is still refused.
+// A budget refuses a stop with the cause start_timeout before the time of the setting start_timeout is over, and allows
+// the stop afterwards. It still refuses a stop for another cause.
 func TestStartTimeoutIsNoVoluntaryStop(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 4

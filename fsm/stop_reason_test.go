@@ -33,8 +33,8 @@ func TestReasonsThatDoNotHold(t *testing.T) {
 	}
 }
 
-// TestWhatEndsByItselfHasFailed: if an agent reports an instance as stopped that should run, the state records the
-// instance as failed and still wants it to run.
+// TestWhatEndsByItselfHasFailed: if an agent reports that an instance that should run has stopped, the state records
+// the instance as failed and still wants it to run.
 func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	s, refusal := try(t, busyState(t), observedAt("n1", "i1", model.ObservedStopped, 2))
 	if refusal != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// foundState returns a state, and the row of the volume in it that i1 uses on n1. The node n2 is empty.
+// foundState returns a state in which i1 on n1 uses a local volume, and the volume's row. The node n2 is empty.
 func foundState(t *testing.T) (State, *Volume) {
 	t.Helper()
 	spec := webSpec()
@@ -27,8 +27,8 @@ func attachFound(v *Volume, node model.NodeID, found ...model.VolumeEpoch) *Tran
 	return &TransferStart{ID: "t1", Work: model.TransferAttach, Volume: v.ID, To: node, Found: found}
 }
 
-// Data that the state does not know is attached once the agent of the node with the data has seen it, and the slot's
-// instance has stopped.
+// Data that the state does not know is attached once the agent of the node with the data has reported it, and the
+// slot's instance has stopped.
 func TestAttachFoundData(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}))
@@ -40,7 +40,7 @@ func TestAttachFoundData(t *testing.T) {
 	refused(model.TransferStopping, model.CodeStale)
 	refused(model.TransferFailed, model.CodeInvalid) // because the step does not say why the transfer failed
 	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: model.TransferRunning})
-	refused(model.TransferStopping, model.CodeStale) // because n2's agent has not reported that it sees the data
+	refused(model.TransferStopping, model.CodeStale) // because n2's agent has not reported the data
 	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}},
 		&TransferStep{ID: "t1", Phase: model.TransferStopping})
 	refused(model.TransferAttaching, model.CodeVolumeInUse)
@@ -135,7 +135,7 @@ func TestAttachFoundDataOfASlot(t *testing.T) {
 }
 
 // An old copy that a transfer left can't be attached as found data. The hint of the refusal names the copy's id. While
-// the copy is being attached by that id, it can't be removed.
+// a transfer attaches the copy by its id, the copy can't be removed.
 func TestAttachFoundOldCopy(t *testing.T) {
 	s, v := foundState(t)
 	moved := *v

@@ -9,7 +9,7 @@ import (
 
 const (
 	wallDay = 24 * int64(model.Hour)
-	begun   = int64(1_790_000_000_000)
+	begun   = int64(1_790_000_000_000) // wall clock at cluster time 0, in Unix ms
 )
 
 // clocked applies entries whose wall clock differs by a given number of milliseconds from begun plus the cluster time.

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestHistoriesInWords writes wordyHistories files, each with a history of wordySteps entries.
+// TestHistoriesInWords has wordyHistories histories of wordySteps entries each.
 const (
 	wordyHistories = 8
 	wordySteps     = 150
@@ -23,7 +23,7 @@ const (
 
 // TestHistoriesInWords applies a few random histories, writes down each changed row, and compares the text with a file.
 // If they differ, servers of the old and the new version would make different states from one log (S5), unless the new
-// behaviour depends on the cluster's format. If no release has the old behaviour, -rewrite may rewrite the files.
+// behaviour depends on the cluster's format. If no release has the old behaviour, rewrite the files with -rewrite.
 func TestHistoriesInWords(t *testing.T) {
 	for n := range wordyHistories {
 		t.Run(fmt.Sprintf("history%d", n), func(t *testing.T) {

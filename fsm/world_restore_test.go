@@ -36,8 +36,8 @@ func (w world) unknownOf(n *Node) []model.Holding {
 	return nil
 }
 
-// inventory draws the full report of n's agent, which has the state's incarnation. All instances in it are ready or
-// stopped. The parameter holds lists the instances that the state does not know.
+// inventory draws the full report of n's agent, with the incarnation of the state. All instances in the report are
+// ready or stopped. The parameter holds lists the instances that the state does not know.
 func (w world) inventory(n *Node, holds []model.Holding) *NodeReport {
 	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: true,
 		Incarnation: w.s.Incarnation, Holds: holds}

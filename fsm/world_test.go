@@ -9,7 +9,8 @@ import (
 
 // world draws random commands for a state. Most commands name objects that exist, and some have one mistake.
 type world struct {
-	// Made from a seed that rapid draws. The numbers that rapid draws are 0 so often that most commands would be refused.
+	// Seeded with a number that rapid draws. If rapid drew all numbers, so many would be 0 that most commands would be
+	// refused.
 	r   *rand.Rand
 	s   *State
 	seq *int // number of the last new id; no id is used twice
@@ -42,7 +43,7 @@ func keysOf[K ~string, V any](t Table[K, V]) []K {
 	return keys
 }
 
-// key draws the key of a row, or now and then a key without a row.
+// key draws the key of a row, or rarely a key without a row.
 func key[K ~string, V any](w world, t Table[K, V]) K {
 	keys := keysOf(t)
 	if len(keys) == 0 || w.rarely(20) {
@@ -94,7 +95,7 @@ func (w world) beginning() Entry {
 	return e
 }
 
-// entry draws an entry. The entry's Term is 0, which means any term, or term, or rarely term+1.
+// entry draws an entry. The entry's Term is 0 (valid in any term), the parameter term, or rarely term+1.
 func (w world) entry(term uint64) Entry {
 	e := Entry{Format: model.CurrentFormat, At: w.s.Now + model.Time(w.int(-50, 4000)),
 		Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
@@ -139,7 +140,7 @@ func (w world) entry(term uint64) Entry {
 	return e
 }
 
-// drawing draws one sort of command. This sort is drawn with a chance in proportion to weight.
+// drawing draws one sort of command. The chance that the sort is chosen is proportional to weight.
 type drawing struct {
 	weight int
 	draw   func() Command
@@ -210,8 +211,8 @@ func (w world) command() Command {
 	panic("unreachable")
 }
 
-// aimed chooses a sort of command, each with the same chance, and draws commands of this sort until the state accepts
-// one, but at most 13. So sorts that are rarely valid are accepted too.
+// aimed chooses a sort of command, each with the same chance. It draws up to 13 commands of this sort until the state
+// accepts one, so that commands that are rarely valid are accepted too.
 func (w world) aimed() []Command {
 	draws := w.drawings()
 	draw := draws[w.int(0, len(draws)-1)].draw
@@ -225,7 +226,7 @@ func (w world) aimed() []Command {
 	return group
 }
 
-// wanting draws a group, mostly one that wants instances.
+// wanting draws a group, mostly one whose count is above 0.
 func (w world) wanting() model.GroupID {
 	var ids []model.GroupID
 	for id, g := range w.s.Groups.All() {
@@ -264,7 +265,7 @@ func (w world) place() Command {
 	if len(there) > 0 && !w.rarely(6) {
 		c.Replaces = pick(w, there...)
 	}
-	switch w.int(1, 40) { // in 7 of 40 cases, one field is replaced, which mostly makes the command invalid
+	switch w.int(1, 40) { // 7 of 40 commands get one mistake
 	case 1, 2:
 		c.ID = w.instance().ID
 	case 3, 4:

@@ -16,8 +16,8 @@ const (
 	readyAnswer = `{"status":"ok","name":%q,"leader":false,"index":7}`
 )
 
-// serveHealth starts an HTTP server that answers like a ready server, and returns its address. For each request of the
-// list of members, it calls members, which returns the items.
+// serveHealth starts an HTTP server that answers like a ready server, and returns its address. For each request for the
+// list of members, the HTTP server calls members, which returns the items of the list.
 func serveHealth(t *testing.T, name string, members func() string) string {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {

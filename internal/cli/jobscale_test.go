@@ -18,7 +18,7 @@ const surging = `{"id":"a1","job":"web","group":"http","slot":0,"node":"n1","des
 	{"id":"c1","job":"web","group":"http","slot":2,"node":"n1","desired":"running","eviction":{"requested":true}}`
 
 // A dry run does not list an instance whose replacement exists, because that instance stops in any case. If all
-// instances would stop, the dry run lists it too.
+// instances would stop, the dry run lists that instance too.
 func TestStopsOfSurge(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"items":[%s],"index":7}`, surging)

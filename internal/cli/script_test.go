@@ -200,7 +200,8 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// jsonAt returns the JSON value at a path in a file. The file names stdout and stderr stand for the last output.
+// jsonAt returns the JSON value at a path in a file. The file names stdout and stderr stand for the output of the last
+// command.
 func jsonAt(ts *testscript.TestScript, file, path string) json.RawMessage {
 	raw := json.RawMessage(ts.ReadFile(file))
 	for _, step := range regexp.MustCompile(`[^.\[\]]+|\[\d+\]`).FindAllString(path, -1) {

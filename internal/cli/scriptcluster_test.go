@@ -19,7 +19,7 @@ type scriptCluster struct {
 	ts    *testscript.TestScript
 	dir   string
 	parts []*procs.Process
-	held  map[string]net.Listener // of the script command hold, by the name of the variable with the port
+	held  map[string]net.Listener // listeners of the script command hold, by the name of their variable
 }
 
 // clusterKey is the key of the scriptCluster among the values of a script.

@@ -12,7 +12,7 @@ func TestHeapMayGrowWhileBusy(t *testing.T) {
 		want  int
 	}{
 		{12 << 20, 100 * time.Millisecond, 133},       // grows to 28 MiB
-		{12 << 20, 10 * time.Second, gcPercent},       // idle, so the heap may not grow more
+		{12 << 20, 10 * time.Second, gcPercent},       // collections are rare enough already
 		{40 << 20, 100 * time.Millisecond, gcPercent}, // the heap is large enough already
 		{1, time.Millisecond, 2700},                   // calculated as if 1 MiB were in use
 		{0, time.Millisecond, gcPercent},              // before the first collection

@@ -13,11 +13,11 @@ type proof struct {
 	room  string   // package whose tests have the scenario
 	test  string   // test that runs the scenario
 	seeds []string // tried one after another
-	want  string   // the id of the invariant, which the failure must contain
+	want  string   // text in the failure that names the invariant
 }
 
-// many is for scenarios that catch their bug in only about two of three runs, because the result depends on how
-// goroutines are scheduled and not on the seed.
+// many lists seeds for scenarios that catch their bug in only about two of three runs, because the result depends on
+// how goroutines are scheduled and not on the seed.
 var many = []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}
 
 func proofs() []proof {

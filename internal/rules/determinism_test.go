@@ -141,7 +141,7 @@ func isMap(s source, e ast.Expr) bool {
 }
 
 // copiesMap reports whether a loop only copies entries to another map under the same keys, which may be converted to
-// another type. The order of such a loop does not matter.
+// another type. The order in which the loop copies the entries does not matter.
 func copiesMap(s source, n *ast.RangeStmt) bool {
 	if len(n.Body.List) != 1 {
 		return false

@@ -38,9 +38,9 @@ func drawersOf(s source) (fields map[*types.Var]*types.Named, drawers map[*types
 	return fields, drawers
 }
 
-// drawerFindings lists code that could leave a drawer's indexes out of date. One kind of such code uses put or del of a
-// table outside the methods of the table's drawer. The other kind bypasses a method of State: if State and a drawer
-// have methods of the same name, only the method of State may call the method of the drawer.
+// drawerFindings lists code that could leave a drawer's indexes out of date: uses of a table's put or del outside the
+// methods of the table's drawer, and calls that bypass a method of State. If State and a drawer have methods of the
+// same name, only the method of State may call the method of the drawer.
 func drawerFindings(s source) []string {
 	if s.room() != "fsm" {
 		return nil

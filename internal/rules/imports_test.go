@@ -59,7 +59,8 @@ var arrows = map[string][]string{
 // planted. A build without the tag planted contains none of the bugs.
 const planted = module + "/internal/plant"
 
-// homes lists libraries that only the given rooms may import, so that their types don't appear in other rooms.
+// homes maps a library to the only rooms, besides guests, that may import it. The types of the library must not appear
+// in other rooms.
 var homes = map[string][]string{
 	"github.com/hashicorp/raft":        {"cluster"},
 	"github.com/hashicorp/raft-boltdb": {"cluster"},

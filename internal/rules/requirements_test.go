@@ -53,8 +53,8 @@ func requirements(page string) []requirement {
 	return all
 }
 
-// provedBy returns the third column for the requirement id: the scenarios of reconcile, the tests of each directory,
-// and the reason.
+// provedBy returns the third column for the requirement with this id: the scenarios of reconcile, the tests of each
+// directory, and the reason.
 func provedBy(id string, all []claim, reason string) string {
 	byPlace := map[string][]string{}
 	for _, c := range all {

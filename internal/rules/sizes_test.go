@@ -15,7 +15,7 @@ const (
 	maxFiles   = 40 // files of one package, without tests
 )
 
-// exception allows one type or package to exceed the limit, up to the field most. The field may only be lowered.
+// exception allows one type or package to exceed the limit. The new limit is the field most, which may only be lowered.
 type exception struct {
 	most int
 	why  string
