@@ -247,8 +247,8 @@ func TestPolicyOnACordonedNode(t *testing.T) {
 }
 
 // TestMembersApart: two members of a group never share a node, and a successor is never on the node of its predecessor.
-// The copy of a replaced instance is forgotten once that instance has stopped. A member that is placed on its old node
-// again uses the copy that it has there.
+// The copy of a replaced instance is forgotten once that instance has stopped. A member that is placed again on its old
+// node uses the copy that it has there.
 func TestMembersApart(t *testing.T) {
 	s, do := membersWorld(t)
 	place := func(id model.InstanceID, slot int, node model.NodeID, replaces model.InstanceID) model.Code {

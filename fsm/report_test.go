@@ -89,7 +89,7 @@ func TestReportsInOneEntry(t *testing.T) {
 }
 
 // repeated returns a report that only repeats what the state has recorded of some node, so that News must return false.
-// It returns nil if there is no node for which it can make one.
+// It returns nil if no node allows such a report.
 func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
 		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering,

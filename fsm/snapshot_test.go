@@ -394,7 +394,6 @@ func TestSnapshotOf100kInstances(t *testing.T) {
 	}
 }
 
-// heap returns the bytes of heap that are in use after a garbage collection.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -194,7 +194,6 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestAllocatable: reserved resources are not allocatable.
 func TestAllocatable(t *testing.T) {
 	n := Node{Shape: model.NodeShape{
 		Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: model.Resources{CPU: 500, MemoryBytes: 1 << 30},

@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// role gives a group a random role with a role check, and sometimes a hook or a gate. Some of the groups are invalid.
+// role gives a group a random role with a role check, mostly a hook, and sometimes a gate. Some groups become invalid.
 func (w world) role(g *model.GroupSpec) {
 	g.Role = pick(w, model.RoleProbe, model.RoleShardedData, model.RoleQuorum, model.RoleSingleton,
 		model.RoleLeaderFollower, model.RoleLeaderFollower)

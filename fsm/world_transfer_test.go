@@ -79,8 +79,8 @@ func (w world) transferReports(node model.NodeID) []model.TransferReport {
 }
 
 // pushTransfer draws the next step of a transfer: a new phase, an agent's report, or a stop that the transfer waits
-// for. Random commands alone rarely get that far. If no transfer is in progress, it mostly starts one. It returns nil
-// if there is no volume.
+// for. Random commands alone rarely get that far. If no transfer is in progress, pushTransfer mostly starts one, or
+// returns nil if there is no volume.
 func (w world) pushTransfer() Command {
 	for _, t := range w.s.Transfers.All() {
 		if t.Left.Drop && w.bool() {

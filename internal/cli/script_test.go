@@ -87,7 +87,6 @@ func command(ctx context.Context, ts *testscript.TestScript, name string, args .
 	return cmd
 }
 
-// execute runs a command and returns its output and exit code.
 func execute(ts *testscript.TestScript, name string, args ...string) (stdout, stderr string, code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

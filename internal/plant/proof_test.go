@@ -17,7 +17,7 @@ import (
 // runLimit bounds one run of a scenario.
 const runLimit = 90 * time.Second
 
-// binaries are the test binaries of the packages that proofs name, built with the tag planted.
+// binaries are the test binaries of the packages in proofs, built with the tag planted.
 type binaries struct {
 	dir  string
 	root string
@@ -126,7 +126,6 @@ func (b *binaries) catch(t *testing.T, p *proof) (seed, line string) {
 	return "", ""
 }
 
-// tail returns the last 8000 bytes of text.
 func tail(text string) string {
 	const enough = 8000
 	return text[max(0, len(text)-enough):]

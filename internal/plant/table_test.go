@@ -10,8 +10,8 @@ import (
 // proof says which scenario catches a bug.
 type proof struct {
 	bug   Bug
-	room  string   // package whose tests have the scenario
-	test  string   // test that runs the scenario
+	room  string // package whose tests have the scenario
+	test  string
 	seeds []string // tried one after another
 	want  string   // text in the failure that names the invariant
 }

@@ -70,7 +70,6 @@ func claims(root string) (all []claim, findings []string, err error) {
 	return all, findings, err
 }
 
-// textClaims returns the claims in a scenario or script.
 func textClaims(dir, name, text string) (all []claim, findings []string) {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -101,7 +100,6 @@ func readClaim(line string) (ids []string, bad bool) {
 	return claimIDs.FindAllString(m[1], -1), claimLike.MatchString(line[len("proves "):])
 }
 
-// goClaims returns the claims in the tests of one package.
 func goClaims(set *token.FileSet, dir string, files []*ast.File) (all []claim, findings []string) {
 	subtests := tableTests(files)
 	for _, f := range files {

@@ -150,7 +150,6 @@ func barredImport(room, path string) string {
 	return ""
 }
 
-// within reports whether path is root or a path below it.
 func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
 
 func TestImports(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// apiPath matches the beginning of a path of the API.
 var apiPath = regexp.MustCompile(`^"/(v1/|readyz|healthz|metrics|openapi)`)
 
 // pathFindings lists paths of the API in the code of the command line, which must call package client instead. Package

@@ -18,12 +18,11 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// module is the path of the module. Import paths begin with it.
 const module = "github.com/outspan/outspan"
 
 // source is one package, parsed and type-checked, without its test files.
 type source struct {
-	path  string // import path
+	path  string
 	fset  *token.FileSet
 	files []*ast.File
 	info  *types.Info
@@ -36,10 +35,8 @@ func (s source) room() string { return roomOf(s.path) }
 // at returns the position of a node as file:line. The file's path starts at the root of the tree.
 func (s source) at(n ast.Node) string { return position(s.fset, n.Pos()) }
 
-// file returns the base name of the file that contains n.
 func (s source) file(n ast.Node) string { return filepath.Base(s.fset.Position(n.Pos()).Filename) }
 
-// walk calls visit for every node of the package.
 func (s source) walk(visit func(ast.Node)) {
 	for _, f := range s.files {
 		ast.Inspect(f, func(n ast.Node) bool {
