@@ -2,15 +2,15 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// stopRecord lists the stops under one rate. The test records them itself, independently of the state's ledgers.
+// stopRecord lists the accepted stops that one rate limits. The test records them independently of the state's ledgers.
 type stopRecord struct {
-	index uint64 // of the budget's spec, or of the settings; stops before a change don't count
+	index uint64 // log index of the last change of the budget's spec or the settings; a change discards the record
 	stops []model.Time
 }
 
-// ledgersHold checks an accepted command that is alone in its entry. A stop must leave enough ready instances for every
-// shared budget, counted from the instances, and must be within every rate. A placement must leave its class within its
-// quota.
+// ledgersHold checks an accepted stop or placement that is the only command of its entry. After a stop, every shared
+// budget must still have enough ready instances, and no rate may be exceeded. A placement must not exceed the quota of
+// its class. The test counts the instances itself.
 func (h *randomLog) ledgersHold(before, after State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return
@@ -55,7 +55,7 @@ func (h *randomLog) stopHolds(before, after *State, i *Instance, c *InstanceStop
 	}
 }
 
-// rateHolds records a stop. If asked is true, the test fails if the rate did not allow the stop.
+// rateHolds records a stop. If asked is true and the rate does not allow the stop, the test fails.
 func (h *randomLog) rateHolds(of string, index uint64, most int, window model.Duration, now model.Time, asked bool) {
 	if h.records == nil {
 		h.records = map[string]*stopRecord{}
@@ -84,8 +84,8 @@ func (h *randomLog) quotaHolds(before, after *State, c *InstancePlace) {
 	}
 }
 
-// recount sums up the memory of a class's instances, and counts them. It leaves out instances that are stopped or lost,
-// or that failed for good.
+// recount returns the number and the memory of a class's instances. It skips instances that are stopped or lost, and
+// failed instances that are not desired to run.
 func recount(s *State, class model.ClassName) Usage {
 	var u Usage
 	for _, i := range s.Instances.All() {

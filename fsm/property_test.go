@@ -13,11 +13,11 @@ import (
 
 const randomSteps = 120
 
-// TestRandomHistories checks every step of a random history: Check and CheckStep find nothing, the old state is
-// unchanged, and refused groups of commands leave no trace. At the end, all replicas are equal, whether they applied
-// encoded entries one by one or in batches, or started from a snapshot.
+// TestRandomHistories applies random entries. After each entry, Check and CheckStep find no fault, the old state is
+// unchanged, and refused groups of commands have left no trace. At the end, all replicas are equal, whether they
+// applied encoded entries one by one or in batches, or started from a snapshot.
 func TestRandomHistories(t *testing.T) {
-	accepted := map[string]int{} // for each kind of command, the number of histories that accepted one
+	accepted := map[string]int{} // number of histories with an accepted command, by kind of command
 	histories := 0
 	rapid.Check(t, func(t *rapid.T) {
 		histories++
@@ -39,10 +39,11 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
-// seeds draws one seed for each step. The seed 0 means no step, so a failing history shrinks to few steps.
+// seeds draws one seed for each step. The seed 0 means no step, so that rapid can shrink a failing history to few
+// steps.
 func seeds(steps int) *rapid.Generator[[]uint64] { return rapid.SliceOfN(rapid.Uint64(), steps, steps) }
 
-// randomLog is one log and four replicas of it.
+// randomLog applies one random log to four replicas.
 type randomLog struct {
 	t       *rapid.T
 	seq     int
@@ -51,7 +52,7 @@ type randomLog struct {
 
 	first  State      // applies entries without encoding them
 	second *Machine   // applies encoded entries
-	third  *Machine   // like second, but now and then starts again from a snapshot
+	third  *Machine   // like second, but sometimes starts again from a snapshot of second
 	fourth *Machine   // applies encoded entries in batches
 	batch  []Logged   // entries that fourth has not applied yet
 	wanted [][]Result // the results that fourth must return for batch
@@ -112,8 +113,9 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	h.first = after
 }
 
-// budgetHolds checks an accepted stop without bypass that is alone in its entry. It must leave enough instances of the
-// group ready (S3), and must not be of an instance that has to stay (S6).
+// budgetHolds checks an accepted stop without bypass that is the only command of its entry. If the group's budget
+// limits the stop, enough instances must still be ready afterwards (S3). If the cause is a drain or a disabled node,
+// the instance must not be one that has to stay, unless the drain is forced (S6).
 func (h *randomLog) budgetHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return
@@ -137,7 +139,8 @@ func (h *randomLog) budgetHolds(before State, e Entry, results []Result) {
 	}
 }
 
-// noTrace applies the entry without its refused groups. The other groups must all be accepted and make the same state.
+// noTrace applies the entry to the same state again, but without its refused groups. All other groups must be accepted,
+// and the resulting state must be the same as with the refused groups.
 func (h *randomLog) noTrace(before, after State, index uint64, e Entry, results []Result) {
 	if e.Request != "" || e.Term != 0 && e.Term != h.term {
 		return
@@ -212,7 +215,8 @@ func (h *randomLog) agree() {
 	}
 }
 
-// TestDraftIsApply checks that the log accepts what a draft accepts, with the same state after it.
+// TestDraftIsApply checks that commands that a draft accepts are also accepted in an entry of the log, and lead to the
+// same state.
 func TestDraftIsApply(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newRandomLog(t)
@@ -245,7 +249,7 @@ func TestDraftIsApply(t *testing.T) {
 }
 
 // TestRefusedGroupLeavesNoTrace checks that a refused group of commands is undone as a whole, and that later groups
-// have the same effect as without it.
+// have the same effect as if the refused group did not exist.
 func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newRandomLog(t)
@@ -282,14 +286,15 @@ func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// withoutEvents returns a dump of s without its events, because a draft does not drop old events as an entry does.
+// withoutEvents returns a dump of s without its events. The events may differ, because an entry drops old events and a
+// draft keeps them.
 func withoutEvents(s State) map[string]any {
 	d := dump(s)
 	delete(d, "events")
 	return d
 }
 
-// names lists the kinds of an entry's commands, for messages.
+// names returns the kinds of all commands of an entry, sorted.
 func (e Entry) names() []string {
 	var names []string
 	for _, group := range e.Groups {

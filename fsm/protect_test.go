@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// membersWorld returns a state, and a function that applies a group of commands to it. A job with replicated volumes
-// has one member on each of the nodes n1, n2 and n3, all in sync. The node n4 is empty.
+// membersWorld returns a state, and a function that applies a group of commands to the state. A job with a replicated
+// volume has the members i1 on n1, i2 on n2 and i3 on n3, all in sync. The node n4 is empty.
 func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	t.Helper()
 	s := NewState()
@@ -53,7 +53,7 @@ func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	return &s, do
 }
 
-// says returns a report of one member. If inSync is empty, the member reports no facts.
+// says returns a report that contains only the status of one member. If inSync is empty, the status has no facts.
 func says(node model.NodeID, id model.InstanceID, generation uint64, observed model.Observed,
 	inSync string) *NodeReport {
 	status := model.InstanceStatus{ID: id, Generation: generation, Observed: observed}
@@ -68,13 +68,13 @@ func (s *State) mustInstance(id model.InstanceID) *Instance {
 	return inst
 }
 
-// TestProtected: a member is protected only while all conditions hold. If neither i2 nor i3 is protected, their peer i1
-// is the last copy, and a stop of it is refused.
+// TestProtected: i2 is out of sync, and each case breaks one condition for i3 to be protected. Then neither i2 nor i3
+// is protected, so their peer i1 has the last copy, and a stop of i1 is refused.
 // proves L16
 func TestProtected(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		break3 []Command // what happens to the member i3 on n3, once i2 is out of sync
+		break3 []Command // end the protection of i3, whose node is n3
 	}{
 		{"not in sync", []Command{says("n3", "i3", 2, model.ObservedReady, "false")}},
 		{"nothing known", []Command{says("n3", "i3", 2, model.ObservedReady, "")}},
@@ -172,8 +172,8 @@ func TestDrainPolicyTable(t *testing.T) {
 	}
 }
 
-// TestLastCopyCauses: a stop of the last copy is refused for every cause, except that a person bypasses the check or
-// stops the job.
+// TestLastCopyCauses: a stop of the instance with the last copy is refused for every cause, unless a person bypasses
+// the check or stops the job.
 // proves L16, R32
 func TestLastCopyCauses(t *testing.T) {
 	for _, tt := range []struct {
@@ -210,8 +210,8 @@ func TestLastCopyCauses(t *testing.T) {
 	}
 }
 
-// The policy of a drain may let the last copy go, before and after the drain's deadline. It says nothing about stops
-// for other causes.
+// A drain with the policy always-allow may stop the instance with the last copy, before and after the drain's deadline.
+// Stops for other causes are refused.
 func TestDrainLetsLastCopyGo(t *testing.T) {
 	s, do := membersWorld(t)
 	do(says("n2", "i2", 2, model.ObservedReady, "false"))
@@ -226,7 +226,8 @@ func TestDrainLetsLastCopyGo(t *testing.T) {
 	}
 }
 
-// If cordons trigger evictions, the policy acts on each member on a cordoned node, unless the node is offline.
+// If the setting evict_on is "cordon", the policy evict-all marks a member on a cordoned node for eviction, unless the
+// node is offline.
 func TestPolicyOnACordonedNode(t *testing.T) {
 	s, do := membersWorld(t)
 	settings := s.Settings
@@ -246,8 +247,8 @@ func TestPolicyOnACordonedNode(t *testing.T) {
 }
 
 // TestMembersApart: two members of a group never share a node, and a successor is never on the node of its predecessor.
-// A copy that was replaced is forgotten once its member has stopped. A member that returns to a node uses its copy
-// there.
+// The copy of a replaced instance is forgotten once that instance has stopped. A member that is placed again on its old
+// node uses the copy that it has there.
 func TestMembersApart(t *testing.T) {
 	s, do := membersWorld(t)
 	place := func(id model.InstanceID, slot int, node model.NodeID, replaces model.InstanceID) model.Code {
@@ -291,8 +292,8 @@ func TestMembersApart(t *testing.T) {
 	}
 }
 
-// TestLastCopyHolds applies random commands to a group of three members. No accepted stop takes the last copy, unless a
-// person decided so or the policy of a drain allows it.
+// TestLastCopyHolds applies random commands to a group of three members, and checks each accepted stop by
+// lastCopyHolds.
 func TestLastCopyHolds(t *testing.T) {
 	stopped := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -313,7 +314,7 @@ func TestLastCopyHolds(t *testing.T) {
 	}
 }
 
-// drawMembers draws one command about the group of membersWorld.
+// drawMembers draws one command about the group of membersWorld or its nodes.
 func drawMembers(rt *rapid.T, s *State, step int) Command {
 	node := model.NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(rt, "node"))
 	var ids []model.InstanceID
@@ -352,8 +353,8 @@ func drawMembers(rt *rapid.T, s *State, step int) Command {
 		rapid.Bool().Draw(rt, "bypass")}
 }
 
-// lastCopyHolds checks an accepted stop that is alone in its entry. It must not take the last copy in sync, unless a
-// person decided so or the policy of a drain allows it.
+// lastCopyHolds checks an accepted stop that is the only command of its entry. It must not stop the instance with the
+// last copy in sync, unless a person bypassed the check or stopped the job, or the policy of a drain allows the stop.
 func (h *randomLog) lastCopyHolds(before State, e Entry, results []Result) {
 	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A report that is no news to a state does not change that state. Unless it is an inventory, it changes no later state
-// either.
+// A report for which News returns false does not change the state. It changes no later state either, unless it is an
+// inventory.
 func TestReportWithoutNewsChangesNothing(t *testing.T) {
 	found := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -48,7 +48,7 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 }
 
 // Reports of several agents in one entry have the same effect as in separate entries. A refused report does not affect
-// the others. The events of each report have its agent as their actor.
+// the others. Events that a report causes have the reporting agent as their actor.
 func TestReportsInOneEntry(t *testing.T) {
 	s := bigState(t, size{nodes: 3, instances: 6})
 	var entry Entry
@@ -88,20 +88,20 @@ func TestReportsInOneEntry(t *testing.T) {
 	}
 }
 
-// repeated returns a report that repeats what the state has recorded of a node. It returns nil if there is no node for
-// which such a report is no news.
+// repeated returns a report that only repeats what the state has recorded of some node, so that News must return false.
+// It returns nil if no node allows such a report.
 func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
 		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering,
 			Self: &model.SelfReport{Gen: n.Self.Gen, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true}}
-		told := true // all statuses are from this registration; those from an earlier one would be news
+		told := true // false if c has a status from an earlier registration or lacks an instance, so that News is true
 		for i := range s.InstancesOn(id) {
 			if !i.WaitsForRoom() && i.Status.Observed != model.ObservedLost {
 				told = told && (i.Status.Epoch == c.Epoch || i.Terminal() || i.Status.Observed == model.ObservedPending)
 				c.Instances = append(c.Instances, i.Status)
 			}
 		}
-		told = told && len(s.missing(c)) == 0 // an instance that was lost and that the agent has not reported since
+		told = told && len(s.missing(c)) == 0 // c lacks lost instances that the agent has not reported since
 		if told && len(c.Instances) > 0 && n.TakesReport(c.Epoch) == nil {
 			return c
 		}
@@ -109,8 +109,8 @@ func repeated(s State) *NodeReport {
 	return nil
 }
 
-// untouched reports whether b, which was made from a, has the same rows of nodes, instances, groups and transfers, and
-// as many events.
+// untouched reports whether b, a fork of a, has the same rows of nodes, instances, groups and transfers as a, and the
+// same number of events.
 func untouched(a, b State) bool {
 	return rowsKept(a.Nodes, b.Nodes) && rowsKept(a.Instances, b.Instances) && rowsKept(a.Groups, b.Groups) &&
 		rowsKept(a.Transfers, b.Transfers) && a.Events.Len() == b.Events.Len()
@@ -140,8 +140,8 @@ func TestLateReportBringsNothingBack(t *testing.T) {
 }
 
 // If an agent could not write its journal, its generations after a restart are lower than those that it had reported.
-// The state takes them from reports of the new registration. Within that registration, a report with a lower generation
-// is ignored.
+// The state accepts the lower generations, because they belong to a new registration. Within one registration, a report
+// with a lower generation is ignored.
 func TestGenerationsThatGoBack(t *testing.T) {
 	m := gateWorld(t, model.RoleService, 1)
 	say := func(epoch, generation uint64, observed model.Observed) {

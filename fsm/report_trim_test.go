@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Trim does not change the effect of a report: the trimmed report leads to the same state.
+// A trimmed report leads to the same state as the whole report without its repetitions.
 func TestTrimmedReportSaysTheSame(t *testing.T) {
 	trimmed, repeated := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -37,7 +37,7 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 			short.Trim(&h.first)
 			trimmed += len(c.Instances) + len(c.Transfers) + len(c.Holds) - len(short.Instances) -
 				len(short.Transfers) - len(short.Holds)
-			// plain has no repetitions. Of each instance it has the newest status, and of each transfer the last report.
+			// plain has no repetitions: only the newest status of each instance and the last report of each transfer.
 			plain := *c
 			plain.Instances, plain.Transfers = onlyNewest(c.Instances), onlyLast(c.Transfers)
 			repeated += len(c.Instances) + len(c.Transfers) - len(plain.Instances) - len(plain.Transfers)
@@ -51,8 +51,8 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 	}
 }
 
-// repeat adds repetitions to a report at random positions: older, newer and different statuses of its instances, and
-// more reports of its transfers.
+// repeat adds repetitions to c at random positions: older, newer and different statuses of the instances in c, and
+// further reports on the transfers in c.
 func (w world) repeat(c *NodeReport) {
 	for _, status := range c.Instances {
 		for w.rarely(3) {
@@ -70,7 +70,8 @@ func (w world) repeat(c *NodeReport) {
 	}
 }
 
-// onlyNewest keeps for each instance the first status of the highest generation, at the position of its first status.
+// onlyNewest keeps one status of each instance: the first with the highest generation, at the position of the
+// instance's first status.
 func onlyNewest(list []model.InstanceStatus) (left []model.InstanceStatus) {
 	for i, status := range list {
 		same := func(o model.InstanceStatus) bool { return o.ID == status.ID }
@@ -87,7 +88,7 @@ func onlyNewest(list []model.InstanceStatus) (left []model.InstanceStatus) {
 	return left
 }
 
-// onlyLast keeps the last report of each transfer, at the position of its first one.
+// onlyLast keeps the last report on each transfer, at the position of the transfer's first report.
 func onlyLast(list []model.TransferReport) (left []model.TransferReport) {
 	for i, r := range list {
 		same := func(o model.TransferReport) bool { return o.ID == r.ID }
@@ -104,7 +105,7 @@ func onlyLast(list []model.TransferReport) (left []model.TransferReport) {
 	return left
 }
 
-// afterReport returns a snapshot of the state after a report, or the error if the report is refused.
+// afterReport returns a snapshot of the state after a report, or the text of the refusal.
 func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
 	draft := s.NewDraft(s.Now)
 	if refusal := draft.Try(c); refusal != nil {
@@ -117,7 +118,8 @@ func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
 	return out.Bytes()
 }
 
-// Trim removes statuses that do not concern the agent, repetitions, long texts, and unknown instances above a limit.
+// Trim removes statuses and transfers that do not concern the node, repetitions, and unknown instances above a limit.
+// It shortens long texts and removes long facts.
 func TestTrimBoundsAReport(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "i1", Generation: 5, Observed: model.ObservedReady}},
@@ -159,7 +161,7 @@ func TestTrimBoundsAReport(t *testing.T) {
 	}
 }
 
-// Of several reports of a transfer, the last one counts.
+// lastReports keeps the last of several reports on a transfer, at the position of the first report.
 func TestLastReports(t *testing.T) {
 	got := lastReports([]model.TransferReport{{ID: "t1", State: model.SideVerifying}, {ID: "t2", Message: "done"},
 		{ID: "t1", State: model.SideVerified}})
@@ -169,7 +171,8 @@ func TestLastReports(t *testing.T) {
 	}
 }
 
-// Trim cuts unknown instances above the limit from a report, but the state still learns that there are more.
+// Trim removes unknown instances above the limit from a report. The state still records that the node has more, so the
+// agent continues to owe its inventory.
 func TestTrimKeepsThatThereAreMore(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	c := &NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation}
@@ -183,7 +186,8 @@ func TestTrimKeepsThatThereAreMore(t *testing.T) {
 	}
 }
 
-// A report of unknown instances wakes only its own agent and the agents whose instances it concerns.
+// A report of unknown instances wakes only the agent that sent the report, and the agents of instances in the same
+// slots.
 func TestUnknownInstancesCallFewAgents(t *testing.T) {
 	s := aloneState(t)
 	before := s.Index

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// refuse commits a write with a request id that must be refused with a long message, and returns the refusal.
+// refuse applies a write whose refusal has a long message, and returns the refusal. The parameter id is the request id.
 func (g *glutton) refuse(actor model.Actor, id string) *model.Error {
 	g.t.Helper()
 	name := model.JobName(strings.Repeat("é", 2000))
@@ -24,10 +24,10 @@ func (g *glutton) refuse(actor model.Actor, id string) *model.Error {
 	return results[0].Refusal
 }
 
-// 100,000 requests of one caller, each refused with the longest message, take less than 100 MiB of a server's memory.
-// Another caller still gets a long message.
+// Each refused request takes at most about 1 KiB of a server's memory, because most refusals of one actor are stored
+// without their message. The refusal of another actor still has a long message.
 func TestRequestsOfOneCallerAreBoundedByBytes(t *testing.T) {
-	const n = maxRequests / 10 // the test makes a tenth of the requests, which may take a tenth of the memory
+	const n = maxRequests / 10 // all stored requests may take 100 MiB, so these may take 10 MiB
 	g := &glutton{t: t, s: NewState()}
 	heapNow := func() int64 {
 		runtime.GC()

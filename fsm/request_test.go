@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A request is remembered for ten minutes and is not carried out again in that time. An actor that has reached the
-// limit of one actor is refused. If all actors together have reached the limit of all, only actors with few requests
-// are served.
+// A request is stored for at least requestMinimum, and is not carried out again in that time. An actor that has reached
+// maxRequestsOfActor is refused. If all actors together have reached maxRequests, only actors that have made fewer than
+// minRequestsOfActor are served.
 func TestRequestsFull(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"))

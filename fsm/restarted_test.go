@@ -6,7 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Restarts of an instance in place make one event with the number of restarts and the last exit code.
+// A report of new restarts in place makes one event, with the number of restarts and the last exit code. A later report
+// of the same number of restarts makes none.
 func TestRestartInPlaceIsAnEvent(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 1

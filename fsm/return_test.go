@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// S7: a replacement that was decided before a node returned is refused if it is applied afterwards, because the
-// instance that it would replace runs.
+// S7: a replacement that was decided before a node returned is refused after the return, because the instance that it
+// would replace runs.
 func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})
@@ -43,8 +43,8 @@ func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 	}
 }
 
-// L4: a verdict on a node's health is applied even if the node's labels or intent have changed since it was decided. It
-// is refused if the node has registered again.
+// L4: a verdict on a node's health is applied even if the node's labels or intent have changed since the decision. The
+// verdict is refused if the node has registered again.
 func TestHealthIsOfARegistration(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -73,8 +73,8 @@ func TestHealthIsOfARegistration(t *testing.T) {
 	}
 }
 
-// If a drain is canceled, or its node is uncordoned or disabled, the preparation of an instance ends. Its agent is
-// woken at once.
+// The preparation of an instance ends if its drain is canceled, or if its node is uncordoned or disabled. The node's
+// agent is woken at once.
 func TestCancelledPreparationIsTold(t *testing.T) {
 	spec := webSpec()
 	spec.Groups = spec.Groups[:1]

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sample fills a value so that every field of it, at any depth, differs from zero. The value of a field depends only on
-// its key and its name, so a new field changes nothing else in a golden file.
+// sample sets v so that every field, at any depth, differs from zero. The value of a field depends only on the field's
+// key and name, so a new field does not change the others in a golden file.
 func sample(v reflect.Value, name string, key int64) {
 	switch v.Kind() {
 	case reflect.String:
@@ -28,7 +28,7 @@ func sample(v reflect.Value, name string, key int64) {
 		v.Set(reflect.New(v.Type().Elem()))
 		sample(v.Elem(), name, key)
 	case reflect.Slice:
-		if v.Type() == reflect.TypeFor[model.Ports]() { // encoded as a map
+		if v.Type() == reflect.TypeFor[model.Ports]() { // encoded as a map, so the names must differ
 			v.Set(reflect.ValueOf(model.Ports{{Name: "a", Number: -1000 * int(key+1)}, {Name: "b", Number: -1000 * int(key)},
 				{Name: "longer", Number: -1000 * int(key+2)}}))
 			return
@@ -53,7 +53,7 @@ func sample(v reflect.Value, name string, key int64) {
 	}
 }
 
-// arbitrary fills a value at random. It makes no empty lists and maps except nil, because the encoding omits both.
+// arbitrary sets v to a random value. An empty list or map is always nil, because the encoding omits it either way.
 func arbitrary(t *rapid.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -99,7 +99,7 @@ func arbitrary(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// fieldsOf lists the fields of a struct that are encoded.
+// fieldsOf returns the encoded fields of a struct.
 func fieldsOf(t reflect.Type) []reflect.StructField {
 	var fields []reflect.StructField
 	for i := range t.NumField() {
@@ -110,7 +110,7 @@ func fieldsOf(t reflect.Type) []reflect.StructField {
 	return fields
 }
 
-// keyOf returns the number of a field on disk, or 0 if it has none.
+// keyOf returns the number that stands for a field in the encoding, or 0 if the field has no number.
 func keyOf(f reflect.StructField) int64 {
 	number, options, _ := strings.Cut(f.Tag.Get("cbor"), ",")
 	key, err := strconv.ParseInt(number, 10, 64)
@@ -120,14 +120,14 @@ func keyOf(f reflect.StructField) int64 {
 	return key
 }
 
-// sampleCommand returns the golden sample of one kind.
+// sampleCommand returns the sample of one kind of command for the golden files.
 func sampleCommand(info kindInfo) Command {
 	c := info.make()
 	sample(reflect.ValueOf(c).Elem(), info.name, int64(info.kind))
 	return c
 }
 
-// sampleEntry returns an entry with two groups of commands. The first has a command of each kind, the second only one.
+// sampleEntry returns an entry with two groups. The first has a command of each kind, the second only one command.
 func sampleEntry() Entry {
 	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice",
 		Request: "01JREQUEST", Body: "abc", Groups: [][]Command{nil, {}}}
@@ -139,8 +139,7 @@ func sampleEntry() Entry {
 	return e
 }
 
-// sampleState returns a state with every scalar set and one row in each table. The values make no sense together; only
-// their form matters.
+// sampleState returns a state with every scalar set and one row in each table. The rows don't fit together.
 func sampleState() State {
 	var meta metaRow
 	sample(reflect.ValueOf(&meta).Elem(), "meta", 1)

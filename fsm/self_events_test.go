@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An agent's reports on its machine make a limited number of events in an hour, so that they don't push out other
-// events. Events that are left out are counted, and the next emitted event has their number.
+// An agent's reports on its machine make a limited number of events per hour, so that they don't push out other events.
+// Further events are only counted, and the next emitted event contains their number.
 func TestSelfReportsMakeFewEvents(t *testing.T) {
 	s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
 	s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
@@ -69,7 +69,7 @@ func TestSelfReportsMakeFewEvents(t *testing.T) {
 	}
 }
 
-// Trim limits the size of an agent's report on its own machine, and does not change the report's effect.
+// Trim limits the size of an agent's report on its own machine, and does not change the effect of the report.
 func TestTrimBoundsSelfReports(t *testing.T) {
 	long := strings.Repeat("x", 1<<10)
 	for _, measured := range []bool{true, false} {
@@ -107,8 +107,8 @@ func TestTrimBoundsSelfReports(t *testing.T) {
 	}
 }
 
-// If events were left out, the last emitted ones may show an outdated state. Therefore the first entry after the hour,
-// whatever it contains, emits events with the present state.
+// If a node reached the limit of events per hour, its last emitted events may show an outdated state. Therefore the
+// first entry after the hour, whatever the entry contains, emits events with the present state.
 func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	gen := uint64(1)
@@ -122,7 +122,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		}
 		s = run(t, s, at, &NodeReport{ID: "n1", Self: said})
 	}
-	// told returns the new value in n1's last event of each type.
+	// told returns the value After of n1's last event of each type.
 	told := func() map[model.EventType]string {
 		last := map[model.EventType]string{}
 		for _, e := range s.Events.All() {
@@ -138,7 +138,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		return last[model.EventNodeState] != string(n.State()) || last[model.EventNodeChecks] != n.Self.checks() ||
 			last[model.EventNodePort] != portCodes(n.Self.Ports)
 	}
-	// mute reports so many changes in another hour that the last emitted events are outdated. It returns the end of the
+	// mute reports so many changes in the next hour that the last emitted events are outdated. It returns the end of that
 	// hour.
 	mute := func() model.Time {
 		t.Helper()
@@ -191,7 +191,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("after the hour: %+v", n.Self.Events)
 	}
 
-	// If the first entry after the hour is a report of n1 itself, it emits the present state too.
+	// If the first entry after the hour is a report of n1 itself, the entry emits the present state too.
 	hour = mute()
 	n, _ = s.Nodes.Get("n1")
 	gen++
@@ -200,8 +200,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("with the next event the events say last: %v", told())
 	}
 
-	// A value that another event has shown meanwhile is not emitted again after the hour. Nor is a value that is equal to
-	// the last emitted one.
+	// The event of the cordon shows the present state, so the state need not be emitted again after the hour.
 	report(s.Now, false)
 	hour = mute()
 	n, _ = s.Nodes.Get("n1")
@@ -217,7 +216,7 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 		t.Errorf("after a cordon the events say last: %v", told())
 	}
 
-	// A forgotten node makes no more events.
+	// If the node is forgotten, no event follows after the hour.
 	s = run(t, s, s.Now, &NodeIntent{ID: "n1", Intent: model.IntentActive})
 	hour = mute()
 	s = run(t, s, s.Now, offline(s, "n1"), &NodeForget{ID: "n1"})
@@ -228,8 +227,8 @@ func TestPresentStateIsToldAfterTheHour(t *testing.T) {
 	}
 }
 
-// After the hour, an event shows the ports that are closed now if the last emitted event showed others, even if the
-// code is the same.
+// If the last emitted event shows other closed ports than the present ones, an event after the hour shows the present
+// ports, even if their code is the same.
 func TestPresentPortsAreToldAfterTheHour(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	gen := uint64(1)

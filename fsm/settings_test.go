@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A new offline_after wakes every agent at once, because the interval of heartbeats depends on it. A setting that does
-// not concern agents wakes none.
+// A new offline_after wakes every agent at once, because the interval of heartbeats depends on this setting. A setting
+// that does not concern agents wakes no agent.
 func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) {
@@ -82,8 +82,8 @@ func TestEventAge(t *testing.T) {
 	}
 }
 
-// A raise of the format waits for every agent whose node is not offline or disabled. An agent that can't read the
-// cluster's format may not register, because it could not read what to stop.
+// The format can't be raised while an agent can't read the new format, unless the agent's node is offline or disabled.
+// An agent that can't read the cluster's format may not register, because it could not read which instances to stop.
 func TestFormatWaitsForAgents(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) *model.Error {

@@ -30,7 +30,7 @@ func snapshotOf(t rapid.TB, s State) []byte {
 	return buf.Bytes()
 }
 
-// sameState compares the digests of two states, and what dump returns of them.
+// sameState compares two states by their digests, by Diff and by dump.
 func sameState(t testing.TB, want, got State) {
 	t.Helper()
 	if Digest(want) != Digest(got) {
@@ -116,13 +116,13 @@ func TestInspectSnapshot(t *testing.T) {
 	}
 }
 
-// frame returns a frame of a table with any bytes as its body.
+// frame returns one frame of a snapshot, with the number of a table and the encoded row. The row may be invalid.
 func frame(table byte, body []byte) []byte {
 	f := binary.BigEndian.AppendUint32([]byte{table}, uint32(len(body)))
 	return append(f, body...)
 }
 
-// packed returns a snapshot of any frames, with correct checksums.
+// packed returns a snapshot of the given frames, with correct checksums. The frames may be invalid.
 func packed(t rapid.TB, format uint16, frames ...[]byte) []byte {
 	t.Helper()
 	out := bytes.NewBuffer(prelude(format))
@@ -136,7 +136,7 @@ func packed(t rapid.TB, format uint16, frames ...[]byte) []byte {
 	return out.Bytes()
 }
 
-// part returns a part with any bytes and a correct checksum.
+// part returns one part of a snapshot with a correct checksum. The bytes in it may be invalid.
 func part(b []byte) []byte {
 	var out bytes.Buffer
 	p := partWriter{w: &out}
@@ -350,8 +350,8 @@ func FuzzReadSnapshot(f *testing.F) {
 	})
 }
 
-// The state of 5,000 nodes and 100,000 instances is written with little memory, and is not held twice in memory while
-// it is read back.
+// WriteSnapshot of 5,000 nodes and 100,000 instances allocates at most 100 MiB. ReadSnapshot of the file allocates at
+// most 400 MiB, so the state is not in memory twice.
 func TestSnapshotOf100kInstances(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -394,7 +394,6 @@ func TestSnapshotOf100kInstances(t *testing.T) {
 	}
 }
 
-// heap returns the memory in use after garbage collection.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -402,7 +401,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// allocated returns the number of bytes that do allocates in all, including those that are freed again.
+// allocated calls the function do. It returns how many bytes the call allocated, including bytes that were freed again.
 func allocated(do func()) int64 {
 	var a, b runtime.MemStats
 	runtime.ReadMemStats(&a)

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// If an instance did not become ready in time, no budget prevents a stop for that cause. The budget prevents a stop
-// before that time, or for another cause.
+// A budget refuses a stop with the cause start_timeout before the time of the setting start_timeout is over, and allows
+// the stop afterwards. It still refuses a stop for another cause.
 func TestStartTimeoutIsNoVoluntaryStop(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 4

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestReasonsThatDoNotHold: a command whose reason does not hold is refused and changes nothing.
+// TestReasonsThatDoNotHold: a command is refused and changes nothing if the reason that it gives is not true.
 func TestReasonsThatDoNotHold(t *testing.T) {
 	s := busyState(t)
 	for name, c := range map[string]Command{
@@ -33,8 +33,8 @@ func TestReasonsThatDoNotHold(t *testing.T) {
 	}
 }
 
-// TestWhatEndsByItselfHasFailed: if an agent reports as stopped an instance that should run, the instance has failed,
-// and is still desired to run.
+// TestWhatEndsByItselfHasFailed: if an agent reports that an instance that should run has stopped, the state records
+// the instance as failed and still wants it to run.
 func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	s, refusal := try(t, busyState(t), observedAt("n1", "i1", model.ObservedStopped, 2))
 	if refusal != nil {
@@ -75,8 +75,8 @@ func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 	}
 }
 
-// TestLeaves: a migration or an attachment to another node takes the instance away until the transfer is over. A
-// restore that attaches does so from the phase stopping on. A backup never does.
+// TestLeaves: Leaves is true for a migration or an attachment to another node until the transfer has ended. For a
+// restore with the option Attach, Leaves is true from the phase stopping on. For a backup, Leaves is always false.
 func TestLeaves(t *testing.T) {
 	running := []model.TransferPhase{model.TransferStopping, model.TransferCopying, model.TransferVerifying,
 		model.TransferAttaching}
@@ -104,8 +104,8 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// TestLostWith: if a node is lost, so are the volumes that have their home there. A volume that has an old copy there
-// is lost too if its home is offline.
+// TestLostWith: LostWith lists the volumes whose home is the node. It also lists a volume that has an old copy on the
+// node if the volume's home is offline.
 func TestLostWith(t *testing.T) {
 	lost := func(node model.NodeID, changes ...func(*State)) []model.VolumeID {
 		s := busyState(t)
@@ -142,7 +142,8 @@ func TestLostWith(t *testing.T) {
 	}
 }
 
-// TestStopsOfARate: a stop counts for a rate until its window is over. At that very time, it no longer counts.
+// TestStopsOfARate: noteStop drops a stop as soon as a full window has passed since the stop, and keeps only the newest
+// stops if there are more than the rate allows. nextOf returns when the next stop may begin; 0 means now.
 func TestStopsOfARate(t *testing.T) {
 	for _, tt := range []struct {
 		now  model.Time
@@ -193,7 +194,6 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestAllocatable: reserved resources are not allocatable.
 func TestAllocatable(t *testing.T) {
 	n := Node{Shape: model.NodeShape{
 		Capacity: model.Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: model.Resources{CPU: 500, MemoryBytes: 1 << 30},

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTableIsPersistent compares a table and its forks with maps. Changes of a fork leave all older versions as they
-// were.
+// TestTableIsPersistent compares each version of a table with a map after all changes are made, and so shows that the
+// changes of a fork don't change older versions.
 func TestTableIsPersistent(t *testing.T) {
 	type version struct {
 		table Table[string, int]
@@ -91,8 +91,8 @@ func TestEmptyTable(t *testing.T) {
 	}
 }
 
-// Many goroutines may fork and read a published table at once. With -race, this test fails if fork uses the library's
-// own Copy, which writes to its source.
+// Several goroutines may fork and read a published table at the same time. With -race, this test fails if fork calls
+// the library's Copy on the published table itself, because Copy writes to its source.
 func TestForksAndReadersOfAPublishedTable(t *testing.T) {
 	base := Table[string, int]{}.fork(nil)
 	for i := range 1000 {

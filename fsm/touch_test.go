@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An agent is woken by changes that concern it, such as of its node's health or of offline_after. Labels, a cordon and
-// its own reports don't wake it.
+// An agent is woken by a new offline_after, a change of its node's health, and a new registration of its node. A label,
+// a cordon, a report without changes, and a change of another node don't wake the agent.
 func TestAgentsAreWokenByWhatConcernsThem(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"), register("n2"))

@@ -7,7 +7,8 @@ import (
 )
 
 // TestTransfersOfAForgottenNode: a transfer fails if it needs the forgotten node. A migration no longer needs its
-// source once the target's copy is in use. Copies that finished transfers left on the node are forgotten.
+// source once the target's copy is in use. Finished transfers no longer list the copies that they left on the forgotten
+// node.
 func TestTransfersOfAForgottenNode(t *testing.T) {
 	tests := []struct {
 		name     string

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// foundState returns a state with a volume that i1 uses on n1, and the volume's row. The node n2 is empty.
+// foundState returns a state in which i1 on n1 uses a local volume, and the volume's row. The node n2 is empty.
 func foundState(t *testing.T) (State, *Volume) {
 	t.Helper()
 	spec := webSpec()
@@ -27,8 +27,8 @@ func attachFound(v *Volume, node model.NodeID, found ...model.VolumeEpoch) *Tran
 	return &TransferStart{ID: "t1", Work: model.TransferAttach, Volume: v.ID, To: node, Found: found}
 }
 
-// Data that the state does not know is attached once the agent of its node has seen the data and the slot's instance
-// has stopped.
+// Data that the state does not know is attached once the agent of the node with the data has reported it, and the
+// slot's instance has stopped.
 func TestAttachFoundData(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}))
@@ -38,9 +38,9 @@ func TestAttachFoundData(t *testing.T) {
 		wantCode(t, string(to), refusal, code)
 	}
 	refused(model.TransferStopping, model.CodeStale)
-	refused(model.TransferFailed, model.CodeInvalid) // without a code
+	refused(model.TransferFailed, model.CodeInvalid) // because the step does not say why the transfer failed
 	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: model.TransferRunning})
-	refused(model.TransferStopping, model.CodeStale) // n2's agent has not seen the data
+	refused(model.TransferStopping, model.CodeStale) // because n2's agent has not reported the data
 	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []model.TransferReport{{ID: "t1", State: model.SideVerified}}},
 		&TransferStep{ID: "t1", Phase: model.TransferStopping})
 	refused(model.TransferAttaching, model.CodeVolumeInUse)
@@ -60,7 +60,7 @@ func TestAttachFoundData(t *testing.T) {
 	}
 }
 
-// If the agent does not have the data, the attachment fails before an instance is stopped.
+// If the agent reports that it does not have the data, the attachment fails and no instance is stopped.
 func TestAttachFoundDataThatIsMissing(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}),
@@ -119,7 +119,7 @@ func TestAttachFoundRefusals(t *testing.T) {
 	}
 }
 
-// Nothing may leave the volumes of a slot on different nodes.
+// All volumes of a slot must be on one node. So found data can be attached only for both volumes of the slot at once.
 func TestAttachFoundDataOfASlot(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []model.VolumeSpec{
@@ -134,7 +134,8 @@ func TestAttachFoundDataOfASlot(t *testing.T) {
 	wantCode(t, "both", refusal, "")
 }
 
-// An old copy that a transfer left can't be attached as found data. The hint of the refusal names the copy's id.
+// An old copy that a transfer left can't be attached as found data. The hint of the refusal names the copy's id. While
+// a transfer attaches the copy by its id, the copy can't be removed.
 func TestAttachFoundOldCopy(t *testing.T) {
 	s, v := foundState(t)
 	moved := *v
@@ -158,8 +159,9 @@ func TestAttachFoundOldCopy(t *testing.T) {
 	wantCode(t, "remove the old copy while it is attached", refusal, model.CodeConflict)
 }
 
-// A transfer in a restored snapshot may have finished in the lost entries. While an instance that the state does not
-// know may use a volume, no transfer replaces the volume's data. The adoption of that instance makes the transfer fail.
+// A transfer that is in progress in a restored snapshot may have finished after the snapshot was taken. So while an
+// instance that the state does not know may use a volume, no transfer replaces the volume's data. If that instance is
+// adopted, the transfer fails.
 func TestTransferBehindARestore(t *testing.T) {
 	s, v := foundState(t)
 	spec, _ := s.Spec(v.Group, 1)
@@ -201,8 +203,8 @@ func TestTransferBehindARestore(t *testing.T) {
 	}
 }
 
-// A volume's current data may have been put aside by a move that a restore has lost. If no instance uses the data, an
-// attachment puts it back into its place. Nothing is replaced, so no old copy is left.
+// A restored snapshot may lack a move that put a volume's current data aside. If no instance uses the volume, an
+// attachment on its home node puts the data back into use. No other data is replaced, so no old copy is left.
 func TestAttachPutAside(t *testing.T) {
 	s, v := foundState(t)
 	again := attachFound(v, "n1", model.VolumeEpoch{Name: "rows", Epoch: v.Made})
@@ -226,9 +228,9 @@ func TestAttachPutAside(t *testing.T) {
 	}
 }
 
-// A restored snapshot may have a transfer in the phase attaching that finished in the lost entries. An unknown instance
-// that uses the attached data or newer data is adopted, and the transfer fails. An instance that uses older data is not
-// adopted.
+// A restored snapshot may have a transfer in the phase attaching that finished after the snapshot was taken. An unknown
+// instance that uses the attached data or newer data is adopted, and the transfer fails. An unknown instance with older
+// data, or with the attached data on another node, is not adopted.
 func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 	for name, c := range map[string]struct {
 		node  model.NodeID
@@ -281,7 +283,7 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 	}
 }
 
-// If an agent reports a transfer as failed, the code and the message are cut before they are stored.
+// If an agent reports a transfer as failed, the code and the message are shortened before they are stored.
 func TestFailureOfATransferIsBounded(t *testing.T) {
 	s, v := foundState(t)
 	s = run(t, s, 2000, attachFound(v, "n2", model.VolumeEpoch{Name: "rows", Epoch: 7}),

@@ -9,10 +9,10 @@ import (
 
 const (
 	wallDay = 24 * int64(model.Hour)
-	begun   = int64(1_790_000_000_000)
+	begun   = int64(1_790_000_000_000) // wall clock at cluster time 0, in Unix ms
 )
 
-// clocked applies entries whose wall clock is off by some milliseconds.
+// clocked applies entries whose wall clock differs by a given number of milliseconds from begun plus the cluster time.
 type clocked struct {
 	t    *testing.T
 	s    State
@@ -39,7 +39,7 @@ func (c *clocked) write(off int64, group ...Command) {
 	}
 }
 
-// later lets a second pass and applies an entry that makes an event.
+// later advances cluster time by one second and applies an entry that makes an event.
 func (c *clocked) later(off int64) {
 	c.t.Helper()
 	c.now = c.now.Add(model.Second)
@@ -50,7 +50,7 @@ func (c *clocked) later(off int64) {
 	c.write(off, &NodeIntent{ID: "n1", Intent: intent})
 }
 
-// shows checks that the state's wall clock is off by want milliseconds.
+// shows checks that the state's wall clock differs by want milliseconds from begun plus the cluster time.
 func (c *clocked) shows(when string, want int64) {
 	c.t.Helper()
 	if got := c.s.Wall - begun - int64(c.now); got != want {
@@ -59,8 +59,8 @@ func (c *clocked) shows(when string, want int64) {
 	}
 }
 
-// If one entry has a wall clock that is years ahead, the state's wall clock does not follow it. No event is dropped,
-// and the clock of the next entry counts as usual.
+// If one entry has a wall clock that is years ahead, the state's wall clock does not follow it, and no event is
+// dropped. The state's wall clock follows the next entry as usual.
 func TestOneEntryFromTheFuture(t *testing.T) {
 	c := newClocked(t)
 	for range 50 {
@@ -76,8 +76,8 @@ func TestOneEntryFromTheFuture(t *testing.T) {
 	}
 }
 
-// If a clock was set forward or back, the state follows it once entries have carried it for a minute. Two entries whose
-// clocks contradict each other prove nothing.
+// If a leader's clock was set forward or back, the state's wall clock follows after entries have had the new clock for
+// one minute. Two entries whose clocks contradict each other change nothing, even an hour apart.
 func TestWallThatWasSet(t *testing.T) {
 	c := newClocked(t)
 	for _, off := range []int64{3 * wallDay, -2 * wallDay} {
@@ -95,8 +95,8 @@ func TestWallThatWasSet(t *testing.T) {
 	c.shows("after an hour, another leap", -2*wallDay)
 }
 
-// In the first entry of a new term, a jump of a week is believed at once, because all servers may have been down that
-// long. A jump of ten years is not.
+// In the first entry of a new term, the state accepts a jump of up to wallGap at once, because all servers may have
+// been down that long. It does not accept a longer jump.
 func TestWallOfANewTerm(t *testing.T) {
 	c := newClocked(t)
 	c.term = 2
@@ -116,7 +116,7 @@ func TestWallOfANewTerm(t *testing.T) {
 	c.shows("a longer gap", int64(wallGap))
 }
 
-// Whatever wall clocks entries have, that of the state can be shown as a time.
+// Whatever wall clocks entries have, the state's wall clock can be formatted as a time.
 func TestStrangeWalls(t *testing.T) {
 	for _, first := range []int64{math.MinInt64, -1, math.MaxInt64} {
 		s := NewState()

@@ -15,16 +15,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The number of histories in words, and of entries in each.
+// TestHistoriesInWords has wordyHistories histories of wordySteps entries each.
 const (
 	wordyHistories = 8
 	wordySteps     = 150
 )
 
-// TestHistoriesInWords writes down what each entry of a few random histories does, row by row, and compares this text
-// with a file. Servers of two versions apply the same log. So a difference means that their states would differ (S5),
-// unless the new behaviour depends on the cluster's format. If a difference is intended and no release has the old
-// behaviour, rewrite the files with -rewrite. Their diff shows a reviewer what has changed.
+// TestHistoriesInWords applies a few random histories, writes down each changed row, and compares the text with a file.
+// If they differ, servers of the old and the new version would make different states from one log (S5), unless the new
+// behaviour depends on the cluster's format. If no release has the old behaviour, rewrite the files with -rewrite.
 func TestHistoriesInWords(t *testing.T) {
 	for n := range wordyHistories {
 		t.Run(fmt.Sprintf("history%d", n), func(t *testing.T) {
@@ -64,7 +63,8 @@ func wordyHistory(n uint64) string {
 	return out.String()
 }
 
-// inWords applies an entry, and writes its refusals, the topics that it wakes, and the rows that it changes.
+// inWords applies an entry and returns the state after it. It writes the entry's refusals, the topics that the entry
+// wakes, and the changed rows to out.
 func inWords(out *strings.Builder, s State, term uint64, e Entry) State {
 	fork := s.fork()
 	results := fork.applyNext(s.Index+1, term, e)
@@ -102,7 +102,7 @@ func inWords(out *strings.Builder, s State, term uint64, e Entry) State {
 	return after
 }
 
-// brief returns a value as text. Of a long text, it returns the beginning and a checksum of the whole.
+// brief returns a value as text. It shortens a long text to its beginning and a checksum of the whole text.
 func brief(v any) string {
 	text := fmt.Sprint(v)
 	if len(text) <= 60 {

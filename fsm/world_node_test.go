@@ -80,7 +80,7 @@ func (w world) nodeReport() Command {
 			})
 		}
 	}
-	if w.rarely(6) { // an instance of another node, or of none
+	if w.rarely(6) { // an instance of any node, or one that does not exist
 		c.Instances = append(c.Instances,
 			model.InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: model.ObservedReady})
 	}
@@ -119,7 +119,7 @@ func (w world) eligible() model.NodeID {
 	return pick(w, ids...)
 }
 
-// offline draws a node, more often one that is offline.
+// offline draws a node, preferably one that is offline.
 func (w world) offline() model.NodeID {
 	for id, n := range w.s.Nodes.All() {
 		if n.Health == model.HealthOffline && w.bool() {
@@ -129,7 +129,7 @@ func (w world) offline() model.NodeID {
 	return w.node().ID
 }
 
-// nodeForget draws a NodeForget. It mostly lists all groups whose data would be lost with the node.
+// nodeForget draws a NodeForget. It lists most of the groups whose data would be lost with the node.
 func (w world) nodeForget() Command {
 	c := &NodeForget{ID: w.offline()}
 	for _, id := range w.s.LostWith(c.ID) {

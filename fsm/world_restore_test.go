@@ -2,8 +2,8 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// unknownOf draws an instance that the state does not know and that would hold an empty slot. It returns nil if it
-// finds no such slot.
+// unknownOf draws an instance that n runs and the state does not know. The instance holds a slot that is empty in the
+// state. unknownOf returns nil if it finds no such slot.
 func (w world) unknownOf(n *Node) []model.Holding {
 	for id, g := range w.s.Groups.All() {
 		spec, ok := w.s.Spec(id, g.Version)
@@ -36,8 +36,8 @@ func (w world) unknownOf(n *Node) []model.Holding {
 	return nil
 }
 
-// inventory draws the full report of an agent that follows this state. All its instances are ready or stopped. holds
-// lists the instances that the state does not know.
+// inventory draws the full report of n's agent, with the incarnation of the state. All instances in the report are
+// ready or stopped. The parameter holds lists the instances that the state does not know.
 func (w world) inventory(n *Node, holds []model.Holding) *NodeReport {
 	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: true,
 		Incarnation: w.s.Incarnation, Holds: holds}
@@ -52,9 +52,8 @@ func (w world) inventory(n *Node, holds []model.Holding) *NodeReport {
 	return c
 }
 
-// pushRestore draws the next step of a restore: the inventory of an agent, perhaps with an unknown instance, the
-// confirmation, or the adoption of an unknown instance. If no restore is under way, it sometimes begins one, and
-// otherwise returns nil.
+// pushRestore draws the next step of a restore: an agent's inventory, the confirmation, or the adoption of an unknown
+// instance. If no restore needs a step, it rarely begins a new restore, and otherwise returns nil.
 func (w world) pushRestore() Command {
 	if kept := w.s.Kept(); len(kept) > 0 && !w.s.Unconfirmed && w.bool() {
 		return &InstanceAdopt{pick(w, kept...)}
@@ -75,8 +74,8 @@ func (w world) pushRestore() Command {
 }
 
 // pushLease draws the next step towards the end of a lease: an instance with a lease becomes ready, its node becomes
-// offline, or its lease expires. It also returns a time at about which the lease expires, or 0 for the other steps. If
-// no instance has a next step, it returns nil.
+// offline, or its lease expires. The result at is about the time at which the lease expires, or 0 for the other steps.
+// pushLease returns nil if it finds no step.
 func (w world) pushLease() (c Command, at model.Time) {
 	for _, i := range w.s.Instances.All() {
 		spec, ok := w.s.Spec(i.Group, i.Version)

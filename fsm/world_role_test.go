@@ -2,7 +2,7 @@ package fsm
 
 import "github.com/outspan/outspan/model"
 
-// role gives a group a role, gates and hooks. Some of them are invalid.
+// role gives a group a random role with a role check, mostly a hook, and sometimes a gate. Some groups become invalid.
 func (w world) role(g *model.GroupSpec) {
 	g.Role = pick(w, model.RoleProbe, model.RoleShardedData, model.RoleQuorum, model.RoleSingleton,
 		model.RoleLeaderFollower, model.RoleLeaderFollower)
@@ -19,7 +19,7 @@ func (w world) role(g *model.GroupSpec) {
 	}
 }
 
-// speak adds random facts to a status, and the result of a hook if the instance is being prepared.
+// speak adds random facts to a status. If the instance is being prepared, it sometimes adds the result of a hook.
 func (w world) speak(i *Instance, status model.InstanceStatus) model.InstanceStatus {
 	for _, name := range [...]string{model.FactLeader, model.FactDrained, model.FactInSync, model.FactLeadsShards,
 		"slot.0.drained", "Odd"} {
@@ -28,7 +28,7 @@ func (w world) speak(i *Instance, status model.InstanceStatus) model.InstanceSta
 				status.Facts = map[string]string{}
 			}
 			status.Facts[name] = pick(w, "true", "false", "false")
-			if name == model.FactInSync && i.Slot == 0 { // so that now and then only this copy is in sync
+			if name == model.FactInSync && i.Slot == 0 { // so that sometimes only the copy of slot 0 is in sync
 				status.Facts[name] = "true"
 			}
 		}
@@ -39,7 +39,7 @@ func (w world) speak(i *Instance, status model.InstanceStatus) model.InstanceSta
 	return status
 }
 
-// prepared draws an instance, more often one that is being prepared.
+// prepared draws an instance, preferably one that is being prepared.
 func (w world) prepared() *Instance {
 	for _, i := range w.s.Instances.All() {
 		if i.Eviction.Preparing && w.bool() {
@@ -49,7 +49,7 @@ func (w world) prepared() *Instance {
 	return w.instance()
 }
 
-// prepare draws a preparation, or the stop that follows a finished one.
+// prepare draws the start of a preparation, or the stop that follows a finished preparation.
 func (w world) prepare() Command {
 	for _, i := range w.s.Instances.All() {
 		if w.s.Prepared(i) && w.bool() {
@@ -83,8 +83,9 @@ func (w world) release() Command {
 	return &InstanceRelease{i.ID, i.Eviction.Seq + uint64(w.int(0, 1)), pick(w, "", "the hook failed")}
 }
 
-// pushMember draws the next step of an instance with a hook or gates: it becomes ready, is prepared, and then released
-// or stopped. Random commands alone rarely get that far. It returns nil if there are no such instances.
+// pushMember draws the next step of an instance with a hook or gates: the instance becomes ready, is prepared, and is
+// released or stopped. Random commands alone rarely get that far. pushMember returns nil if no instance has a next
+// step.
 func (w world) pushMember() Command {
 	var ready, rests []*Instance
 	for _, i := range w.s.Instances.All() {
@@ -114,7 +115,7 @@ func (w world) pushMember() Command {
 	return nil
 }
 
-// promote draws a promotion, mostly of a deployment that is not over and not promoted yet.
+// promote draws a promotion, mostly of a deployment that is neither ended nor promoted.
 func (w world) promote() Command {
 	for id, d := range w.s.Deployments.All() {
 		if !d.Promoted && !d.Status.Ended() && !w.rarely(8) {

@@ -7,10 +7,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// world draws random commands that make some sense for a state: most name things that exist, and some have one mistake.
-// For each step of a history, rapid draws only a seed. Numbers that rapid draws are 0 so often that most commands would
-// be refused. With seeds, a failing history still shrinks to few steps.
+// world draws random commands for a state. Most commands name objects that exist, and some have one mistake.
 type world struct {
+	// Seeded with a number that rapid draws. If rapid drew all numbers, so many would be 0 that most commands would be
+	// refused.
 	r   *rand.Rand
 	s   *State
 	seq *int // number of the last new id; no id is used twice
@@ -43,7 +43,7 @@ func keysOf[K ~string, V any](t Table[K, V]) []K {
 	return keys
 }
 
-// key draws the key of a row, or now and then a key without a row.
+// key draws the key of a row, or rarely a key without a row.
 func key[K ~string, V any](w world, t Table[K, V]) K {
 	keys := keysOf(t)
 	if len(keys) == 0 || w.rarely(20) {
@@ -76,8 +76,8 @@ func (w world) cause() model.Cause {
 		model.CauseNodeDisabled, model.CauseUser, model.CauseJobStopped, model.CauseCrashLoop, model.CauseNodeNotReady)
 }
 
-// beginning draws the first entry of a history, which makes a cluster with nodes and jobs. Without it, most of the
-// following commands would be refused.
+// beginning draws the first entry of a history, which makes a cluster with nodes and jobs. In an empty state, most
+// commands would be refused.
 func (w world) beginning() Entry {
 	e := Entry{Format: model.CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Actor: "cli:alice"}
 	settings := model.DefaultSettings()
@@ -86,7 +86,7 @@ func (w world) beginning() Entry {
 	e.Groups = append(e.Groups, resting()...)
 	for range 3 {
 		c := w.nodeRegister().(*NodeRegister)
-		if c.ID == "n1" && !w.rarely(8) { // mostly keep n1, on which instances run
+		if c.ID == "n1" && !w.rarely(8) { // a new registration of n1 is rare, because the instances of resting run on n1
 			c.ID, c.Name = "n2", "n2.local"
 		}
 		e.Groups = append(e.Groups, []Command{c}, []Command{&NodeReport{ID: c.ID, Full: true}}, []Command{w.submit()})
@@ -95,7 +95,7 @@ func (w world) beginning() Entry {
 	return e
 }
 
-// entry draws an entry. Its term is 0 or the given one, and rarely the next one.
+// entry draws an entry. The entry's Term is 0 (valid in any term), the parameter term, or rarely term+1.
 func (w world) entry(term uint64) Entry {
 	e := Entry{Format: model.CurrentFormat, At: w.s.Now + model.Time(w.int(-50, 4000)),
 		Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
@@ -140,7 +140,7 @@ func (w world) entry(term uint64) Entry {
 	return e
 }
 
-// drawing draws one sort of command. The weight decides how often it is drawn.
+// drawing draws one sort of command. The chance that the sort is chosen is proportional to weight.
 type drawing struct {
 	weight int
 	draw   func() Command
@@ -189,7 +189,7 @@ func (w world) drawings() []drawing {
 	}
 }
 
-// leaderBegins adds to an entry the command that a leader writes at the start of its term, mostly with the given term.
+// leaderBegins adds a LeaderBegin to an entry, mostly with the given term.
 func (w world) leaderBegins(e *Entry, term uint64) {
 	c := &LeaderBegin{Term: term + uint64(w.int(0, 3))/3, Server: pick[model.ServerID](w, "01A", "01B"),
 		Name: pick(w, "s1", "s2", "")}
@@ -211,8 +211,8 @@ func (w world) command() Command {
 	panic("unreachable")
 }
 
-// aimed draws a sort of command, all with the same chance, and repeats it up to twelve times until the state accepts
-// one. So commands that are rarely valid are accepted too.
+// aimed chooses a sort of command, each with the same chance. It draws up to 13 commands of this sort until the state
+// accepts one, so that commands that are rarely valid are accepted too.
 func (w world) aimed() []Command {
 	draws := w.drawings()
 	draw := draws[w.int(0, len(draws)-1)].draw
@@ -226,7 +226,7 @@ func (w world) aimed() []Command {
 	return group
 }
 
-// wanting draws a group, mostly one that wants instances.
+// wanting draws a group, mostly one whose count is above 0.
 func (w world) wanting() model.GroupID {
 	var ids []model.GroupID
 	for id, g := range w.s.Groups.All() {
@@ -265,7 +265,7 @@ func (w world) place() Command {
 	if len(there) > 0 && !w.rarely(6) {
 		c.Replaces = pick(w, there...)
 	}
-	switch w.int(1, 40) { // most are right
+	switch w.int(1, 40) { // 7 of 40 commands get one mistake
 	case 1, 2:
 		c.ID = w.instance().ID
 	case 3, 4:

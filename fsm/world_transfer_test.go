@@ -24,7 +24,7 @@ func (w world) transferStart() Command {
 	return c
 }
 
-// transferStep draws a step of a transfer, mostly one that its phase allows.
+// transferStep draws a step of a transfer, mostly one that the transfer's phase allows.
 func (w world) transferStep() Command {
 	id := key(w, w.s.Transfers)
 	c := &TransferStep{ID: id, Phase: pick(w, model.TransferStopping, model.TransferCopying, model.TransferRunning,
@@ -54,7 +54,8 @@ func (w world) transferStep() Command {
 	return c
 }
 
-// transferReports draws an agent's reports on its transfers, mostly those that the servers wait for.
+// transferReports draws the reports of a node's agent on transfers. Most are about transfers of the node, and report
+// the state that the servers wait for.
 func (w world) transferReports(node model.NodeID) []model.TransferReport {
 	var reports []model.TransferReport
 	for id, t := range w.s.Transfers.All() {
@@ -77,9 +78,9 @@ func (w world) transferReports(node model.NodeID) []model.TransferReport {
 	return reports
 }
 
-// pushTransfer draws the next step of a transfer: a phase, an agent's report, or a stop that the transfer waits for. If
-// none is under way, it mostly starts one. Random commands alone rarely get that far. It returns nil if there is no
-// volume.
+// pushTransfer draws the next step of a transfer: a new phase, an agent's report, or a stop that the transfer waits
+// for. Random commands alone rarely get that far. If no transfer is in progress, pushTransfer mostly starts one, or
+// returns nil if there is no volume.
 func (w world) pushTransfer() Command {
 	for _, t := range w.s.Transfers.All() {
 		if t.Left.Drop && w.bool() {

@@ -41,7 +41,7 @@ func askForWhatTheyShow[T any](t *testing.T, columns []term.Column[T], order fun
 	}
 }
 
-// only returns the item as it would be in an answer that has only the listed fields.
+// only returns item as a client would decode it from an answer that has only the listed fields.
 func only[T any](t *testing.T, item T, fields string) (some T) {
 	t.Helper()
 	raw, err := json.Marshal(item)

@@ -16,8 +16,8 @@ const (
 	readyAnswer = `{"status":"ok","name":%q,"leader":false,"index":7}`
 )
 
-// serveHealth answers like a ready server, and returns its address. For each request, it calls members for the items of
-// the list of members.
+// serveHealth starts an HTTP server that answers like a ready server, and returns its address. For each request for the
+// list of members, the HTTP server calls members, which returns the items of the list.
 func serveHealth(t *testing.T, name string, members func() string) string {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,8 @@ func TestHealthWaitsForAllServers(t *testing.T) {
 	}
 }
 
-// With several addresses, each server is asked separately. A ready server does not hide one that is not ready.
+// With several addresses, server health asks each server separately. A ready server does not hide a server that is not
+// ready.
 func TestHealthOfSeveralServers(t *testing.T) {
 	whole := func() string { return wholeServer }
 	first, second := serveHealth(t, "s1", whole), serveHealth(t, "s2", whole)

@@ -10,15 +10,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surging lists instances of web/http in three slots. The replacement of a1 is a2. The replacement of b1 is gone. The
-// eviction of c1 is requested, and it has no replacement yet.
+// surging lists instances of web/http in three slots. The replacement of a1 is a2. The replacement of b1 no longer
+// exists. The eviction of c1 is requested, and c1 has no replacement yet.
 const surging = `{"id":"a1","job":"web","group":"http","slot":0,"node":"n1","desired":"running","replaced_by":"a2"},
 	{"id":"a2","job":"web","group":"http","slot":0,"node":"n2","desired":"running","replaces":"a1"},
 	{"id":"b1","job":"web","group":"http","slot":1,"node":"n1","desired":"running","replaced_by":"gone"},
 	{"id":"c1","job":"web","group":"http","slot":2,"node":"n1","desired":"running","eviction":{"requested":true}}`
 
-// In a dry run, an instance whose replacement exists does not count, since it stops in any case. It counts only if all
-// instances stop.
+// A dry run does not list an instance whose replacement exists, because that instance stops in any case. If all
+// instances would stop, the dry run lists that instance too.
 func TestStopsOfSurge(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"items":[%s],"index":7}`, surging)
@@ -47,7 +47,7 @@ func TestStopsOfSurge(t *testing.T) {
 	}
 }
 
-// The output of a dry run says what a write would do, the output of the write what it did.
+// The output of a dry run says what a write would do. The output of the write says what it did.
 func TestDryRunsSayWould(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"index":7,"node":{"name":"n1"},"items":[]}`)

@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Without a leader, status, server members, why and logs soon show what one server knows, with exit code 0. They also
-// print that there is no leader.
+// Without a leader, the commands status, server members, why and logs print within seconds what one server knows, and
+// that there is no leader. Their exit code is 0.
 func TestStatusWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("consistency") != "stale" && r.URL.Path != "/v1/jobs/web/logs" {
@@ -44,8 +44,7 @@ func TestStatusWithoutLeader(t *testing.T) {
 	}
 }
 
-// Without a leader, a write prints within two seconds what it waits for, and keeps trying. With -o json, nothing is
-// printed before the end.
+// Without a leader, a write prints once what it waits for, and keeps trying. With -o json, it does not print this line.
 func TestWriteWithoutLeader(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", api.ContentTypeProblem)
@@ -66,7 +65,7 @@ func TestWriteWithoutLeader(t *testing.T) {
 	}
 }
 
-// An answer that does not come from the API gives an error that says so, and no panic.
+// If an answer is not one that the API gives, the command fails with the code internal, and does not panic.
 func TestStrangeAnswers(t *testing.T) {
 	for _, body := range []string{"", "<html>", `{"items":1}`, `[]`, `{"items":[{"state":7}]}`} {
 		address := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })

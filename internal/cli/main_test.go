@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// TestMain makes the test binary usable as the program: scripts run it as outspan, and agents start it as a shim.
+// TestMain makes the test binary usable as the program. Scripts run it as outspan, and agents start it as a shim or
+// door.
 func TestMain(m *testing.M) {
 	if code, ok := daemon.Reexec(os.Args[1:]); ok {
 		os.Exit(code)
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"outspan": program})
 }
 
-// program does the same as main of cmd/outspan.
+// program does the same as main of cmd/outspan, except that a second Ctrl-C does not end the process at once.
 func program() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	code := Run(ctx, daemon.Program{Version: "dev", Exit: os.Exit}, os.Args[1:])

@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// testdata/names.txt tries every write with the prefix of a name, except the writes that name a new object or none.
+// testdata/names.txt tries every command that writes, and gives only a prefix of the object's name. The commands in
+// free are exempt, because they name a new object or no object.
 func TestNamesTriesEveryWrite(t *testing.T) {
 	script, err := os.ReadFile(filepath.Join("testdata", "names.txt"))
 	if err != nil {

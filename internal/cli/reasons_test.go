@@ -58,7 +58,8 @@ func TestEventsSayWhy(t *testing.T) {
 	}
 }
 
-// blockedDrain returns a drain of a node with many instances that fit nowhere, and as many with local volumes.
+// blockedDrain returns a drain of one node. The parameter many is the number of its instances whose replacements fit
+// nowhere, and also the number of its instances with local volumes.
 func blockedDrain(many int) api.Drain {
 	n := api.DrainNode{Node: "n1", Phase: model.PhaseDraining, Turn: true}
 	add := func(id model.InstanceID, b api.DrainBlocker) {
@@ -81,8 +82,8 @@ func blockedDrain(many int) api.Drain {
 	return api.Drain{ID: "d1", Phase: model.PhaseDraining, Nodes: []api.DrainNode{n}}
 }
 
-// If many instances of a drain are blocked for two reasons, each reason is printed once: while the drain is followed,
-// when it fails, and when it is shown.
+// If many instances of a drain are blocked for the same two reasons, each reason is printed only once. This holds while
+// the drain is followed, when the drain fails, and on the page of the drain.
 func TestBlockedDrainIsNoWall(t *testing.T) {
 	d := blockedDrain(200)
 	news := drainNews(nil, &d)
@@ -120,7 +121,7 @@ func TestBlockedDrainIsNoWall(t *testing.T) {
 	}
 }
 
-// While a drain is followed, a change of a reason's times or counts is no news.
+// While a drain is followed, a reason in which only a time has changed is not printed again.
 func TestTimesAreNoNews(t *testing.T) {
 	at := func(message string) api.Drain {
 		return api.Drain{
@@ -170,7 +171,7 @@ func TestForecastSums(t *testing.T) {
 	}
 }
 
-// If several volumes keep instances on a node, a forecast names them in one line, as a running drain does.
+// If several volumes keep instances on a node, a forecast names the volumes in one line, as a running drain does.
 func TestForecastSumsVolumes(t *testing.T) {
 	var r api.DrainReply
 	var blockers []api.DrainBlocker
@@ -198,7 +199,8 @@ func TestForecastSumsVolumes(t *testing.T) {
 	}
 }
 
-// Instances that were only stopped don't count as moved by a drain. A roll counts the finished nodes.
+// The last line of a drain distinguishes moved instances from those that were stopped without a replacement. A roll
+// says how many of its nodes are done and how many failed.
 func TestCountsAreTrue(t *testing.T) {
 	d := api.Drain{ID: "d1", Phase: model.PhaseDrained,
 		Nodes: []api.DrainNode{{Node: "n1", Phase: model.PhaseDrained, Moved: 7, Stopped: 6}}}
@@ -227,7 +229,8 @@ func TestEndedDrainNamesItsNodes(t *testing.T) {
 	}
 }
 
-// If instances are not placed, the hint fits the reason. It names the command why only if the servers have the job.
+// If instances are not placed, the hint depends on the reason. The hint names the command why only if the servers have
+// the job.
 func TestHintOfUnplaced(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.hcl")
 	const job = "job \"web\" {\n  group \"http\" {\n    exec {\n      command = \"/bin/true\"\n    }\n  }\n}\n"
@@ -272,7 +275,8 @@ func TestHintOfUnplaced(t *testing.T) {
 	}
 }
 
-// A scale below min_ready prints that the budget then keeps all instances, as job plan does.
+// job scale to a count below min_ready prints that the budget keeps all instances, as job plan does. A scale to 0 does
+// not print it.
 func TestScaleBelowMinReady(t *testing.T) {
 	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		const group = `{"name":"http","count":40,"exec":{"command":"/bin/true"},"budget":{"min_ready":"36"}}`

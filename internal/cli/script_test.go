@@ -73,7 +73,7 @@ func runAs() string {
 // limit is the longest time that a script waits for anything.
 const limit = 60 * time.Second
 
-// command returns a command with the directory and the environment of the script.
+// command returns a command with the directory of the script and with some of the script's environment variables.
 func command(ctx context.Context, ts *testscript.TestScript, name string, args ...string) *exec.Cmd {
 	if name == "outspan" {
 		name = ts.Getenv("OUTSPAN")
@@ -87,7 +87,6 @@ func command(ctx context.Context, ts *testscript.TestScript, name string, args .
 	return cmd
 }
 
-// execute runs a command and returns its output and exit code.
 func execute(ts *testscript.TestScript, name string, args ...string) (stdout, stderr string, code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -200,7 +199,8 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// jsonAt returns the part at a path of the JSON in a file, in stdout or in stderr.
+// jsonAt returns the JSON value at a path in a file. The file names stdout and stderr stand for the output of the last
+// command.
 func jsonAt(ts *testscript.TestScript, file, path string) json.RawMessage {
 	raw := json.RawMessage(ts.ReadFile(file))
 	for _, step := range regexp.MustCompile(`[^.\[\]]+|\[\d+\]`).FindAllString(path, -1) {
@@ -231,7 +231,7 @@ func jsonAt(ts *testscript.TestScript, file, path string) json.RawMessage {
 	return raw
 }
 
-// keysOf returns the keys of a JSON object, in their order.
+// keysOf returns the keys of a JSON object, in the order of the text.
 func keysOf(ts *testscript.TestScript, raw json.RawMessage) []string {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	tok, err := dec.Token()

@@ -14,15 +14,15 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// scriptCluster is what the script command cluster starts: `outspan dev`, and further agents as separate processes.
+// scriptCluster has the processes that the script command cluster starts: `outspan dev` and further agents.
 type scriptCluster struct {
 	ts    *testscript.TestScript
 	dir   string
 	parts []*procs.Process
-	held  map[string]net.Listener // ports that the script holds, by the name of their variable
+	held  map[string]net.Listener // listeners of the script command hold, by the name of their variable
 }
 
-// clusterKey is the key of the cluster among a script's values.
+// clusterKey is the key of the scriptCluster among the values of a script.
 type clusterKey struct{}
 
 func startCluster(ts *testscript.TestScript, neg bool, args []string) {
@@ -35,7 +35,7 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 1 || agents < 1 {
 		ts.Fatalf("usage: cluster [N]")
 	}
-	dir, err := os.MkdirTemp("", "outspan-script-") // not below $WORK, since the path of a unix socket must be short
+	dir, err := os.MkdirTemp("", "outspan-script-") // not below $WORK, because the path of a unix socket must be short
 	ts.Check(err)
 	c := ts.Value(clusterKey{}).(*scriptCluster)
 	if c.ts != nil {
@@ -102,7 +102,8 @@ func (c *scriptCluster) eligible(want int) error {
 	return nil
 }
 
-// stop stops the jobs of the cluster, and then its processes. Agents that stop leave their instances running.
+// stop stops the jobs of the cluster first, because agents that stop leave their instances running. Then it stops the
+// processes of the cluster.
 func (c *scriptCluster) stop() {
 	jobs, _, _ := execute(c.ts, "outspan", "job", "ls", "-o", "name")
 	for job := range strings.FieldsSeq(jobs) {
@@ -138,8 +139,8 @@ func (c *scriptCluster) crash(name string) {
 	kill(filepath.Join(c.dir, name) + "/")
 }
 
-// sweep kills what a failed script left running, such as shims and their processes, and removes the cluster's cgroups
-// and directory.
+// sweep kills processes that a failed script left running, such as shims and their programs. It removes the cluster's
+// cgroups and directory.
 func (c *scriptCluster) sweep() {
 	kill(c.dir)
 	if err := procs.RemoveCgroups("outspan-" + filepath.Base(c.dir)); err != nil {
@@ -150,7 +151,7 @@ func (c *scriptCluster) sweep() {
 	}
 }
 
-// kill kills the processes whose command line contains a directory of the cluster, and their descendants.
+// kill kills the processes whose command line contains dir, and their descendants.
 func kill(dir string) {
 	procs.Kill(procs.Find(func(args string) bool { return strings.Contains(args, dir) })...)
 }

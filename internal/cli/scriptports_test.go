@@ -7,7 +7,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// agentAt starts another agent on the given ports.
 func agentAt(ts *testscript.TestScript, neg bool, args []string) {
 	c := ts.Value(clusterKey{}).(*scriptCluster)
 	if neg || len(args) != 3 || c.ts == nil {
@@ -27,7 +26,7 @@ func holdPort(ts *testscript.TestScript, neg bool, args []string) {
 		c.held = map[string]net.Listener{}
 	}
 	c.held[args[0]] = l
-	ts.Defer(func() { _ = l.Close() }) // it may already be closed
+	ts.Defer(func() { _ = l.Close() }) // fails if letgo has closed l
 	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 }
 

@@ -77,9 +77,9 @@ var (
 	longFlag = regexp.MustCompile(`--([a-z][a-z-]+)`)
 )
 
-// wrongCommands describes the commands and flags in a line that the program does not have, and adds to seen the number
-// of commands in the line. If the words after the product's name begin no command, they count as prose, unless they are
-// in backquotes.
+// wrongCommands describes the commands and flags in a line that the program does not have. It adds the number of known
+// commands in the line to seen. If the word after "outspan" is no command, it is taken for prose, unless it is in
+// backquotes.
 func wrongCommands(root *cobra.Command, line string, seen *int) []string {
 	var wrong []string
 	for _, m := range mention.FindAllStringSubmatch(line, -1) {

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A single dash before a long flag's name becomes two. All other arguments stay unchanged.
+// A single dash before the name of a known long flag becomes two dashes. All other arguments stay unchanged.
 func TestLongFlags(t *testing.T) {
 	known := func(name string) bool { return name == "json" || name == "wait" || name == "follow" }
 	for given, want := range map[string]string{

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/config"
 )
 
-// With telemetry { prometheus = false } there is no metrics handler, on a server and on an agent.
+// With telemetry { prometheus = false }, a process has no handler for metrics.
 func TestMetricsAreServedUnlessTurnedOff(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(newLoopMetrics().collectors()...)

@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/internal/durable"
 )
 
-// Replace writes a file as a whole. If writing fails, the file keeps its old content. No temporary file is left.
+// Replace writes the whole content of a file. If writing fails, the file keeps its old content. In both cases, no
+// temporary file is left.
 func TestReplace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	want := func(content string) {

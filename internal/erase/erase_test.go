@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/erase"
 )
 
-// TestMain lets the test binary also run as a program that removes a tree and may have only 64 files open.
+// TestMain makes the test binary usable as a program: `erase DIR` removes DIR with at most 64 open files.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "erase" {
 		few := unix.Rlimit{Cur: 64, Max: 64}
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nest makes nested directories with a file in each, and returns the innermost directory.
+// nest makes nested directories below dir, with a file in each, and opens the innermost one. The caller must close it.
 func nest(t *testing.T, dir string, levels int) *os.File {
 	t.Helper()
 	at, err := os.Open(dir)
@@ -65,8 +65,8 @@ func gone(t *testing.T, path string) {
 	}
 }
 
-// Nested directories are removed, even if there are more levels than a process may have files open, and their path is
-// longer than any system call accepts.
+// A tree is removed even if it has more levels than the process may have open files, and paths that are longer than a
+// system call accepts.
 func TestDeepTree(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -86,7 +86,8 @@ func TestDeepTree(t *testing.T) {
 	}
 }
 
-// Files without permissions and directories with many entries are removed. Targets of symbolic links stay.
+// A tree is removed even if directories in it have no permissions, many entries, or a name that Tree uses itself. The
+// targets of symbolic links stay.
 func TestOddTree(t *testing.T) {
 	base := t.TempDir()
 	kept := filepath.Join(base, "kept")

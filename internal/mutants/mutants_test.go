@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// measure prints the mutants that survived and those that no test reaches. At the end, it prints how many mutants had
-// each outcome.
+// measure prints the mutants that survived and those that no test reaches. At the end, it prints the number of mutants
+// by outcome.
 func TestMeasure(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a test binary and runs it 30 times")
@@ -49,7 +49,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// The same seed gives the same sample, which contains only mutants that match the expression.
+// With the same seed, choose returns the same sample. The sample contains only mutants that match o.only.
 func TestChoose(t *testing.T) {
 	var all []Mutant
 	for id := range 100 {
@@ -82,8 +82,8 @@ func TestEquivalentsAreRefused(t *testing.T) {
 	}
 }
 
-// An entry of equivalents.txt must fit a mutant. If the code of an entry changes, the entry must be checked again or
-// removed.
+// Each entry of equivalents.txt must match a mutant. If the code has changed so that an entry no longer matches, the
+// entry must be checked again or removed.
 func TestEquivalentsAreOfThisTree(t *testing.T) {
 	t.Chdir("../..")
 	found, err := find([]string{"./model", "./fsm", "./reconcile"})

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// runLimit is the longest time of one run of a scenario.
+// runLimit bounds one run of a scenario.
 const runLimit = 90 * time.Second
 
-// binaries are the test binaries of the packages that proofs name, built with the tag planted.
+// binaries are the test binaries of the packages in proofs, built with the tag planted.
 type binaries struct {
 	dir  string
 	root string
-	made map[string]string // the file of each package's binary
+	made map[string]string // file of the binary, by package
 }
 
-// build builds the test binaries that some proofs need, each once.
+// build builds one test binary for each package that the proofs name.
 func build(t *testing.T, proofs []proof) *binaries {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -52,8 +52,8 @@ func (b *binaries) run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// harness runs a proof's scenario with one seed and one bug, or none. It returns the output and whether the scenario
-// passed.
+// harness runs a proof's scenario with one seed. It plants bug, or no bug if bug is "". It returns the output and
+// whether the scenario passed.
 func (b *binaries) harness(t *testing.T, p *proof, seed string, bug Bug) (output string, passed bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
@@ -74,8 +74,8 @@ func (b *binaries) harness(t *testing.T, p *proof, seed string, bug Bug) (output
 	return string(out), err == nil
 }
 
-// For each bug that can be planted, the scenario in its row fails, and the failure names the invariant. Without a bug,
-// the same binary passes the same scenario.
+// For each bug in proofs, the scenario fails if the bug is planted, and the failure names the invariant. Without a bug,
+// the same binary passes the same scenario with the same seed.
 func TestEveryPlantedBugIsCaught(t *testing.T) {
 	var chosen []proof
 	for _, p := range proofs() {
@@ -84,7 +84,7 @@ func TestEveryPlantedBugIsCaught(t *testing.T) {
 		}
 	}
 	b := build(t, chosen)
-	sound := map[string]bool{} // scenarios, with their seed, that have passed without a bug
+	sound := map[string]bool{} // scenarios, with their seed, that have already run without a bug
 	for i := range chosen {
 		p := &chosen[i]
 		t.Run(string(p.bug), func(t *testing.T) {
@@ -103,9 +103,9 @@ func TestEveryPlantedBugIsCaught(t *testing.T) {
 	}
 }
 
-// catch runs a proof with its seeds until one catches the bug. It returns that seed, and the line that names the
-// invariant. A scenario of real parts may need several seeds, because a seed does not decide how goroutines are
-// scheduled.
+// catch runs a proof's scenario with each seed until one run catches the bug. It returns the seed of this run, and the
+// line of the output that names the invariant. Scenarios with real goroutines may need several runs, because a seed
+// does not decide how goroutines are scheduled.
 func (b *binaries) catch(t *testing.T, p *proof) (seed, line string) {
 	t.Helper()
 	for _, seed := range p.seeds {
@@ -126,7 +126,6 @@ func (b *binaries) catch(t *testing.T, p *proof) (seed, line string) {
 	return "", ""
 }
 
-// tail returns the end of a long text.
 func tail(text string) string {
 	const enough = 8000
 	return text[max(0, len(text)-enough):]

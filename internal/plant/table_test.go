@@ -7,16 +7,17 @@ import (
 	"testing"
 )
 
-// proof is a row of the table: the scenario that catches a bug.
+// proof says which scenario catches a bug.
 type proof struct {
 	bug   Bug
-	room  string   // package whose tests have the scenario
-	test  string   // test that runs the scenario
+	room  string // package whose tests have the scenario
+	test  string
 	seeds []string // tried one after another
-	want  string   // what the failure contains: the invariant
+	want  string   // text in the failure that names the invariant
 }
 
-// many is for scenarios that catch their bug in about two of three runs. The scheduler decides that, not the seed.
+// many lists seeds for scenarios that catch their bug in only about two of three runs, because the result depends on
+// how goroutines are scheduled and not on the seed.
 var many = []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}
 
 func proofs() []proof {
@@ -57,7 +58,7 @@ func proofs() []proof {
 	}
 }
 
-// Every bug that can be planted has a row.
+// Every bug that can be planted has exactly one proof, and the proof is complete.
 func TestTableIsComplete(t *testing.T) {
 	rows := map[Bug]bool{}
 	for _, p := range proofs() {
@@ -73,7 +74,7 @@ func TestTableIsComplete(t *testing.T) {
 	}
 }
 
-// docs/proof.md lists which test catches which bug.
+// docs/proof.md has a row for each proof, with the bug, the test and the invariant.
 func TestDocsHaveTheTable(t *testing.T) {
 	text, err := os.ReadFile("../../docs/proof.md")
 	if err != nil {

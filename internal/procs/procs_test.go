@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// limit bounds waits for what should happen soon.
+// limit bounds each wait; it is much longer than a wait should take.
 const limit = 20 * time.Second
 
 // shell starts a shell script, and waits until it has printed "ready".
@@ -87,7 +87,8 @@ func TestStopKillsWhatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// Find finds processes by their command line, and all processes below them, whatever their own command line is.
+// Find returns the processes whose command line matches, and all their descendants, whatever command lines the
+// descendants have.
 func TestFind(t *testing.T) {
 	p := shell(t, `sleep 1000 & echo $! ready; wait`)
 	word, _, _ := strings.Cut(p.LastLines(1), " ")
@@ -95,7 +96,7 @@ func TestFind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { // the child of the shell has executed sleep
+	await(t, func() bool { // until the child of the shell has executed sleep
 		row, _ := procs.RowOf(child)
 		return strings.HasPrefix(row.Args(), "sleep\x00")
 	})
@@ -113,7 +114,8 @@ func TestFind(t *testing.T) {
 	await(t, func() bool { return !p.Running() })
 }
 
-// Reap reaps a child that the family has not started, and leaves alone one whose exit status somebody waits for.
+// Reap reaps a child that the family has not started. It does not reap a child that the family has started, so the
+// child's exit status is not lost.
 func TestReap(t *testing.T) {
 	family, ours, other := &procs.Family{}, exec.Command("true"), exec.Command("true")
 	if err := errors.Join(family.Start(ours), other.Start()); err != nil {
@@ -132,10 +134,10 @@ func TestReap(t *testing.T) {
 	if err := family.Wait(ours); err != nil {
 		t.Errorf("the exit status of the own child is lost: %v", err)
 	}
-	_ = other.Wait() // its status is gone
+	_ = other.Wait() // fails, because Reap has taken the exit status
 }
 
-// Until calls the function again after an error, and its own error contains that of the function.
+// Until calls the function again after an error. The error that Until returns wraps the function's last error.
 func TestUntil(t *testing.T) {
 	missing, looks := errors.New("nothing there"), 0
 	err := procs.Until(t.Context(), 30*time.Millisecond, time.Millisecond, func(context.Context) error {

@@ -29,8 +29,8 @@ var (
 	oddInName  = regexp.MustCompile(`\s`)
 )
 
-// claims returns all claims of the tree. findings reports lines that look like claims but have the wrong form, and
-// claims that belong to no test.
+// claims returns all claims of the tree. The result findings describes lines that look like claims but have the wrong
+// form, and claims that belong to no test.
 func claims(root string) (all []claim, findings []string, err error) {
 	dirs := map[string]bool{}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -70,7 +70,6 @@ func claims(root string) (all []claim, findings []string, err error) {
 	return all, findings, err
 }
 
-// textClaims returns the claims in a scenario or script.
 func textClaims(dir, name, text string) (all []claim, findings []string) {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -90,8 +89,8 @@ func textClaims(dir, name, text string) (all []claim, findings []string) {
 	return all, findings
 }
 
-// readClaim returns the ids that a comment line claims. bad means that the line looks like a claim but has the wrong
-// form.
+// readClaim returns the ids that a comment line claims. The result bad is true if the line looks like a claim but has
+// the wrong form.
 func readClaim(line string) (ids []string, bad bool) {
 	line = strings.TrimSpace(line)
 	m := claimLine.FindStringSubmatch(line)
@@ -101,7 +100,6 @@ func readClaim(line string) (ids []string, bad bool) {
 	return claimIDs.FindAllString(m[1], -1), claimLike.MatchString(line[len("proves "):])
 }
 
-// goClaims returns the claims in the tests of one package.
 func goClaims(set *token.FileSet, dir string, files []*ast.File) (all []claim, findings []string) {
 	subtests := tableTests(files)
 	for _, f := range files {

@@ -16,35 +16,34 @@ var clocks = map[string]bool{
 	"Tick": true, "NewTimer": true, "NewTicker": true,
 }
 
-// deterministic reports whether code must give the same result for the same input. That is so in model, fsm, reconcile,
-// the judges of histories and the simulation, except in the files that waits lists.
+// deterministic reports whether the code at n must give the same result for the same input. This rule applies to model,
+// fsm, reconcile, the simulation and the judges of histories, except to files for which waits returns true.
 func deterministic(s source, n ast.Node) bool {
 	rooms := []string{"model", "fsm", "reconcile", "sim", "internal/testbed/invariant"}
 	return slices.Contains(rooms, s.room()) && !waits(s, n)
 }
 
-// waits reports whether n is in a file of its package that may wait. In fsm, these are Machine, which only decides when
-// a state is seen, and the packing of snapshots, whose bytes always come in the same order. In reconcile, it is the
-// loop, which waits for changes and time and then calls the deterministic part. In sim, these are the tests, and the
-// shrinking of a failing history, which runs for a given time.
+// waits reports whether n is in a file that may wait, use clocks and start goroutines.
 func waits(s source, n ast.Node) bool {
 	file := strings.TrimSuffix(s.file(n), ".go")
 	switch s.room() {
 	case "fsm":
+		// Machine only decides when a state becomes visible. The bytes of a packed snapshot always have the same order.
 		return file == "machine" || file == "codec_parts"
 	case "reconcile":
-		return file == "loop"
+		return file == "loop" // the loop waits for changes and time, and then calls the deterministic part
 	case "sim":
-		return file == "shrink" || strings.HasSuffix(file, "_test")
+		return file == "shrink" || strings.HasSuffix(file, "_test") // the shrinking of a history runs for a given time
 	}
 	return false
 }
 
 // determinismFindings lists code that could give different results on two servers that apply the same entry, or on two
-// leaders that decide on the same state: the order of a map, goroutines, a choice among channels, or a clock.
+// leaders that decide on the same state. Such code uses the order of a map, goroutines, a choice among channels, or a
+// clock.
 func determinismFindings(s source) []string {
 	var found []string
-	sorted := map[ast.Expr]bool{} // expressions whose order does not matter, because the result is sorted
+	sorted := map[ast.Expr]bool{} // expressions whose order does not matter, because their elements get sorted
 	s.walk(func(n ast.Node) {
 		if !deterministic(s, n) {
 			return
@@ -56,7 +55,8 @@ func determinismFindings(s source) []string {
 	return found
 }
 
-// collects returns the name of the slice to which a loop appends the keys of a map; "" if the loop does anything else.
+// collects returns the name of the slice to which a loop appends the keys of a map, or "" if the loop does anything
+// else.
 func collects(n *ast.RangeStmt) string {
 	if n.Value != nil || len(n.Body.List) != 1 {
 		return ""
@@ -73,7 +73,7 @@ func collects(n *ast.RangeStmt) string {
 	return nameOf(call.Args[0])
 }
 
-// sorts returns the name of the slice that a statement sorts; "" if it sorts none.
+// sorts returns the name of the slice that a statement sorts, or "" if the statement sorts no slice.
 func sorts(s source, n ast.Stmt) string {
 	expr, ok := n.(*ast.ExprStmt)
 	if !ok {
@@ -89,7 +89,7 @@ func sorts(s source, n ast.Stmt) string {
 	return nameOf(call.Args[0])
 }
 
-// nameOf returns the name of a plain variable or function; "" for any other expression.
+// nameOf returns the name of a plain variable or function, or "" for any other expression.
 func nameOf(e ast.Expr) string {
 	if id, ok := e.(*ast.Ident); ok {
 		return id.Name
@@ -97,8 +97,8 @@ func nameOf(e ast.Expr) string {
 	return ""
 }
 
-// disorder returns what is wrong with a node; "" if nothing is. It must be called for parents before children: a parent
-// records in sorted which of its children get sorted.
+// disorder describes what is wrong with a node, or returns "" if nothing is wrong. It must be called for a node before
+// the node's children, because it records in sorted which of the children get sorted.
 func disorder(s source, n ast.Node, sorted map[ast.Expr]bool) string {
 	switch n := n.(type) {
 	case *ast.BlockStmt:
@@ -140,8 +140,8 @@ func isMap(s source, e ast.Expr) bool {
 	return ok
 }
 
-// copiesMap reports whether a loop only copies entries to another map under the same keys, perhaps with a conversion.
-// For that, order can't matter.
+// copiesMap reports whether a loop only copies entries to another map under the same keys, which may be converted to
+// another type. The order in which the loop copies the entries does not matter.
 func copiesMap(s source, n *ast.RangeStmt) bool {
 	if len(n.Body.List) != 1 {
 		return false
@@ -190,7 +190,7 @@ func callee(s source, call *ast.CallExpr) (pkg, name string) {
 	return f.Pkg().Path(), f.Name()
 }
 
-// clonedFindings lists methods of fsm that are named Copy or IsoCopy. The tree library would clone rows with them.
+// clonedFindings lists methods of fsm that are named Copy or IsoCopy. The tree library would call them to clone rows.
 func clonedFindings(s source) []string {
 	var found []string
 	s.walk(func(n ast.Node) {

@@ -10,7 +10,7 @@ import (
 // A drawer is a struct that fsm.State embeds. It owns tables. Its methods write the rows of these tables and keep their
 // indexes up to date.
 
-// drawersOf returns the set of drawers, and for each field of a drawer the drawer that owns it.
+// drawersOf returns the drawers of State. The result fields maps each field of a drawer to the drawer.
 func drawersOf(s source) (fields map[*types.Var]*types.Named, drawers map[*types.Named]bool) {
 	fields, drawers = map[*types.Var]*types.Named{}, map[*types.Named]bool{}
 	state, ok := s.types.Scope().Lookup("State").(*types.TypeName)
@@ -38,9 +38,9 @@ func drawersOf(s source) (fields map[*types.Var]*types.Named, drawers map[*types
 	return fields, drawers
 }
 
-// drawerFindings lists code that could leave a drawer's indexes out of date. One kind is put or del of a table outside
-// the methods of its drawer. The other is a call that bypasses a method of State: if State and a drawer have methods of
-// the same name, only State's may call the drawer's.
+// drawerFindings lists code that could leave a drawer's indexes out of date: uses of a table's put or del outside the
+// methods of the table's drawer, and calls that bypass a method of State. If State and a drawer have methods of the
+// same name, only the method of State may call the method of the drawer.
 func drawerFindings(s source) []string {
 	if s.room() != "fsm" {
 		return nil
@@ -69,7 +69,7 @@ func drawerFindings(s source) []string {
 	return found
 }
 
-// receiverOf returns the type of a method's receiver; nil if the declaration is not a method.
+// receiverOf returns the type of a method's receiver, or nil if the declaration is not a method.
 func receiverOf(s source, decl ast.Decl) *types.Named {
 	fn, ok := decl.(*ast.FuncDecl)
 	if !ok || fn.Recv == nil {
@@ -85,7 +85,7 @@ func functionName(decl ast.Decl) string {
 	return ""
 }
 
-// namedOf returns the named type that t is or points to; nil if there is none.
+// namedOf returns t or the type that t points to, or nil if this type has no name.
 func namedOf(t types.Type) *types.Named {
 	if p, ok := types.Unalias(t).(*types.Pointer); ok {
 		t = p.Elem()
@@ -94,8 +94,8 @@ func namedOf(t types.Type) *types.Named {
 	return named
 }
 
-// writtenTable returns the table whose put or del the selector n names, and the table's drawer. A method value counts
-// like a call. For all other selectors, the drawer is nil.
+// writtenTable returns the table whose put or del the selector n names, and the table's drawer. It treats a method
+// value like a call. For all other selectors, the drawer is nil.
 func writtenTable(s source, n *ast.SelectorExpr, fields map[*types.Var]*types.Named) (string, *types.Named) {
 	if n.Sel.Name != "put" && n.Sel.Name != "del" {
 		return "", nil
@@ -111,7 +111,7 @@ func writtenTable(s source, n *ast.SelectorExpr, fields map[*types.Var]*types.Na
 	return field.Name(), fields[field]
 }
 
-// bypassed returns the name of the drawer's method that n selects if State has a method of the same name; otherwise "".
+// bypassed returns the name of the drawer's method that n selects, or "" if State has no method of the same name.
 func bypassed(s source, n *ast.SelectorExpr, drawers map[*types.Named]bool) string {
 	drawer, ok := ast.Unparen(n.X).(*ast.SelectorExpr)
 	if !ok || s.info.Selections[drawer] == nil || !drawers[namedOf(s.info.TypeOf(drawer))] {

@@ -20,7 +20,7 @@ var arrows = map[string][]string{
 	"transport": {"model", "fsm", "api", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
 	"agent":     {"model", "api", "pki", "transport", "internal/durable", "internal/erase", "internal/reach"},
-	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills Config structs
+	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills the Config structs of three rooms
 	"jobfile":   {"model", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
 	"e2e": {"model", "api", "pki", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
@@ -59,7 +59,8 @@ var arrows = map[string][]string{
 // planted. A build without the tag planted contains none of the bugs.
 const planted = module + "/internal/plant"
 
-// homes lists libraries that only a few rooms may use. The types of these libraries must not appear in other rooms.
+// homes maps a library to the only rooms, besides guests, that may import it. The types of the library must not appear
+// in other rooms.
 var homes = map[string][]string{
 	"github.com/hashicorp/raft":        {"cluster"},
 	"github.com/hashicorp/raft-boltdb": {"cluster"},
@@ -72,8 +73,8 @@ var homes = map[string][]string{
 	"github.com/spf13/cobra":           {"internal/cli"},
 }
 
-// guests are rooms that may use a library although they are not its homes. They measure the library, or replace the
-// disk or the network that it uses.
+// guests lists further rooms that may import a library of homes. These rooms measure the library, or replace the disk
+// or the network that the library uses.
 var guests = map[string][]string{
 	"github.com/hashicorp/raft":       {"bench", "internal/testbed/memdisk"},
 	"github.com/hashicorp/memberlist": {"internal/testbed/memnet"},
@@ -119,7 +120,7 @@ func importFindings(s source) []string {
 	return found
 }
 
-// barredImport returns why room must not import path; "" if it may.
+// barredImport returns why room must not import path, or "" if room may import it.
 func barredImport(room, path string) string {
 	to, known := arrows[room]
 	if !known {
@@ -149,7 +150,6 @@ func barredImport(room, path string) string {
 	return ""
 }
 
-// within reports whether path is root or a path below it.
 func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
 
 func TestImports(t *testing.T) {
@@ -185,7 +185,7 @@ func TestBarredImport(t *testing.T) {
 		{"fsm", module + "/transport", true},
 		{"fsm", "github.com/tidwall/btree", false},
 		{"fsm", "github.com/hashicorp/go-hclog", true},
-		{"reconcile", "time", false}, // the loop has a timer; calls of clocks have their own rule
+		{"reconcile", "time", false}, // the loop has a timer; determinismFindings checks the use of clocks
 		{"reconcile", "github.com/hashicorp/raft", true},
 		{"reconcile", module + "/fsm", false},
 		{"reconcile", module + "/cluster", true},

@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// apiPath matches the beginning of a path of the API.
 var apiPath = regexp.MustCompile(`^"/(v1/|readyz|healthz|metrics|openapi)`)
 
-// pathFindings lists paths of the API in the code of the command line. Only package client may have them: it has one
-// method for each operation.
+// pathFindings lists paths of the API in the code of the command line, which must call package client instead. Package
+// client has one method for each operation.
 func pathFindings(s source) []string {
 	if !within(s.room(), "internal/cli") {
 		return nil

@@ -19,15 +19,15 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the third column of docs/requirements.md")
 
-// families lists the letters of the requirements' ids, and how many ids each letter has.
+// families lists the letters with which the requirements' ids begin, and how many ids begin with each letter.
 var families = []struct {
 	letter string
 	count  int
 }{{"P", 39}, {"L", 23}, {"B", 15}, {"A", 12}, {"R", 62}, {"X", 20}}
 
-// requirement is one line of the table in docs/requirements.md. by is the whole third column: the tests that prove the
-// requirement, and the reason. reason is the part of by that is written by hand: why the requirement does not apply,
-// how outspan differs on purpose, or what is missing so far.
+// requirement is one line of the table in docs/requirements.md. The field by is the whole third column: the tests that
+// prove the requirement, and the reason. The field reason is the part of by that is written by hand: why the
+// requirement does not apply, how outspan differs on purpose, or what is missing so far.
 type requirement struct{ id, text, by, reason string }
 
 var (
@@ -53,8 +53,8 @@ func requirements(page string) []requirement {
 	return all
 }
 
-// provedBy returns the third column for the requirement id: the scenarios of reconcile, the tests of each directory,
-// and the reason.
+// provedBy returns the third column for the requirement with this id: the scenarios of reconcile, the tests of each
+// directory, and the reason.
 func provedBy(id string, all []claim, reason string) string {
 	byPlace := map[string][]string{}
 	for _, c := range all {
@@ -77,7 +77,7 @@ func provedBy(id string, all []claim, reason string) string {
 	return strings.Join(parts, "; ")
 }
 
-// requirementPage returns the page with a third column that is made from the claims.
+// requirementPage returns the page with a new third column, made from the claims and the reasons in the page.
 func requirementPage(page string, all []claim) string {
 	var out strings.Builder
 	for line := range strings.Lines(page) {
@@ -133,8 +133,8 @@ func requirementFindings(rows []requirement, all []claim, invariants map[string]
 	return found
 }
 
-// TestRequirements: for every requirement, docs/requirements.md names the tests that claim to prove it, or a reason.
-// docs/proof.md lists the invariants of fsm.
+// TestRequirements: for every requirement, docs/requirements.md names the tests that claim to prove it, or gives a
+// reason why there is no such test. docs/proof.md lists the invariants of fsm.
 func TestRequirements(t *testing.T) {
 	root := filepath.Join("..", "..")
 	path := filepath.Join(root, "docs", "requirements.md")

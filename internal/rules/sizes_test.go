@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	maxMethods = 60 // methods that one type declares; promoted methods count for the type that declares them
+	maxMethods = 60 // methods that one type declares, without promoted methods
 	maxFiles   = 40 // files of one package, without tests
 )
 
-// exception allows one type or package to exceed the limit, up to most. most may only be lowered.
+// exception allows one type or package to exceed the limit. The new limit is the field most, which may only be lowered.
 type exception struct {
 	most int
 	why  string
@@ -45,8 +45,8 @@ var manyFiles = map[string]exception{
 	"transport/httpapi": {65, "a file for each noun of the API"},
 }
 
-// oversized compares sizes with a limit and its exceptions. An exception that is not needed is a finding too, so that
-// it is removed. So is an exception without a reason.
+// oversized lists sizes above a limit or an exception. It also lists exceptions that are not needed, so that they are
+// removed, and exceptions without a reason.
 func oversized(unit string, limit int, sizes map[string]int, allowed map[string]exception) []string {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
@@ -83,7 +83,8 @@ func methodCounts(s source) map[string]int {
 	return counts
 }
 
-// fileCounts returns how many files each package has. Tests don't count; files for any platform and build tag do.
+// fileCounts returns how many files each package has, without test files. It includes files for any platform and build
+// tag.
 func fileCounts(files []goFile) map[string]int {
 	counts := map[string]int{}
 	for _, f := range files {

@@ -18,28 +18,25 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// module is the path of the module. Import paths begin with it.
 const module = "github.com/outspan/outspan"
 
 // source is one package, parsed and type-checked, without its test files.
 type source struct {
-	path  string // import path
+	path  string
 	fset  *token.FileSet
 	files []*ast.File
 	info  *types.Info
 	types *types.Package
 }
 
-// room returns the name of the package's room: fsm, transport, cmd ...
+// room returns the name of the package's room, such as fsm or internal/cli.
 func (s source) room() string { return roomOf(s.path) }
 
 // at returns the position of a node as file:line. The file's path starts at the root of the tree.
 func (s source) at(n ast.Node) string { return position(s.fset, n.Pos()) }
 
-// file returns the base name of the file that contains n.
 func (s source) file(n ast.Node) string { return filepath.Base(s.fset.Position(n.Pos()).Filename) }
 
-// walk calls visit for every node of the package.
 func (s source) walk(visit func(ast.Node)) {
 	for _, f := range s.files {
 		ast.Inspect(f, func(n ast.Node) bool {
@@ -51,8 +48,9 @@ func (s source) walk(visit func(ast.Node)) {
 	}
 }
 
-// roomOf returns the room of a package; "" if the package is not in this module. A package with its own row in arrows
-// is a room. Otherwise the room is the first element of the path, or the first two if the first is internal.
+// roomOf returns the room of a package, or "" if the package is not in this module. A package with its own row in
+// arrows is a room. Otherwise the room is the first element of the path, or the first two elements if the first is
+// internal.
 func roomOf(path string) string {
 	rest, ok := strings.CutPrefix(path, module+"/")
 	if !ok {
@@ -210,7 +208,8 @@ func none(t *testing.T, findings []string) {
 	}
 }
 
-// want fails the test unless there is exactly one finding for each of parts, in the same order, that contains the part.
+// want fails the test unless there are as many findings as parts, and each finding contains the part at the same
+// position.
 func want(t *testing.T, findings []string, parts ...string) {
 	t.Helper()
 	if len(findings) != len(parts) {

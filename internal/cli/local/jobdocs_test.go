@@ -14,7 +14,7 @@ func TestVariablesAreListed(t *testing.T) {
 	listed := map[string]bool{}
 	for _, group := range variables() {
 		for _, v := range group.list {
-			listed[strings.TrimSuffix(v.name, "NAME")] = true // in the code, OUTSPAN_PORT_NAME is OUTSPAN_PORT_ and a name
+			listed[strings.TrimSuffix(v.name, "NAME")] = true // the code has OUTSPAN_PORT_, to which it appends a name
 		}
 	}
 	listed["OUTSPAN_TLS_SERVER_NAME"] = true
@@ -30,7 +30,7 @@ func TestVariablesAreListed(t *testing.T) {
 			}
 			text, err := os.ReadFile(path)
 			for _, m := range quoted.FindAllStringSubmatch(string(text), -1) {
-				if m[1] != "OUTSPAN_PORT_HTTP" { // only the demo's job uses this one
+				if m[1] != "OUTSPAN_PORT_HTTP" { // only the demo's job uses this variable
 					found[m[1]] = true
 				}
 			}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// On a terminal, control characters in a program's output are replaced. Through a pipe they pass unchanged.
+// On a terminal, control characters in a program's output are replaced. If the output is no terminal, they stay.
 func TestShown(t *testing.T) {
 	const output = "\x1b]0;title\x07ok\té\u009b31m\r\x7f\nend\n"
 	for terminal, want := range map[bool]string{true: "?]0;title?ok\té?31m?\nend\n", false: output} {
