@@ -338,8 +338,7 @@ func drawMembers(rt *rapid.T, s *State, step int) Command {
 			Options: model.DrainOptions{Deadline: model.Hour, Policy: policy,
 				Force: rapid.IntRange(0, 9).Draw(rt, "force") == 0}}
 	case 4:
-		_, marks := s.PolicyMarks(inst)
-		by, _ := s.PolicyMarks(inst)
+		by, marks := s.PolicyMarks(inst)
 		return &InstanceMark{ID: inst.ID, Requested: marks, Cause: model.CauseNodeDraining, By: by, Automatic: marks}
 	case 5:
 		return &InstancePlace{ID: model.InstanceID(fmt.Sprintf("x%d", step)), Group: "db/main", Slot: inst.Slot, Version: 1,

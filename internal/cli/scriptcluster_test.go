@@ -44,7 +44,6 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 	c.ts, c.dir = ts, dir
 	ts.Setenv("OUTSPAN_ADDR", "unix://"+filepath.Join(dir, "api.sock"))
 	ts.Setenv("CLUSTER", dir)
-	ts.Setenv("CLUSTER", dir)
 	ts.Defer(c.stop)
 	c.start("dev", "dev", "--dir", dir)
 	await(ts, "a node that takes instances", func() error { return c.eligible(1) })
