@@ -23,7 +23,7 @@ type stage struct {
 	figures []Figure
 	now     string // name of the running case
 	out     io.Writer
-	filled  int // number of instances that fill, growth or kills started and that keep running
+	filled  int // number of instances that keep running on the stage; the functions fill, growth and kills start them
 	jobs    int // number of job names used so far
 }
 
@@ -180,7 +180,7 @@ func (st *stage) followerClient(ctx context.Context) (*fleet.Server, *transport.
 	return s, c, err
 }
 
-// quiet waits until the log has not grown for a third of o.length.
+// quiet waits until no entry has been written to the log for a third of a load's duration (o.length).
 func (st *stage) quiet(ctx context.Context) error {
 	last := uint64(0)
 	return procs.Until(ctx, time.Minute, st.o.length/3, func(ctx context.Context) error {

@@ -8,9 +8,9 @@ import (
 )
 
 // clock computes the cluster time on this server: the highest time that this server has heard in an applied entry or
-// from a leader, plus the time that has passed since then. So a new leader continues within a tick of the old leader's
-// time, even if no entry was written for hours. Cluster time does not advance while no server runs, and does not depend
-// on the wall clock.
+// from a leader, plus the time that has passed since then. The leader sends its cluster time to all servers about once
+// a second. So a new leader's time is close to the old leader's, even if no entry was written for hours. Cluster time
+// does not advance while no server runs, and does not depend on the wall clock.
 type clock struct {
 	mu   sync.Mutex
 	base model.Time

@@ -21,7 +21,7 @@ type AvoidEntry struct {
 	// An entry is ignored from the time Until on. It is removed when the node gets its next entry.
 	Until   model.Time `cbor:"2,keyasint"`
 	Reason  string     `cbor:"3,keyasint,omitempty"`
-	Version uint64     `cbor:"4,keyasint,omitempty"` // that avoids the node; 0 means all, because a person asked
+	Version uint64     `cbor:"4,keyasint,omitempty"` // the version that avoids the node; 0 means all: a person asked
 }
 
 // Avoids returns the entry that makes a version of a group avoid the node at cluster time now. It returns false if

@@ -6,9 +6,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// field contains the nodes where instances of one version of a group could run. Scored nodes are in one heap for each
-// spread domain. Other nodes are in the ranking that the field shares with other groups. Taking the best node and
-// putting it back with its new score costs log(nodes), so placing N instances costs nodes + N log(nodes).
+// field contains the nodes where instances of one version of a group could run. Nodes with the same values of all
+// spread attributes form a domain. The scored nodes of a domain are in a heap. Nodes without a score are in the ranking
+// that the field shares with other groups. Taking the best node and putting it back with its new score costs
+// log(nodes), so placing N instances costs nodes + N log(nodes).
 type field struct {
 	pass        *pass
 	group       *groupView
@@ -20,10 +21,10 @@ type field struct {
 	detours     bool // the group's instances may be placed on nodes that wait for their turn in a drain
 	samePenalty int64
 	failures    []fsm.Failure
-	out         excluded // nodes excluded since the field began, by code; see unranked
+	out         excluded // by code: number of excluded nodes that method unranked does not count
 	views       []*nodeView
 	same        []int32  // by position of the node: the group's instances on it that are not leaving
-	bonus       []int64  // by position of the node: the constant part of its score; nil if that is 0 for all
+	bonus       []int64  // by position of the node: the constant part of its score; nil means 0 for all
 	meets       [][]bool // for each constraint, by position of the node: whether the node meets it
 	layout      *layout
 	groupHash   uint64   // hash of the group's id, to which method tie adds a node's id
@@ -105,8 +106,9 @@ func (f *field) scoreAll() {
 	}
 }
 
-// census counts the group's instances on each node. Spreads count only the instances that are not leaving. Distinct
-// attributes count all, because a leaving instance still has its value.
+// census counts the group's instances when the field is made. The counts by node and by domain include only the
+// instances that are not leaving. The counts by value of a distinct attribute include all, because a leaving instance
+// still occupies the value of its node.
 func (f *field) census() {
 	f.same = make([]int32, len(f.views))
 	for row := range f.group.quietRows() {
@@ -164,8 +166,8 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 	return false
 }
 
-// take removes the best node from the field and returns it, or nil if no node is left. Before that, it computes scores
-// again that are out of date because other groups placed instances.
+// take removes the best node from the field and returns it, or nil if no node is left. If the best node's score is out
+// of date because another group placed an instance there, take scores the node again and then looks for the best one.
 func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()

@@ -56,9 +56,9 @@ func isStarting(inst *fsm.Instance) bool {
 	return inst.Status.Observed == model.ObservedPending || inst.Status.Observed == model.ObservedBooting
 }
 
-// balance reorders slots of equal worth in held, so that the group stays most evenly spread when the slots
-// held[:excess] are stopped. held must be in order of worth. With the algorithm binpack, only the domains of spreads
-// matter, not the nodes.
+// balance chooses which of several equally dispensable slots are stopped, so that the group stays most evenly spread.
+// It moves these into held[:excess], which the caller stops. held must be in order, the most dispensable first. With
+// the algorithm binpack, instances are spread only over the values of the spread attributes, not over the nodes.
 func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 	if excess >= len(held) {
 		return
@@ -67,7 +67,7 @@ func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 	alike := func(v *slotView) bool { return p.compareWorth(g, v.holder, last) == 0 }
 	from := slices.IndexFunc(held, alike)
 	if from >= excess || p.in.State.Settings.Algorithm == "binpack" && len(g.spec.Spreads) == 0 {
-		return // all slots of this worth stay, or only age decides
+		return // no slot in held[:excess] is as dispensable as last, or the order by age remains
 	}
 	to := excess
 	for to < len(held) && alike(held[to]) {

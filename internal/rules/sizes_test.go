@@ -45,8 +45,8 @@ var manyFiles = map[string]exception{
 	"transport/httpapi": {65, "a file for each noun of the API"},
 }
 
-// oversized lists sizes above a limit or an exception. It also lists exceptions that are not needed, so that they are
-// removed, and exceptions without a reason.
+// oversized compares sizes with a limit and its exceptions, and returns its findings. An exception without a reason is
+// a finding too. So is an exception that is no longer needed, so that somebody removes it.
 func oversized(unit string, limit int, sizes map[string]int, allowed map[string]exception) []string {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// proves that one goroutine checks for all waiting polls, that all of them learn of a failed check, and that no
-// goroutine runs once all polls have left.
+// TestLookout shows that one goroutine makes the checks for all polls together, that all polls that wait learn of a
+// failed check, and that no goroutine runs once all polls have left.
 func TestLookout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		var looks atomic.Int64
