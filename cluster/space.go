@@ -91,6 +91,12 @@ func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logg
 	s.change.Store(&change)
 	if st, err := os.Stat(path); err == nil {
 		s.held = st.Size() == size
+		if !s.held { // of an earlier setting, or cut off by a crash
+			log.Info("removing a ballast file of another size", "path", path, "bytes", st.Size(), "want_bytes", size)
+			if err := os.Remove(path); err != nil {
+				log.Error("can't remove the ballast file", "path", path, "error", err)
+			}
+		}
 	}
 	s.look()
 	return s
