@@ -20,6 +20,9 @@ const (
 	diskShare      = 9
 	// An instance's use is reported again once it differs by more than an eighth (1/diskNews) from the last report.
 	diskNews = 8
+	// diskTries is how many rounds are made for the first report if an instance can't be measured. The last of them
+	// reports without that instance.
+	diskTries = 5
 	// diskEnd is how long a measurement may delay the stop of the agent, since the disk may hang.
 	diskEnd = time.Second
 )
@@ -41,6 +44,7 @@ type diskWatch struct {
 
 	above  map[model.InstanceID]model.DiskUse // instances above their limit, with the use that was reported last
 	told   bool                               // whether the first report was made
+	tries  int                                // rounds without a first report, because an instance can't be measured
 	unsure map[model.InstanceID]bool          // instances measured only in part, with that part below the limit
 	filler diskFiller
 }
@@ -139,11 +143,11 @@ func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 }
 
 // look measures every instance with a limit once and reports changes. The first report is sent only when all have been
-// measured.
+// measured, or after diskTries rounds: the servers drop what an earlier agent reported and the report lacks.
 func (w *diskWatch) look(ctx context.Context) {
 	list := w.list()
 	known := make(map[model.InstanceID]bool, len(list))
-	moved := false
+	moved, failed := false, false
 	for _, l := range list {
 		known[l.id] = true
 		use, err := w.measure(ctx, w.dir(l.id))
@@ -152,6 +156,7 @@ func (w *diskWatch) look(ctx context.Context) {
 		}
 		if err != nil { // the last reported use is kept
 			w.log.Warn("work directory can't be measured", "instance", l.id, "error", err)
+			failed = true
 			continue
 		}
 		moved = w.take(l, use) || moved
@@ -169,6 +174,11 @@ func (w *diskWatch) look(ctx context.Context) {
 	for id := range w.unsure {
 		if !known[id] {
 			delete(w.unsure, id)
+		}
+	}
+	if failed && !w.told {
+		if w.tries++; w.tries < diskTries {
+			return
 		}
 	}
 	if moved || !w.told && len(list) > 0 {

@@ -119,6 +119,40 @@ func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w.look(t.Context())
 }
 
+// After a restart, the first report waits until every instance was measured, since the servers drop what it lacks. An
+// instance that can never be measured delays it for a few rounds only.
+func TestDiskWatchWaitsForAMeasurement(t *testing.T) {
+	for name, tt := range map[string]struct {
+		failing int // rounds in which a can't be measured
+		want    []string
+	}{
+		"once":      {1, []string{"above: a 20/10 b 20/10"}},
+		"for ever":  {100, []string{"above: b 20/10"}},
+		"and later": {diskTries + 1, []string{"above: b 20/10", "above: a 20/10 b 20/10"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatched()
+			w.limits["a"], w.limits["b"] = 10, 10
+			w.uses["/instances/a"], w.uses["/instances/b"] = diskUse{bytes: 20}, diskUse{bytes: 20}
+			measure, round := w.measure, 0
+			w.measure = func(ctx context.Context, dir string) (diskUse, error) {
+				if round <= tt.failing && dir == "/instances/a" {
+					return diskUse{}, errors.New("the disk is ill")
+				}
+				return measure(ctx, dir)
+			}
+			for round = 1; round <= diskTries+3; round++ {
+				if w.look(t.Context()); round < min(diskTries, tt.failing+1) && len(w.heard) > 0 {
+					t.Errorf("in round %d it told %q", round, w.heard)
+				}
+			}
+			if !slices.Equal(w.heard, tt.want) {
+				t.Errorf("told %q, want %q", w.heard, tt.want)
+			}
+		})
+	}
+}
+
 // If more instances are above their limits than a report can hold, the largest are reported.
 func TestDiskWatchTellsTheLargest(t *testing.T) {
 	w := newWatched()

@@ -58,7 +58,7 @@ type RemoveOptions struct {
 }
 
 // Remove removes a server from the cluster permanently. Codes: not_found; conflict if the other servers would have no
-// working majority, or if no voter would remain.
+// working majority, or if no voter would remain; unknown if the server may still be removed.
 func (m Members) Remove(ctx context.Context, ref string, o RemoveOptions) (Response[api.MemberReply], error) {
 	query := o.query()
 	if o.Force {

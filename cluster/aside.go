@@ -49,9 +49,8 @@ func (s *Server) voterRoom() voterRoom {
 // checkRoom returns an error if the leader must refuse writes: if this server can't append entries, or if a voter is
 // short of disk space and the living voters with enough space are no majority. Code: disk_full.
 func (s *Server) checkRoom() error {
-	if s.disk.space.room() == RoomNone {
-		return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).
-			WithHint("free space under its data_dir; it goes on by itself")
+	if err := s.disk.space.check(s.cfg.Name); err != nil {
+		return err
 	}
 	r := s.voterRoom()
 	if len(r.low) == 0 || r.majority(r.enough) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -250,6 +251,39 @@ func TestFullDisksOnTwoServersRefuseWrites(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	})
+}
+
+// While a leader's room changes, a read is refused or is confirmed by a Barrier, never neither.
+func TestReadWhileTheRoomChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFaultyRig(t)
+		leader := f.rig.start(1, func(c *Config) {
+			c.BootstrapExpect, c.Gossip.Join = 1, nil
+			c.Disk.OpenLog = func(string) (LogStore, error) { return f.stores[1], nil }
+		})
+		f.leader(20 * time.Second)
+		var changing sync.WaitGroup
+		var stop atomic.Bool
+		changing.Go(func() {
+			for !stop.Load() {
+				leader.disk.space.state.Store(int32(RoomNone))
+				leader.disk.space.state.Store(int32(RoomEnough))
+			}
+		})
+		defer changing.Wait()
+		defer stop.Store(true)
+		full := 0
+		for range 20_000 {
+			before := leader.raft.LastIndex()
+			switch err := leader.ReadBarrier(t.Context()); {
+			case err != nil:
+				full++
+			case leader.raft.LastIndex() == before:
+				t.Fatal("a read was allowed without a Barrier")
+			}
+		}
+		t.Logf("%d reads of 20000 were refused", full)
 	})
 }
 

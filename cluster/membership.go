@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -222,8 +223,9 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 }
 
 // alter makes a change whose claim was proven, and waits until the change is committed, for at most changeTimeout.
-// After a timeout the change may still be committed. index is the index of the configuration for which the change was
-// decided; alter fails if there is a newer configuration. Code: conflict.
+// index is the index of the configuration for which the change was decided; alter fails if there is a newer
+// configuration. Codes: conflict if the change was certainly not made; unknown if raft may still commit it, as after a
+// timeout or a loss of leadership.
 func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	s.log.Info("changing the servers", "change", c.Kind, "server", c.ID, "address", c.Address, "reason", c.Reason)
 	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
@@ -238,11 +240,17 @@ func (s *Server) alter(ctx context.Context, index uint64, c Change) error {
 	default:
 		f = s.raft.AddNonvoter(id, address, index, enqueueTimeout)
 	}
-	if err := await(ctx, f); err != nil {
-		return model.Refuse(model.CodeConflict, "server %s: %s was not done: %v", c.ID, c.Kind, err).
+	err := await(ctx, f)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil, errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown),
+		errors.Is(err, raft.ErrAbortedByRestore):
+		return model.Refuse(model.CodeUnknownOutcome, "server %s: %s may or may not have been done: %v", c.ID, c.Kind, err).
 			WithHint("look at: outspan server members")
 	}
-	return nil
+	return model.Refuse(model.CodeConflict, "server %s: %s was not done: %v", c.ID, c.Kind, err).
+		WithHint("look at: outspan server members")
 }
 
 // prove checks over mTLS that the server that proverOf names is at c.Address, because anyone with the gossip key can
@@ -280,7 +288,8 @@ const codeNameUnproven model.Code = "name_unproven"
 // Join makes gossip contact the server at address. address is the host:port of the server's gossip, or of its TLS
 // listener if gossip knows the server already. Join does nothing if the server is a living member. If this server leads
 // and gossip knows the other server as alive, Join adds it without a vote, even if it has state. Join blocks for some
-// seconds for each IP address of the host. Codes: invalid, timeout, conflict.
+// seconds for each IP address of the host. Codes: invalid, timeout, conflict; unknown if the other server may
+// still be added.
 func (s *Server) Join(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return model.Refuse(model.CodeInvalid, "%q is not host:port", address).
@@ -310,8 +319,8 @@ func (s *Server) Join(ctx context.Context, address string) error {
 
 // Promote gives a non-voter a vote. If the server is no member, Promote only adds it without a vote, even if it was
 // removed before or has state. The leader gives it a vote later, once it has kept up for long enough. Codes: no_leader
-// if this server does not lead; not_found if the server is unknown or is neither a member nor alive; conflict
-// otherwise.
+// if this server does not lead; not_found if the server is unknown or is neither a member nor alive; unknown if the
+// change may still be made; conflict otherwise.
 func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	if s.Term() == 0 {
 		return s.noLeader()
@@ -347,7 +356,7 @@ func (s *Server) membershipNow(ctx context.Context) Membership {
 
 // Remove removes a server from the configuration permanently. If force is false, it refuses if the remaining voters
 // would have no working majority. If force is true, it refuses only to remove the last voter. Codes: no_leader,
-// not_found, conflict.
+// not_found, conflict, and unknown if the server may still be removed.
 func (s *Server) Remove(ctx context.Context, id model.ServerID, force bool) error {
 	if s.Term() == 0 {
 		return s.noLeader()

@@ -364,3 +364,33 @@ func TestHello(t *testing.T) {
 		t.Error("a line without an end was read")
 	}
 }
+
+// A change that the leader has put into its log before it lost the others may still be committed, so its outcome is
+// unknown. A change that raft refuses was certainly not made.
+func TestChangeWithUnknownOutcome(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("n1")
+		leader := r.leader(time.Second)
+		remove := Change{Kind: ChangeRemove, ID: r.other(leader).ID()}
+		err := leader.alter(t.Context(), leader.configIndex()+1, remove)
+		if !errors.Is(err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(err.Error(), "was not done") {
+			t.Errorf("a change of an old configuration: %v", err)
+		}
+		index := leader.configIndex()
+		r.isolate(leader.host)
+		err = leader.alter(t.Context(), index, remove)
+		if !errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome}) {
+			t.Errorf("a change of a leader that is cut off: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		next := r.leader(20 * time.Second)
+		err = next.alter(ctx, next.configIndex(), Change{Kind: ChangeRemove, ID: leader.ID()})
+		if !errors.Is(err, &model.Error{Code: model.CodeUnknownOutcome}) {
+			t.Errorf("a change whose caller has left: %v", err)
+		}
+		eventually(t, 10*time.Second, "the change", func() bool { return len(next.servers()) == 2 })
+	})
+}

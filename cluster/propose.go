@@ -135,8 +135,8 @@ func (s *Server) ReadBarrier(ctx context.Context) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
 	}
-	if s.disk.space.room() == RoomNone { // a Barrier is an entry, too
-		return s.checkRoom()
+	if err := s.disk.space.check(s.cfg.Name); err != nil { // a Barrier is an entry, too
+		return err
 	}
 	err := s.confirmLeader(ctx)
 	switch {

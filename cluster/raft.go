@@ -31,7 +31,8 @@ type RaftConfig struct {
 	// TrailingLogs is how many entries stay in the log although a snapshot contains them; default 65536. With a low
 	// number, a server that was unreachable for a moment needs a whole snapshot.
 	TrailingLogs uint64
-	// MaxLogBytes is how many bytes of entries may be appended before a snapshot is taken early; default 1 GiB.
+	// MaxLogBytes is how many bytes of entries the log may have before a snapshot is taken early; default 1 GiB. Entries
+	// that were appended before the start of the process don't count.
 	MaxLogBytes int64
 	// SettleFor, times Multiplier, is how long a new server must have kept up before it gets a vote; default 10 s.
 	SettleFor time.Duration

@@ -84,14 +84,20 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	}
 	state, err := replaceConfiguration(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
 	if err != nil {
-		if newest(snaps) != before {
+		undone := newest(snaps) == before // otherwise raft has written the new configuration
+		if undone {
+			failed := undo()
+			if failed == nil {
+				failed = os.Remove(dir.file(fileRecovering))
+			}
+			err, undone = errors.Join(err, failed), failed == nil
+		}
+		if !undone {
 			return "", model.Refuse(model.CodeConflict, "the recovery was begun and not ended: %v", err).
 				WithHint("mend that, then run server recover again before the server is started")
 		}
-		if undone := undo(); undone != nil {
-			return "", errors.Join(err, undone)
-		}
-		return "", errors.Join(err, os.Remove(dir.file(fileRecovering)))
+		return "", model.Refuse(model.CodeConflict, "nothing was changed: %v", err).
+			WithHint("the log and the snapshots of this data directory are needed to recover it")
 	}
 	if err := dir.noteRecovery(state.Incarnation); err != nil {
 		return "",
@@ -235,7 +241,8 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 // keyCurrentTerm is where raft keeps its term. New entries must not have a lower term than the snapshot before them.
 var keyCurrentTerm = []byte("CurrentTerm")
 
-// replaceConfiguration makes config the configuration on disk, and returns the state at the end of the log.
+// replaceConfiguration makes config the configuration on disk, and returns the state at the end of the log. After an
+// error, the new snapshot with the configuration may have been written.
 func replaceConfiguration(id model.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration,
 	log hclog.Logger) (fsm.State, error) {
 	var failure error
@@ -249,8 +256,7 @@ func replaceConfiguration(id model.ServerID, store LogStore, snaps raft.Snapshot
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
-		return fsm.State{}, model.Refuse(model.CodeConflict, "nothing was changed: %v", errors.Join(err, failure)).
-			WithHint("the log and the snapshots of this data directory are needed to recover it")
+		return fsm.State{}, errors.Join(err, failure)
 	}
 	return machine.machine.State(), nil
 }

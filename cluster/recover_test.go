@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
@@ -173,4 +175,47 @@ func TestRecoverRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// raft has written the new snapshot when the recovery fails. The error must not say that nothing was changed. A second
+// recovery ends what was begun.
+func TestRecoverBegunAndNotEnded(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to forbid the removal of files")
+	}
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		s := r.start(1, func(c *Config) { c.BootstrapExpect, c.Gossip.Join = 1, nil; fewLogs(c) })
+		oldest := ""
+		for i := 0; oldest == ""; i++ {
+			r.mustRegister(fmt.Sprintf("n%d", i))
+			time.Sleep(time.Second)
+			if all, err := s.disk.snaps.List(); err == nil && len(all) == snapshotsKept {
+				oldest = filepath.Join(s.dir, dirSnapshots, all[snapshotsKept-1].ID)
+				s.stop()
+			}
+		}
+		d, err := os.Open(oldest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		const appendOnly = 0x20 // FS_APPEND_FL: names can't be removed
+		if err := unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, appendOnly); err != nil {
+			t.Skipf("skipped: the file system can't forbid the removal of files: %v", err)
+		}
+		again := RecoverConfig{DataDir: s.dir, Cluster: "test", Address: host(1) + ":7640"}
+		_, err = Recover(again)
+		if cleared := unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, 0); cleared != nil {
+			t.Fatal(cleared)
+		}
+		if err == nil || !strings.Contains(err.Error(), "the recovery was begun and not ended") ||
+			strings.Contains(err.Error(), "nothing was changed") {
+			t.Errorf("recovered with %v", err)
+		}
+		time.Sleep(time.Second) // the name of a snapshot contains the time
+		if _, err := Recover(again); err != nil {
+			t.Error(err)
+		}
+	})
 }

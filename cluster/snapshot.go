@@ -139,13 +139,15 @@ func (s *Server) restore(ctx context.Context, next fsm.State) error {
 	return s.ReadBarrier(ctx)
 }
 
-// watchLog takes a snapshot early if the log has grown by more than MaxLogBytes. raft itself counts only entries, not
-// bytes.
+// watchLog takes a snapshot early if the log has more than MaxLogBytes, and has also grown by that much since the last
+// early snapshot: if entries are so large that the fewest that are kept exceed MaxLogBytes, another snapshot would not
+// help. raft itself counts only entries, not bytes.
 func (s *Server) watchLog(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause(ctx, logCheck)
-		bytes := s.disk.store.appendedBytes()
-		if bytes < s.cfg.Raft.MaxLogBytes || s.disk.space.room() != RoomEnough || ctx.Err() != nil {
+		_, bytes := s.disk.store.size.kept()
+		large := min(bytes, s.disk.store.size.appended()) >= s.cfg.Raft.MaxLogBytes
+		if !large || s.disk.space.room() != RoomEnough || ctx.Err() != nil {
 			continue
 		}
 		if err := s.shortenLog(ctx); err != nil {
@@ -157,12 +159,8 @@ func (s *Server) watchLog(ctx context.Context) {
 // shortenLog takes a snapshot. Of the entries before the snapshot, the log keeps at most about half of MaxLogBytes, but
 // at least maxLogLag entries.
 func (s *Server) shortenLog(ctx context.Context) error {
-	first, err := s.disk.store.inner.FirstIndex()
-	if err != nil {
-		return err
-	}
-	entries := s.raft.LastIndex() - first + 1
-	each := max(uint64(s.disk.store.appendedBytes())/max(entries, 1), 1)
+	entries, bytes := s.disk.store.size.kept()
+	each := uint64(max(bytes/max(entries, 1), 1))
 	usual := s.raft.ReloadableConfig()
 	short := usual
 	short.TrailingLogs = min(usual.TrailingLogs, max(uint64(s.cfg.Raft.MaxLogBytes)/2/each, maxLogLag))
@@ -175,6 +173,6 @@ func (s *Server) shortenLog(ctx context.Context) error {
 	if err := await(ctx, s.raft.Snapshot()); err != nil {
 		return err
 	}
-	s.disk.store.resetAppended()
+	s.disk.store.size.reset()
 	return nil
 }

@@ -219,8 +219,8 @@ func TestLargeLogIsShortened(t *testing.T) {
 		for i := range 1000 {
 			r.mustRegister(fmt.Sprintf("n%04d", i))
 		}
-		if leader.disk.store.appendedBytes() < 150_000 {
-			t.Fatalf("only %d bytes were written", leader.disk.store.appendedBytes())
+		if got := leader.disk.store.size.appended(); got < 150_000 {
+			t.Fatalf("only %d bytes were written", got)
 		}
 		eventually(t, 2*logCheck, "a snapshot", func() bool { return leader.Status().Snapshot > 0 })
 		first, err := leader.disk.store.inner.FirstIndex()
@@ -229,6 +229,29 @@ func TestLargeLogIsShortened(t *testing.T) {
 		}
 		if got := leader.raft.ReloadableConfig().TrailingLogs; got != 65536 {
 			t.Errorf("%d trailing logs afterwards, want the usual 65536", got)
+		}
+	})
+}
+
+// If raft's own snapshots keep the log short, no snapshot is taken early, however many bytes were appended in all.
+func TestShortLogIsLeftAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		leader := r.start(1, func(c *Config) {
+			c.BootstrapExpect, c.Gossip.Join, c.Raft.MaxLogBytes = 1, nil, 150_000
+			fewLogs(c)
+		})
+		r.leader(10 * time.Second)
+		for i := range 1000 {
+			r.mustRegister(fmt.Sprintf("n%04d", i))
+		}
+		eventually(t, time.Minute, "a short log", func() bool {
+			first, err := leader.disk.store.inner.FirstIndex()
+			return err == nil && leader.raft.LastIndex()-first < 20
+		})
+		time.Sleep(2 * logCheck)
+		if got := leader.disk.store.size.appended(); got < 150_000 {
+			t.Errorf("a snapshot was taken early: %d bytes are counted since", got)
 		}
 	})
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/model"
 )
 
 // SpaceFunc returns how many bytes an ordinary process can still write to the file system that holds dir, and the size
@@ -91,6 +93,12 @@ func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logg
 	s.change.Store(&change)
 	if st, err := os.Stat(path); err == nil {
 		s.held = st.Size() == size
+		if !s.held { // of an earlier setting, or cut off by a crash
+			log.Info("removing a ballast file of another size", "path", path, "bytes", st.Size(), "want_bytes", size)
+			if err := os.Remove(path); err != nil {
+				log.Error("can't remove the ballast file", "path", path, "error", err)
+			}
+		}
 	}
 	s.look()
 	return s
@@ -111,6 +119,15 @@ func (s *spaceWatch) run(ctx context.Context) {
 
 // room returns the room at the last look. It never blocks.
 func (s *spaceWatch) room() Room { return Room(s.state.Load()) }
+
+// check returns an error while the leader with this name can't append. It never blocks. Code: disk_full.
+func (s *spaceWatch) check(leader string) error {
+	if s.room() != RoomNone {
+		return nil
+	}
+	return model.Refuse(model.CodeDiskFull, "the disk of the leading server %s is full", leader).
+		WithHint("free space under its data_dir; it goes on by itself")
+}
 
 // seen returns the free and the total bytes at the last look. It never blocks.
 func (s *spaceWatch) seen() (free, total int64) { return s.free.Load(), s.total.Load() }

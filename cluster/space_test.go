@@ -84,6 +84,33 @@ func TestSpaceOnASmallDisk(t *testing.T) {
 	}
 }
 
+// A ballast file of another size, left by an earlier setting, is not kept while the disk fills.
+func TestSpaceOfAnEarlierBallast(t *testing.T) {
+	for _, tt := range []struct {
+		earlier, size, free int64 // bytes; free is what is free beside the earlier ballast
+		want                Room
+		ballast             int64 // bytes afterwards
+	}{
+		{64 * mib, 8 * mib, mib / 2, RoomEnough, 8 * mib},
+		{64 * mib, 8 * mib, 500 * mib, RoomEnough, 8 * mib},
+		{8 * mib, 64 * mib, mib, RoomLow, 0},
+		{8 * mib, 64 * mib, 500 * mib, RoomEnough, 64 * mib},
+	} {
+		dir := t.TempDir()
+		disk := &fakeDisk{ballast: filepath.Join(dir, "ballast"), total: 1024 * mib}
+		newSpaceWatch(dir, disk.ballast, tt.earlier, disk.space, hclog.NewNullLogger())
+		disk.others = disk.total - tt.earlier - tt.free
+		s := newSpaceWatch(dir, disk.ballast, tt.size, disk.space, hclog.NewNullLogger())
+		ballast := int64(0)
+		if st, err := os.Stat(disk.ballast); err == nil {
+			ballast = st.Size()
+		}
+		if s.room() != tt.want || ballast != tt.ballast {
+			t.Errorf("%+v: room %s, ballast %d", tt, s.room(), ballast)
+		}
+	}
+}
+
 func TestStatfsOfARealDirectory(t *testing.T) {
 	free, total, err := Statfs(t.TempDir())
 	if err != nil || free <= 0 || total < free {

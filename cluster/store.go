@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,12 +63,12 @@ type guardedStore struct {
 	hangs  time.Duration
 	before func() // called before each append; reads the free space
 
-	armed    atomic.Bool
-	closed   atomic.Bool
-	failed   atomic.Bool
-	appended atomic.Int64 // bytes appended since resetAppended, with 64 more for each entry
-	appends  atomic.Int64 // begun plus ended appends; odd during an append, because raft makes one at a time
-	failing  sync.Once
+	armed   atomic.Bool
+	closed  atomic.Bool
+	failed  atomic.Bool
+	size    logSize
+	appends atomic.Int64 // begun plus ended appends; odd during an append, because raft makes one at a time
+	failing sync.Once
 }
 
 func newGuardedStore(inner LogStore, fatal func(error), before func(), log hclog.Logger) *guardedStore {
@@ -119,9 +120,7 @@ func (g *guardedStore) StoreLog(log *raft.Log) error { return g.StoreLogs([]*raf
 // StoreLogs implements raft.LogStore.
 func (g *guardedStore) StoreLogs(logs []*raft.Log) error {
 	g.before()
-	for _, l := range logs {
-		g.appended.Add(int64(len(l.Data)) + 64)
-	}
+	g.size.add(logs)
 	g.appends.Add(1)
 	defer g.appends.Add(1)
 	return g.call("append to log", func() error { return g.inner.StoreLogs(logs) })
@@ -142,7 +141,11 @@ const appendLook = 5 * time.Millisecond
 
 // DeleteRange implements raft.LogStore.
 func (g *guardedStore) DeleteRange(from, to uint64) error {
-	return g.call("truncate log", func() error { return g.inner.DeleteRange(from, to) })
+	err := g.call("truncate log", func() error { return g.inner.DeleteRange(from, to) })
+	if err == nil {
+		g.size.drop(from, to)
+	}
+	return err
 }
 
 // Set implements raft.StableStore.
@@ -259,15 +262,71 @@ func goroutines() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// appendedBytes returns about how many bytes of entries were appended since the last reset.
-func (g *guardedStore) appendedBytes() int64 { return g.appended.Load() }
-
-func (g *guardedStore) resetAppended() { g.appended.Store(0) }
-
 // Close closes the store. raft must have been shut down. A later call gets an error, which does not end the process.
 func (g *guardedStore) Close() error {
 	if g.closed.Swap(true) {
 		return nil
 	}
 	return g.inner.Close()
+}
+
+// logSize counts the bytes of the entries that this process has appended to the log: those that are still in the log,
+// and those since the last call of reset. It is about right: an entry counts 64 bytes beside its data, and entries
+// leave in blocks.
+type logSize struct {
+	mu     sync.Mutex
+	since  int64 // bytes appended since reset
+	blocks []logBlock
+}
+
+// logBlock is up to logBlockEntries entries that were appended one after another.
+type logBlock struct {
+	last    uint64 // index of its last entry
+	entries int64
+	bytes   int64
+}
+
+const logBlockEntries = 256
+
+func (s *logSize) add(logs []*raft.Log) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range logs {
+		if n := len(s.blocks); n == 0 || s.blocks[n-1].entries == logBlockEntries {
+			s.blocks = append(s.blocks, logBlock{})
+		}
+		b, bytes := &s.blocks[len(s.blocks)-1], int64(len(l.Data))+64
+		b.last, b.entries, b.bytes = l.Index, b.entries+1, b.bytes+bytes
+		s.since += bytes
+	}
+}
+
+// drop forgets the blocks whose last entry was deleted.
+func (s *logSize) drop(from, to uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blocks = slices.DeleteFunc(s.blocks, func(b logBlock) bool { return from <= b.last && b.last <= to })
+}
+
+// kept returns how many of the counted entries are still in the log, and their bytes.
+func (s *logSize) kept() (entries, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.blocks {
+		entries, bytes = entries+b.entries, bytes+b.bytes
+	}
+	return entries, bytes
+}
+
+// appended returns the bytes that were appended since reset.
+func (s *logSize) appended() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since
+}
+
+func (s *logSize) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since = 0
 }

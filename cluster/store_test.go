@@ -186,3 +186,37 @@ func TestStoreSlowCallIsNoFailure(t *testing.T) {
 		time.Sleep(2 * storeHangs)
 	})
 }
+
+// Entries are counted until they are deleted, be it at the begin of the log or at its end, give or take one block.
+func TestLogSize(t *testing.T) {
+	var s logSize
+	add := func(from, to uint64) {
+		for i := from; i <= to; i++ {
+			s.add([]*raft.Log{{Index: i, Data: make([]byte, 36)}})
+		}
+	}
+	check := func(what string, want int64) {
+		t.Helper()
+		entries, bytes := s.kept()
+		if off := entries - want; bytes != 100*entries || max(off, -off) >= logBlockEntries {
+			t.Errorf("%s: %d entries of %d bytes are counted, want about %d of 100 bytes each", what, entries, bytes, want)
+		}
+	}
+	add(1, 10_000)
+	check("all", 10_000)
+	s.drop(1, 3000)
+	check("the begin was deleted", 7000)
+	s.drop(9001, 10_000)
+	check("the end was deleted", 6000)
+	add(9001, 12_000)
+	check("another end", 9000)
+	s.drop(3001, 12_000)
+	check("nothing is left", 0)
+	if got := s.appended(); got != 1_300_000 {
+		t.Errorf("%d bytes were appended, want 1300000", got)
+	}
+	s.reset()
+	if got := s.appended(); got != 0 {
+		t.Errorf("%d bytes after a reset", got)
+	}
+}

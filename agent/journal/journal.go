@@ -178,8 +178,8 @@ func (j *Journal) failure(err error) error {
 		WithHint("free space on the disk, or replace it")
 }
 
-// Put sets key to value. With SyncEach it returns when the value is on disk. After an error with CodeFailed, Get still
-// returns the earlier value, but a crash may leave the earlier value or the new one. A later write may succeed.
+// Put sets key to value. With SyncEach it returns when the value is on disk. After CodeFailed, Get still returns the
+// earlier value, and so does the next Open, unless a failing disk has kept the new one. A later write may succeed.
 func (j *Journal) Put(key string, value []byte) error {
 	return j.Write(Op{Key: key, Value: value})
 }
@@ -232,8 +232,9 @@ func (j *Journal) mend() error {
 	return j.failed
 }
 
-// append writes b after the last record. If the write fails, it cuts off what was written. If the cut or the fsync
-// fails, the content of the file is unknown, and the next Write makes a new file.
+// append writes b after the last record. If the write or the fsync fails, it cuts off what was written, so that a later
+// Open does not find a record that was refused. If the cut or the fsync fails, the content of the file is unknown, and
+// the next write makes a new file.
 func (j *Journal) append(b []byte) error {
 	_, err := j.file.WriteAt(b, j.size)
 	if err != nil {
@@ -244,6 +245,7 @@ func (j *Journal) append(b []byte) error {
 	}
 	if err := j.flush(); err != nil {
 		j.failed = err
+		_ = j.cut() // even if this succeeds, a power cut may bring the record back
 		return err
 	}
 	j.size += int64(len(b))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -310,4 +311,43 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(diff)
 	}
 	must(t, j.Close())
+}
+
+// The disk takes a write and then fails to sync it, as a thin volume does that has run out of room. The write is
+// refused, so it must not be there after a restart of the agent either.
+func TestFailedSync(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to mount small file systems")
+	}
+	small, dir := t.TempDir(), t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("skipped: no right to mount a small file system: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(small, unix.MNT_DETACH) })
+	image := filepath.Join(small, "image")
+	must(t, os.WriteFile(image, nil, 0o600))
+	must(t, os.Truncate(image, 4<<20))
+	for _, command := range [][]string{{"mkfs.ext2", "-q", image}, {"mount", "-o", "loop", image, dir}} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("skipped: no file system in a file is possible: %v: %s", err, out)
+		}
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	path := filepath.Join(dir, "journal")
+	j := open(t, path)
+	must(t, j.Put("kept", []byte("1")))
+	must(t, exec.Command("sync", "-f", path).Run())
+	fill, err := os.Create(filepath.Join(small, "fill"))
+	must(t, err)
+	for _, size := range []int{64 << 10, 4 << 10} {
+		for err = nil; err == nil; {
+			_, err = fill.Write(make([]byte, size))
+		}
+	}
+	must(t, fill.Close())
+	wantCode(t, j.Put("refused", make([]byte, 128<<10)), journal.CodeFailed)
+	_ = j.Close() // its sync may fail again
+	if diff := cmp.Diff(map[string]string{"kept": "1"}, text(open(t, path).All())); diff != "" {
+		t.Error(diff)
+	}
 }

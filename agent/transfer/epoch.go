@@ -84,6 +84,31 @@ func aside(dir, epoch string, n int) string {
 	return fmt.Sprintf("%s@%s.%d", dir, epoch, n)
 }
 
+// asides returns what PutAside has left of the data of one epoch. There may be gaps, since operators remove such data.
+func asides(dir, epoch string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Dir(dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var list []string
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), filepath.Base(dir)+"@")
+		if ok && asideEpoch(rest) == epoch {
+			list = append(list, filepath.Join(filepath.Dir(dir), e.Name()))
+		}
+	}
+	return list, nil
+}
+
+// asideEpoch returns the epoch in what follows the @ in a name of PutAside: it leaves out a number at the end.
+func asideEpoch(rest string) string {
+	epoch, n, numbered := strings.Cut(rest, ".")
+	if _, err := strconv.ParseUint(n, 10, 31); numbered && err != nil {
+		return rest // somebody else's name, such as NAME@EPOCH.old
+	}
+	return epoch
+}
+
 // volume is one of the task's volumes.
 type volume struct {
 	name, dir string

@@ -79,7 +79,7 @@ func (t *task) stagedBytes() int64 {
 		return 0
 	}
 	defer f.Close()
-	m, err := readManifest(f, t.Names)
+	m, err := readManifest(f, t.Names, maxArchiveList) // its list may come from a backup
 	if err != nil {
 		return 0
 	}
@@ -153,7 +153,7 @@ func (t *task) openCopy(ctx context.Context) (*copying, error) {
 	}
 	defer list.Close()
 	c := &copying{t: t, listed: list.sum}
-	if c.manifest, err = readManifest(list, t.Names); err != nil {
+	if c.manifest, err = readManifest(list, t.Names, maxList); err != nil {
 		return nil, err
 	}
 	old := sha256.New()

@@ -16,7 +16,7 @@ import (
 )
 
 // find checks that the data to attach is on this disk exactly once, and reports the result. Codes: not_found, conflict
-// (it is in its place and put aside too).
+// (it is in its place and put aside too, or put aside twice).
 func (t *task) find(context.Context) error {
 	all, err := t.volumes()
 	if err != nil {
@@ -24,13 +24,23 @@ func (t *task) find(context.Context) error {
 	}
 	for i := range all {
 		v := &all[i]
-		copied := t.copyOf(v)
-		if !v.here && copied == "" {
+		copies, err := t.copiesOf(v)
+		if err != nil {
+			return err
+		}
+		if !v.here && len(copies) == 0 {
 			return model.Refuse(model.CodeNotFound, "there is no data of epoch %s of volume %s on this node", v.epoch, v.name)
 		}
-		if written, err := newest(v.dir); v.here && copied != "" && (err != nil || !written.IsZero()) {
-			return model.Refuse(model.CodeConflict, "data of epoch %s of volume %s stands in its place, and in %s too",
-				v.epoch, v.name, copied).
+		twice := ""
+		if len(copies) > 1 {
+			twice = copies[0]
+		}
+		if written, err := newest(v.dir); v.here && len(copies) > 0 && (err != nil || !written.IsZero()) {
+			twice = "its place"
+		}
+		if twice != "" {
+			return model.Refuse(model.CodeConflict, "data of epoch %s of volume %s stands in %s, and in %s too",
+				v.epoch, v.name, twice, copies[len(copies)-1]).
 				WithHint("move the one that is not meant out of the data directory of the agent")
 		}
 	}
@@ -39,7 +49,7 @@ func (t *task) find(context.Context) error {
 }
 
 // List returns the data of volumes below a directory: data in its place and data that was put aside. It leaves out
-// empty directories, data without an epoch, and data put aside under a name with a number, such as NAME@EPOCH.1.
+// empty directories and data without an epoch.
 func List(volumes string) ([]transport.VolumeData, error) {
 	dirs, err := filepath.Glob(filepath.Join(volumes, "[^.]*", "*", "[0-9]*", "*")) // job, group, slot, name
 	if err != nil {
@@ -68,7 +78,9 @@ func List(volumes string) ([]transport.VolumeData, error) {
 func dataAt(dir string) (d transport.VolumeData, ok bool) {
 	slotDir, base := filepath.Split(dir)
 	name, epoch, aside := strings.Cut(base, "@")
-	if !aside {
+	if aside {
+		epoch = asideEpoch(epoch)
+	} else {
 		epoch, _ = Epoch(dir) // an unreadable epoch counts as unknown
 	}
 	slot, err := strconv.Atoi(filepath.Base(slotDir))

@@ -33,7 +33,7 @@ func FuzzManifest(f *testing.F) {
 		entry{Path: "data/more", Mode: file, Size: 1<<63 - 1}, wal)
 	names := []string{"data", "wal"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		m, err := readManifest(bytes.NewReader(raw), names)
+		m, err := readManifest(bytes.NewReader(raw), names, maxList)
 		if err != nil {
 			if known, ok := errors.AsType[*model.Error](err); !ok || known.Code == "" {
 				t.Fatalf("the error has no code: %v", err)

@@ -29,14 +29,11 @@ func (t *task) bringList(ctx context.Context) (*listFile, error) {
 		return nil, asCode(err, "make a place for the list of files")
 	}
 	f, err := os.CreateTemp(dir, "list-")
-	if err == nil {
-		err = os.Remove(f.Name())
-		if errors.Is(err, fs.ErrNotExist) { // sweep has removed the file already
-			err = nil
-		}
-	}
 	if err != nil {
 		return nil, asCode(err, "make a place for the list of files")
+	}
+	if err := os.Remove(f.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) { // sweep may have removed it already
+		return nil, asCode(errors.Join(err, f.Close()), "make a place for the list of files")
 	}
 	list := &listFile{File: f}
 	list.sum, err = t.readList(ctx, f)

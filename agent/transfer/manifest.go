@@ -77,16 +77,16 @@ func writeFrame(w io.Writer, item any) error {
 }
 
 // readManifest reads what write wrote, perhaps on another agent. It refuses paths that lead out of the tree, and lists
-// that take more memory than maxList. Each entry is checked when it is read. Codes: integrity_check_failed, invalid
+// that take more memory than room. Each entry is checked when it is read. Codes: integrity_check_failed, invalid
 // (too many files).
-func readManifest(from io.Reader, names []string) (manifest, error) {
+func readManifest(from io.Reader, names []string, room listRoom) (manifest, error) {
 	r := frames{from: bufio.NewReaderSize(from, maxFrame)}
 	var head manifestHead
-	if err := r.next(&head); err != nil || head.Chunk != chunkBytes || head.Count < 0 || head.Count > maxList/entryCost {
+	if err := r.next(&head); err != nil || head.Chunk != chunkBytes || head.Count < 0 || head.Count > int(room)/entryCost {
 		return manifest{}, model.Refuse(model.CodeIntegrity, "the list of files can't be read: %v", err)
 	}
 	m := manifest{Names: head.Names, Chunk: head.Chunk, OwnUID: head.Own}
-	check := newEntryCheck(names)
+	check := newEntryCheck(names, room)
 	for range head.Count {
 		var e entry
 		if err := r.next(&e); err != nil {
@@ -144,8 +144,8 @@ func (r *listRoom) take(e *entry) error {
 	return nil
 }
 
-func newEntryCheck(names []string) *entryCheck {
-	return &entryCheck{names: names, dirs: map[string]struct{}{".": {}}, left: maxTreeBytes, room: maxList}
+func newEntryCheck(names []string, room listRoom) *entryCheck {
+	return &entryCheck{names: names, dirs: map[string]struct{}{".": {}}, left: maxTreeBytes, room: room}
 }
 
 // add refuses what a peer must not make this node do: a path that leads out of the tree, comes before its directory, is

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
 )
 
 // sendList writes a list of n entries as a peer might. It returns early if the reader closes the pipe.
@@ -60,7 +61,7 @@ func TestLargeManifestIsBounded(t *testing.T) {
 		before := heapInUse()
 		from, to := io.Pipe()
 		go sendList(to, most, tt.item)
-		m, err := readManifest(from, []string{"data"})
+		m, err := readManifest(from, []string{"data"}, maxList)
 		_ = from.Close()
 		kept := heapInUse() - before
 		if !errors.Is(err, &model.Error{Code: tt.code}) {
@@ -81,7 +82,7 @@ func TestManifestFramesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw.Write(binary.BigEndian.AppendUint32(nil, 1<<30))
-	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) ||
+	if _, err := readManifest(&raw, []string{"data"}, maxList); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) ||
 		!strings.Contains(err.Error(), "1073741824") {
 		t.Errorf("an entry of 1 GiB: %v", err)
 	}
@@ -89,7 +90,7 @@ func TestManifestFramesAreBounded(t *testing.T) {
 	if err := writeFrame(&raw, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: 1 << 62}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) {
+	if _, err := readManifest(&raw, []string{"data"}, maxList); !errors.Is(err, &model.Error{Code: model.CodeIntegrity}) {
 		t.Errorf("2^62 entries: %v", err)
 	}
 }
@@ -118,15 +119,43 @@ func TestManifestThereAndBack(t *testing.T) {
 	if err := m.write(&raw); err != nil {
 		t.Fatal(err)
 	}
-	back, err := readManifest(bytes.NewReader(raw.Bytes()), []string{"data"})
+	back, err := readManifest(bytes.NewReader(raw.Bytes()), []string{"data"}, maxList)
 	if err != nil || fmt.Sprint(back) != fmt.Sprint(m) || len(back.Entries) != 6 {
 		t.Errorf("read back %v, %v, want %v", back, err, m)
 	}
 	for _, wrong := range [][]byte{raw.Bytes()[:raw.Len()-1], append(bytes.Clone(raw.Bytes()), 0), nil} {
-		if _, err := readManifest(bytes.NewReader(wrong), []string{"data"}); !errors.Is(err,
+		if _, err := readManifest(bytes.NewReader(wrong), []string{"data"}, maxList); !errors.Is(err,
 			&model.Error{Code: model.CodeIntegrity}) {
 			t.Errorf("%d bytes of %d: %v", len(wrong), raw.Len(), err)
 		}
+	}
+}
+
+// A restored copy whose list of files is longer than a peer's may be is reported with its size after a restart.
+func TestStagedBytesOfALongList(t *testing.T) {
+	n := newNode(t, nil)
+	if err := os.MkdirAll(n.path(stagingDir, "r1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(n.path(stagingDir, "r1", "manifest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := manifest{Names: []string{"data"}, Chunk: chunkBytes,
+		Entries: []entry{{Path: "data", Mode: uint32(os.ModeDir | 0o700)}}}
+	for i, link := 0, strings.Repeat("l", maxFrame/2); i*len(link) <= maxList; i++ {
+		m.Entries = append(m.Entries, entry{Path: fmt.Sprintf("data/%08d", i), Mode: uint32(os.ModeSymlink), Link: link})
+	}
+	m.Entries = append(m.Entries, entry{Path: "data/z", Mode: 0o600, Size: 5})
+	if err := errors.Join(m.write(f), f.Close(),
+		os.WriteFile(n.path(stagingDir, "r1", "verified"), []byte("sum"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	o := order(transport.TaskRestore, "r1")
+	o.Names = m.Names
+	n.order(o)
+	if r := n.await("r1", model.SideVerified); r.Total != 5 || r.Bytes != 5 {
+		t.Errorf("reported are %d of %d bytes, want 5 of 5", r.Bytes, r.Total)
 	}
 }
 

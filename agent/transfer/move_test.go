@@ -294,7 +294,7 @@ func TestManifestIsChecked(t *testing.T) {
 		if err := m.write(&raw); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readManifest(&raw, []string{"data", "log"}); err == nil {
+		if _, err := readManifest(&raw, []string{"data", "log"}, maxList); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

@@ -40,7 +40,14 @@ func (t *task) attachOne(v *volume, epoch string) error {
 	if err != nil {
 		return asCode(err, "read the epoch of volume "+v.name)
 	}
-	from := t.copyOf(v)
+	copies, err := t.copiesOf(v)
+	if err != nil {
+		return err
+	}
+	from := ""
+	if len(copies) > 0 {
+		from = copies[0]
+	}
 	switch {
 	case from == "" && exists(v.dir) && have == epoch:
 		return nil
@@ -64,20 +71,21 @@ func (t *task) attachOne(v *volume, epoch string) error {
 	return asCode(move(from, v.dir), "put the copy of "+v.name+" in its place")
 }
 
-// copyOf returns where the verified copy of a volume is staged, or else where the ordered data was put aside. It
-// returns "" if there is neither.
-func (t *task) copyOf(v *volume) string {
+// copiesOf returns where the verified copy of a volume is staged, or else every place where the ordered data was put
+// aside.
+func (t *task) copiesOf(v *volume) ([]string, error) {
 	by := t.Staged
 	if by == "" {
 		by = t.ID
 	}
 	if staged := t.staging(by, "tree", v.name); exists(staged) && exists(t.staging(by, "verified")) {
-		return staged
+		return []string{staged}, nil
 	}
-	if old := aside(v.dir, v.epoch, 0); v.epoch != "" && exists(old) {
-		return old
+	if v.epoch == "" {
+		return nil, nil
 	}
-	return ""
+	copies, err := asides(v.dir, v.epoch)
+	return copies, asCode(err, "look for old copies of volume "+v.name)
 }
 
 // retire puts the ordered data aside, so that no program finds this old copy. Data of other epochs is not touched.
@@ -116,8 +124,15 @@ func (t *task) drop(context.Context) error {
 		return err
 	}
 	for _, v := range all {
-		for n := 0; v.epoch != "" && exists(aside(v.dir, v.epoch, n)); n++ {
-			if err := erase.Tree(aside(v.dir, v.epoch, n)); err != nil {
+		if v.epoch == "" {
+			continue
+		}
+		copies, err := asides(v.dir, v.epoch)
+		if err != nil {
+			return asCode(err, "look for old copies of volume "+v.name)
+		}
+		for _, old := range copies {
+			if err := erase.Tree(old); err != nil {
 				return model.Refuse(model.CodeCleanup, "the old copy can't be removed: %v", err)
 			}
 		}

@@ -83,8 +83,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 		u.t.progress(model.SideCopying, done, u.a.Bytes)
 		return errors.Join(u.t.settle(u.in.data), ctx.Err())
 	}}
-	u.check = newEntryCheck(u.t.Names)
-	u.check.room = maxArchiveList
+	u.check = newEntryCheck(u.t.Names, maxArchiveList)
 	r := tar.NewReader(u.in)
 	for {
 		h, err := r.Next()
