@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// History returns the cluster's id, and the lineages of the servers that wrote the state.
+// History returns the id and the lineages of the cluster, as the state has them.
 func (c ClusterID) History() model.History {
 	h := model.History{Cluster: c.ID}
 	if c.Lineages != "" {

@@ -14,7 +14,7 @@ import (
 type NodeSelf struct {
 	Since    model.Time      `cbor:"1,keyasint,omitempty"` // when the node last became troubled; 0 without troubles
 	Troubles []model.Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
-	Gen      uint64          `cbor:"3,keyasint,omitempty"` // of the last report, in this epoch
+	Gen      uint64          `cbor:"3,keyasint,omitempty"` // generation of the last report in this epoch (SelfReport.Gen)
 	// Disk lists the instances above their disk limit, in order of id. They don't make the node degraded.
 	Disk []model.DiskUse `cbor:"4,keyasint,omitempty"`
 	// Ports lists the ports that the agent can't listen on, in order of port. They don't make the node degraded either.
@@ -133,8 +133,8 @@ func (s *State) Tolerated(inst *Instance) (until model.Time, leaves bool) {
 	return 0, false
 }
 
-// mayLeaveTroubled refuses a stop for node_not_ready if nothing makes the instance leave its node yet (see Tolerated),
-// or during a hold. Codes: stale, mass_offline_hold.
+// mayLeaveTroubled refuses a stop or an eviction request with the cause node_not_ready, if the node's troubles don't
+// make the instance leave yet (see Tolerated), or during a hold. Codes: stale, mass_offline_hold.
 func (s *State) mayLeaveTroubled(inst *Instance) *model.Error {
 	until, leaves := s.Tolerated(inst)
 	switch {

@@ -23,8 +23,9 @@ func (p *pass) needs(g *groupView) []*need {
 	return p.oneBuild(g, append(needs, p.rollNeeds(g)...))
 }
 
-// wantedSlots lists the slots that the group keeps and that may lack something: all slots with a holder, and as many of
-// the lowest empty slots as instances are missing. Neighbouring slots that are alike share one view.
+// wantedSlots lists the slots that the group keeps and that may lack something. These are as many of the lowest empty
+// slots as instances are missing, and the slots in g.open whose holder stays in a scale-down. Neighbouring slots that
+// never had an instance may share one view (see appendFresh).
 func (p *pass) wantedSlots(g *groupView) []*slotView {
 	missing := max(g.row.Count-g.held(), 0)
 	wanted := make([]*slotView, 0, 1+len(g.open))
@@ -58,8 +59,9 @@ func (p *pass) wantedSlots(g *groupView) []*slotView {
 	return wanted
 }
 
-// appendFresh appends views of the slots in [from, to), none of which has an instance row. A slot that may differ from
-// a slot that never had an instance gets its own view. The other slots share views.
+// appendFresh appends views of the slots in [from, to), none of which has an instance row. A slot that may have
+// volumes, or an instance that the state lacks after a restore, gets its own view (see SlotsThatDiffer). The other
+// slots share views.
 func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*slotView {
 	if to-from == 1 {
 		return append(wanted, &slotView{n: from})
@@ -209,9 +211,10 @@ func (p *pass) awaitEnd(old *fsm.Instance) {
 		fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 }
 
-// mustGoFirst reports whether a leaving instance must be confirmed stopped before its slot is filled again. A pending
-// instance must stop too, because its agent may have started it. If several instances of the slot may run at once, a
-// lost one is waited for only until the group's toleration has passed.
+// mustGoFirst reports whether a leaving instance must be confirmed stopped before its slot is filled again. This may be
+// true of a pending instance too, because its agent may have started it. If several instances of the slot may run at
+// once, it is false for an instance that waits for room, of which no agent knows, and for a lost one once the group's
+// toleration has passed.
 func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if g.pinned() {
 		return true

@@ -50,8 +50,8 @@ func (t *nodeTable) newLayout(attributes []string) *layout {
 	return l
 }
 
-// meeting returns, by position of the node, whether the node meets a constraint. The result is cached, because each
-// check compiles a regular expression.
+// meeting returns, by position of the node, whether the node meets a constraint. The result is cached, because with the
+// operator regexp each check compiles the regular expression.
 func (t *nodeTable) meeting(c model.Constraint) []bool {
 	if known, ok := t.meets[c]; ok {
 		return known

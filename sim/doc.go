@@ -8,8 +8,8 @@
 // they ask the models and not the state.
 //
 // A history is a schedule of actions (what people do, and faults) that is drawn from the seed before anything runs.
-// Each action has its own number, from which its choices are drawn when it happens. So a failing history can be
-// replayed without some of its actions. Shrink removes actions until few remain.
+// Each action has a seed of its own (Action.Number), from which its choices are drawn when it happens. So a failing
+// history can be replayed without some of its actions. Shrink removes actions until few remain.
 //
 // After every entry fsm.Check, fsm.CheckStep and the judges check the state by the rules S1 to S15. When all actions
 // are done, the faults are removed, drains end or are canceled, and the liveness rules (L1 to L4) are judged. A failure

@@ -20,8 +20,9 @@ const (
 // CredentialsConfig says where a process finds its certificate: three files, or Dir.
 type CredentialsConfig struct {
 	CAFile, CertFile, KeyFile string
-	// Dir is the directory of a cluster on one machine. It replaces the three files, and needs Role and Name. A process
-	// with Dir may listen on loopback addresses only.
+	// Dir is a directory with a CA and its key, for a cluster that lives on one machine (see OpenDir). The process issues
+	// itself a certificate for Role and Name, which must be set. It may listen on loopback addresses only. With Dir, the
+	// three files must not be set.
 	Dir string
 	// Cluster, Role and Name are what the certificate must contain. An empty field allows any value. With Dir, an empty
 	// Cluster is DefaultCluster.

@@ -31,8 +31,8 @@ type Command struct {
 // kills c and its process group, and returns the error of ctx within about two seconds.
 //
 // It returns CodeNotRunning if the instance's program has ended, CodeInvalidSpec if c has no Argv, CodeStillRunning if
-// earlier commands were killed but have not ended yet, CodeStateFailed if c.Alone is true and an earlier command can't
-// be killed, and CodeStartFailed if c can't be executed.
+// earlier commands were killed but have not ended yet, CodeStateFailed if c.Alone is true and an earlier command does
+// not end in time or before ctx ends, and CodeStartFailed if c can't be executed.
 func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	if !t.Alive() {
 		return 0, model.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
@@ -92,8 +92,8 @@ func (c *commands) stuck() int {
 }
 
 // killEarlier kills the processes of the instance that have all of env in their environment, with their descendants. It
-// returns nil when they have ended, or an error after leftoverTimeout. It sends SIGSTOP to all of them before it kills
-// the first, because a script whose current step is killed would start the next step.
+// returns nil when they have ended, or an error after leftoverTimeout or when ctx ends. It sends SIGSTOP to all of them
+// before it kills the first, because a script whose current step is killed would start the next step.
 func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 	wanted := append(environ(env), t.launch.marker())
 	for deadline := time.Now().Add(leftoverTimeout); ; {

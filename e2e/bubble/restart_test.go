@@ -101,7 +101,8 @@ func (ws *writers) acknowledged() []model.JobName {
 
 func (ws *writers) wait() { ws.wg.Wait() }
 
-// once checks the number of acknowledged jobs, and that each of them was submitted exactly once.
+// once checks the number of acknowledged jobs, and that each of them was written to the state exactly once, even if its
+// request was repeated.
 func once(t *testing.T, w *world, names []model.JobName, want int) {
 	t.Helper()
 	if len(names) != want {

@@ -88,10 +88,10 @@ type part interface {
 	reload(*config.Config) error
 }
 
-// Run runs a server, an agent or both, as cfg says, until ctx is canceled, SIGTERM or SIGINT arrives, or one of them
-// fails. After a requested stop Run returns nil, unless a part failed to stop cleanly. On SIGHUP it calls read for the
-// new configuration, and applies what can change at run time. If a server can't trust its disk or its state any more,
-// Run exits the process at once.
+// Run runs a server, an agent or both, as cfg says, until ctx is canceled, SIGTERM or SIGINT arrives, or the server or
+// the agent fails. After a requested stop Run returns nil, unless a part failed to stop cleanly. On SIGHUP it calls
+// read for the new configuration, and applies what can change at run time. If a server can't trust its disk or its
+// state any more, Run exits the process at once.
 func (b Program) Run(ctx context.Context, cfg *config.Config, read func() (*config.Config, error)) error {
 	registry, err := newRegistry()
 	if err != nil {
