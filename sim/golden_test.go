@@ -20,7 +20,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the log of the current format anew")
 
-// goldenSeed is the seed of the histories whose logs are kept, one history for each scenario and format.
+// goldenSeed is the seed of the histories whose logs are kept in testdata/log, one history for each scenario and
+// format.
 const goldenSeed = 20261123
 
 // TestGoldenLog checks that a log that was once written always leads to the same states. Servers of different versions
@@ -53,8 +54,8 @@ func TestGoldenLog(t *testing.T) {
 	}
 }
 
-// replay applies the entries of a log to an empty state. It returns digests of states on the way, one in each line, and
-// the kinds of the commands.
+// replay applies the entries of a log to an empty state. It returns the indexes and digests of some of the states, one
+// pair per line, and the kinds of all commands.
 func replay(t *testing.T, file string) (digests string, kinds map[string]bool) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -143,7 +144,6 @@ func writeGoldenLogs(t *testing.T, dir string) {
 	}
 }
 
-// firstDifference describes the first line that differs.
 func firstDifference(got, want string) string {
 	was := strings.Split(want, "\n")
 	for i, line := range strings.Split(got, "\n") {

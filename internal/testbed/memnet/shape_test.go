@@ -64,7 +64,8 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
-// A stream over a bad link is late and slow, but in order. The opposite direction is not affected.
+// A delay, a bandwidth limit or jitter makes a stream late or slow, but its bytes arrive in order. The opposite
+// direction is not affected.
 func TestShapedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
