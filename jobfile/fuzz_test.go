@@ -29,8 +29,8 @@ func refused(t *testing.T, err error) {
 	}
 }
 
-// FuzzParse: Parse returns either a job or an error that names the file. The formatted file gives the same job. A job
-// that passes its check fits into a log entry.
+// FuzzParse: Parse returns either a job or an error that names the file. After formatting, the file gives the same job.
+// A job that passes its check fits into a log entry.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(webJob))
 	f.Add([]byte("job \"a\" {\n  group \"b\" {\n    exec {\n      command = \"${port.x}\"\n    }\n  }\n}\n"))

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobWith returns the smallest job file that contains the given line in the block of the key at path. It adds the keys
-// and blocks that this line needs: k.Beside in the same block, and k.With in the group.
+// jobWith returns the smallest job file that contains the given line in the block to which the key with this path
+// belongs. It adds what a valid file needs: k.Beside in the same block, and k.With in the group.
 func jobWith(path, line string, k hclfile.KeyText) string {
 	parts := strings.Split(path, ".")
 	text := line + "\n" + k.Beside + "\n"

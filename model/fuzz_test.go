@@ -30,7 +30,7 @@ func FuzzParseGate(f *testing.F) {
 }
 
 // FuzzPathNames: a valid name of a job, group, volume or node is exactly one element of a path. A valid path of a
-// volume is clean, and outside system directories and other volumes.
+// volume is absolute and clean, and not inside a system directory or another volume.
 func FuzzPathNames(f *testing.F) {
 	for _, name := range []string{"web", "..", ".", "", "a/b", "a\x00", "a\\b", "A-1_2.3", "-a", "...", "/data", "/proc/1",
 		"/a/../proc", "/dev/../data", "//x", "/a/", "/sysx", strings.Repeat("x", 64), "é", "/\u2028", "/a\nb"} {

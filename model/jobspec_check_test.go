@@ -251,8 +251,8 @@ func wants(t *testing.T, refusal *Error, says string) {
 	}
 }
 
-// TestJobIsRefused: a job is refused if its name or number of groups is invalid, or if its groups contradict each
-// other.
+// TestJobIsRefused: a job is refused if its name, its number of groups or one of its groups is invalid, or if its
+// groups contradict each other.
 func TestJobIsRefused(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -221,7 +221,7 @@ func (w *world) fails(inst *fsm.Instance) {
 	w.apply("agent", &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
 }
 
-// drainNodes starts a drain of the first count nodes.
+// drainNodes starts a drain of the given number of nodes.
 func (w *world) drainNodes(count int) {
 	start := &fsm.DrainStart{ID: "d1", Options: model.DrainOptions{Deadline: model.Hour}}
 	for _, id := range w.nodes[:count] {
@@ -264,7 +264,8 @@ func BenchmarkForecast(b *testing.B) {
 	})
 }
 
-// crowd drains the nodes in from while only the node onto accepts instances, so all their instances move to this node.
+// crowd drains the nodes of the list from. Only the node onto accepts instances meanwhile, so all their instances move
+// there.
 func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	for _, id := range w.nodes {
 		if id != onto {

@@ -41,7 +41,7 @@ func (p *pass) found() string {
 	return text
 }
 
-// scanEverything does the work of findGroups without the indexes of the state.
+// scanEverything does the work of findGroups by a scan of all rows, without the indexes of the state.
 func (p *pass) scanEverything() {
 	s := p.state()
 	dirty := map[model.GroupID]bool{}
@@ -79,8 +79,9 @@ func (p *pass) scanEverything() {
 	}
 }
 
-// FieldsDiffer repeatedly takes the best node for a random group while nodes change. For each group it compares the
-// field that the product uses with a field that scored every node at the start. It returns the first difference, or "".
+// FieldsDiffer repeatedly takes the best node for a random group while nodes change. It does so with two fields of the
+// group: one as the product makes it, and one that scored every node at the start. It returns the first difference
+// between their answers, or "".
 func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	p := newPass(in)
 	for id, row := range p.state().Groups.All() {
@@ -158,8 +159,9 @@ func SlotsDiffer(in Input) string {
 	return ""
 }
 
-// Leaving returns the instances of a group that a scale-down by count would stop, if all instances were worth the same.
-// The result compared is the number of comparisons that the scale-down's queue made.
+// Leaving returns which instances of a group a scale-down would stop, in this order, if all instances were worth the
+// same. The parameter count is the number of instances to stop. The result compared is the number of comparisons that
+// the scale-down's queue made.
 func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, compared int) {
 	p, g, held := heldOf(in, id)
 	queue := p.spreadQueue(g, held, len(held))

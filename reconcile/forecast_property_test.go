@@ -36,7 +36,7 @@ type fate struct {
 	surged  bool         // a replacement existed when the stop began
 	target  model.NodeID // where the slot's next instance was placed while the node was draining
 	blocker model.Code   // what the instance waited for after the first decision; "" means nothing
-	last    model.Code   // the last thing that the instance waited for; "" means nothing
+	last    model.Code   // what the instance waited for most recently; "" means nothing
 }
 
 func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
@@ -52,7 +52,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	before := w.state
 	switch got := w.apply("cli:ann", start); {
 	case got != nil && got.Code == model.CodeAlreadyDraining:
-		return // a node has another drain, which ForecastDrain ignores
+		return // a node has another drain already, which ForecastDrain ignores
 	case got != nil || refusal != nil:
 		t.Fatalf("%s: the forecast is refused: %v, the drain: %v", w.at, refusal, got)
 	}

@@ -9,7 +9,7 @@ import (
 
 // The forecast of a drain estimates when the last instance will be gone. It adds up the waits for rates, the starts of
 // replacements and the stops. Stops at the same time are added only once. The test then runs the drain in steps of one
-// second. The estimate may differ from the real time by a fifth of that time and 3 s.
+// second. The estimate may differ from the drain's real time by at most a fifth of the real time plus 3 s.
 func TestForecastTellsTheTime(t *testing.T) {
 	for name, run := range map[string]string{
 		"no rate":                      "run web http count=12",
@@ -61,7 +61,7 @@ func (w *world) allServe() bool {
 }
 
 // paced makes the leader and the agents work until done returns true, for at most four hours. An instance becomes ready
-// when the duration start has passed since its placement. It stops one second after its stop was decided.
+// when the duration start has passed since its placement, and stops one second after its stop was decided.
 func (w *world) paced(start model.Duration, done func() bool) {
 	w.t.Helper()
 	told := map[model.InstanceID]model.Time{}

@@ -47,8 +47,8 @@ func TestNoHollowScenario(t *testing.T) {
 	}
 }
 
-// hollow is a part of a scenario without which the output stays the same. If a scenario has equal lines, their hollow
-// parts are equal.
+// hollow is a part of a scenario without which the output stays the same. Parts of equal lines in one scenario are not
+// distinguished.
 type hollow struct{ scenario, line, dropped string }
 
 const wholeCommand = "all of it"
@@ -138,9 +138,9 @@ func hollowParts(scenario string, lines []string) []hollow {
 	return found
 }
 
-// kept reports whether a word may be hollow. The name of a node may be, because a node that stays empty shows that
-// nothing was placed there. A word such as cmd=v3 may be, because it makes another version, and so does removing the
-// word.
+// kept reports whether a word is allowed to be hollow. A node's name is allowed, because a node that stays empty shows
+// that nothing was placed there. A word such as cmd=v3 is allowed, because the line makes another version with or
+// without it.
 func kept(command, word string) bool {
 	return command == "node" && !strings.Contains(word, "=") || strings.HasPrefix(word, "cmd=")
 }

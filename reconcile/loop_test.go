@@ -22,7 +22,7 @@ type rig struct {
 	latency time.Duration         // least time between an entry's submission and its application
 	each    time.Duration         // least time between two applied entries
 	think   time.Duration         // least time that a decision takes
-	refuse  func(fsm.Entry) error // if not nil, Submit fails with the error that refuse returns; a nil error accepts
+	refuse  func(fsm.Entry) error // if not nil, Submit calls it first, and fails if it returns an error
 
 	mu        sync.Mutex
 	index     uint64
@@ -293,7 +293,8 @@ func TestLoopPipelines(t *testing.T) {
 }
 
 // While the loop's own entries are applied one by one, the loop does not decide again for each entry, because its
-// decision already assumed them. If somebody else writes an entry meanwhile, the loop does decide again.
+// decision already assumed that all are applied. If somebody else writes an entry meanwhile, the loop does decide
+// again.
 func TestLoopRestsWhileItsEntriesLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

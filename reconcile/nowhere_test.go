@@ -126,8 +126,8 @@ func fullSystemWorld(t testing.TB, nodes, groups int) *world {
 	return w
 }
 
-// If a system group fits on no node, the plan has one refusal for all nodes, and the decision allocates little memory
-// for the group.
+// If a system group fits on no node, the plan has one refusal for all nodes, and the decision makes at most two
+// allocations per node for the group.
 func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 	const nodes, few, many = 200, 2, 12
 	allocations := func(w *world) float64 {

@@ -155,7 +155,7 @@ func (w *world) settleRoles(t rapid.TB) {
 }
 
 // elect makes one ready member on an online node the leader in each group with the gate !self.leader. It prefers a
-// member that is on an active node and not marked for eviction, then any member that is not marked.
+// member that is on an active node and not marked for eviction, then one that is not marked, then the first one.
 func (w *world) elect() {
 	for id := range w.state.Groups.All() {
 		spec, ok := w.state.Policy(id)

@@ -41,7 +41,7 @@ type rollouts struct {
 	rt     *rapid.T
 	lines  []string
 	count  int  // count of web/main that users last asked for
-	scaled bool // whether a scale has set count after the last run of web
+	scaled bool // whether web was scaled after it was last run
 	dead   string
 	paused bool
 	hold   bool

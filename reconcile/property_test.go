@@ -252,7 +252,8 @@ func (w *world) heal() {
 	w.elect()
 }
 
-// held returns the number of instances of a group that have a successor and still run, for a reason that is recorded.
+// held returns the number of instances of a group that have a successor but still run, with a recorded reason for the
+// delay.
 func (w *world) held(explained *reconcile.Explanation, group model.GroupID) int {
 	n := 0
 	for inst := range w.state.InstancesOf(group) {

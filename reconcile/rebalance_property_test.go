@@ -16,10 +16,10 @@ import (
 
 const randomClusters = 1000
 
-// TestRebalanceSettles checks the rescheduler on random clusters. It moves only ready instances of groups without a
-// missing instance, to eligible nodes that the group does not avoid. One decision begins no more moves than the
-// settings allow for a cycle. No distribution of the instances over the nodes occurs twice. At the end, no move and no
-// wake-up is planned any more.
+// TestRebalanceSettles checks the rescheduler on random clusters. It moves only ready instances, only of groups whose
+// instances are all ready, and only to eligible nodes that the group does not avoid. One decision begins no more moves
+// than the settings allow for a cycle. No distribution of the instances over the nodes occurs twice. At the end, no
+// move and no wake-up is planned any more.
 // proves R51, R55
 func TestRebalanceSettles(t *testing.T) {
 	moved := 0

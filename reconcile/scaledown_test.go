@@ -58,7 +58,7 @@ func TestScaleDownTakesTheMostCrowded(t *testing.T) {
 	}
 }
 
-// The work of a scale-down is proportional to the number of stopped instances, and not also to the number of nodes.
+// A scale-down makes a limited number of comparisons for each stopped instance, far fewer than there are nodes.
 func TestScaleDownOfManyIsCheap(t *testing.T) {
 	const nodes, count = 300, 600
 	for _, c := range []struct {

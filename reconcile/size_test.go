@@ -106,8 +106,8 @@ func (c *bigCluster) report(id model.NodeID) *fsm.NodeReport {
 	return r
 }
 
-// If a group has gates, the command that stops a member lists every node of the group. So the plan for a drain of many
-// nodes takes megabytes. It must be divided into entries that the log accepts.
+// If a group has gates, the command that stops a member lists every node of the group. So a plan that drains many nodes
+// has megabytes, and must be divided into entries that the log accepts.
 func TestDrainOfManyMembersEnds(t *testing.T) {
 	const nodes, count, drained = 400, 800, 150
 	c := newBigCluster(t, nodes)

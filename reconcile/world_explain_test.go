@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// cmdStatus prints what is left on the nodes of a drain, and why.
+// cmdStatus prints which instances are left on the nodes of a drain, and why.
 func (w *world) cmdStatus(args []string) string {
 	d, ok := w.state.Drains.Get(model.DrainID(args[0]))
 	if !ok {
@@ -174,7 +174,8 @@ func (w *world) cmdEvents(args []string) string {
 }
 
 // cmdStale decides on the state that the command remember kept, as an old leader would, and commits the plan to the
-// present state. It prints which groups of commands were accepted. Those about changed objects should be refused.
+// present state. It prints which groups of commands the log accepted. The log should refuse groups about objects that
+// have changed since.
 func (w *world) cmdStale([]string) string {
 	in := w.input()
 	in.State = w.remembered

@@ -19,8 +19,8 @@ type hookOutcome struct {
 // roleVocabulary returns the commands for facts and hooks.
 func roleVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
-		// facts db-main-0a leader=true in_sync=true: the instance's role check reports these facts from now on; facts
-		// db-main-0a: all facts of the instance are withdrawn
+		// facts db-main-0a leader=true in_sync=true: the instance's role check reports these facts from now on, and no
+		// others; without any facts, all are withdrawn
 		"facts": (*world).cmdFacts,
 		// hook db-main-0a fails it is busy: the hook fails with this message; hook db-main-0a silent: the agent reports no
 		// result; hook db-main-0a leader=false: the hook succeeds, and the instance has these facts afterwards

@@ -78,7 +78,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			return w.must(w.apply("cli:ann", &fsm.HoldSet{Active: a[0] == "on", Reason: "ann says so"}))
 		},
 		// evict web-http-0a: an operator stops the instance, if the budget allows; evict web-http-0a surge [avoid]
-		// [grace=3s]: the replacement must be ready before the instance is stopped
+		// [grace=3s]: the instance is replaced before it is stopped
 		"evict": func(w *world, a []string) string {
 			if slices.Contains(a, "surge") {
 				c := &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Surge: true, Cause: model.CauseUser, By: "ann",
@@ -96,8 +96,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		"agents": func(w *world, a []string) string { w.work(a); return "" },
 		// report web-http-0a failed crash_loop: the agent of the instance reports this status
 		"report": (*world).cmdReport,
-		// sync off: members that become ready don't report that they are in sync; sync on (the default): they report it; sync
-		// web-db-0a: this member reports now that it is in sync
+		// sync off, sync on (the default): whether members that become ready report that they are in sync; sync web-db-0a:
+		// this member reports now that it is in sync
 		"sync": (*world).cmdSync,
 		// copies: prints the copies of replicated volumes, and the nodes from which a policy evicts members
 		"copies": (*world).cmdCopies,
@@ -159,7 +159,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// avoid web-http-0a: an operator stops the instance, and its group avoids the node from now on
+		// avoid web-http-0a: an operator stops the instance, and its group avoids the node for an hour
 		"avoid": func(w *world, a []string) string {
 			why := cmp.Or(strings.Join(a[1:], " "), "ann")
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: why, Avoid: true}))
@@ -204,7 +204,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			return ""
 		},
 		"decide": func(w *world, _ []string) string { return w.decide() },
-		// settle: decide and let all agents work, until nothing changes
+		// settle: decides and lets all agents work, until nothing changes; prints what was decided
 		"settle": (*world).cmdSettle,
 		// quietly COMMAND...: runs the command and prints nothing
 		"quietly": func(w *world, a []string) string { w.run(strings.Join(a, " ")); return "" },

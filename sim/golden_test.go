@@ -26,8 +26,8 @@ const goldenSeed = 20261123
 
 // TestGoldenLog checks that a log that was once written always leads to the same states. Servers of different versions
 // apply the same entries, and a server that restarts replays its own log. A difference means that Apply now treats
-// entries of that format differently. If the format was released, either make Apply depend on Entry.Format or raise
-// model.CurrentFormat, and keep the file.
+// entries of that format differently. If the format was released, keep the files: the new behaviour needs a higher
+// model.CurrentFormat, and Apply must depend on Entry.Format.
 func TestGoldenLog(t *testing.T) {
 	current := filepath.Join("testdata", "log", fmt.Sprintf("format%d", model.CurrentFormat))
 	if *rewrite {

@@ -71,7 +71,7 @@ func runAll(t *testing.T, jobs []job, cores int) *Total {
 				}
 				r := Run(Config{Seed: jobs[i].seed, Scenario: jobs[i].scenario})
 				if r.Failure != nil {
-					t.Logf("OUTSPAN_SEED=%d scenario %s: %v", r.Seed, r.Scenario, r.Failure) // Errorf reports it only at the end
+					t.Logf("OUTSPAN_SEED=%d scenario %s: %v", r.Seed, r.Scenario, r.Failure) // t.Errorf follows only at the end
 				}
 				mu.Lock()
 				total.Add(r)

@@ -76,7 +76,7 @@ func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *s
 }
 
 // A peer may fall silent without closing its connections, such as a machine that lost power or a server that hangs. The
-// other end notices the silence within about five seconds, even during a long poll that expects no answer for a minute.
+// other end notices the silence within five seconds, even during a long poll that expects no answer for a minute.
 // Otherwise the agent would get no assignments for that minute.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -125,7 +125,7 @@ func (m *muffled) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// TestSlowHandshake: a handshake that is not complete after two seconds, the default, ends with the connection closed.
+// TestSlowHandshake: a connection is closed if its handshake is not complete after two seconds, which is the default.
 // This applies to a peer that sends its hello byte by byte, and to a peer that sends one byte and then nothing.
 func TestSlowHandshake(t *testing.T) {
 	hello := clientHello(t)
@@ -172,7 +172,7 @@ func drip(ctx context.Context, c net.Conn, data []byte, pause time.Duration) {
 	}
 }
 
-// TestNobodyServes: if nobody accepts an authenticated connection from the listener, it is closed after two seconds.
+// TestNobodyServes: if nobody accepts an authenticated connection, the listener closes this connection after 2 s.
 func TestNobodyServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()

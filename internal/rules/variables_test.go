@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// variableFindings returns the package variables that code writes to, or whose type is made for changes (locks,
-// atomics, channels, cobra commands). All servers and tests of a process would share these variables, and nobody would
-// own them. Tables that are only read, compiled regular expressions and embedded files are allowed.
+// variableFindings reports package variables that code writes to, or whose values change by design (locks, atomics,
+// channels, cobra commands). All servers and tests of a process would share these variables, and nobody would own them.
+// Tables that are only read, compiled regular expressions and embedded files are allowed.
 func variableFindings(s source) []string {
 	var found []string
 	add := func(n ast.Node, format string, args ...any) {
@@ -49,7 +49,8 @@ func declared(decl ast.Decl) []*ast.Ident {
 	return names
 }
 
-// mutableType reports whether the type t, or the type that t points to, is made for values that change, such as a lock.
+// mutableType reports whether the type t, or the type that t points to, is a channel, or a type of package sync,
+// sync/atomic or cobra.
 func mutableType(t types.Type) bool {
 	if p, ok := t.Underlying().(*types.Pointer); ok {
 		t = p.Elem()

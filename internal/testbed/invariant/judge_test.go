@@ -73,8 +73,8 @@ func (d *historyFixture) entry(actor model.Actor, commands ...fsm.Command) *Step
 	return &Step{Before: &before, After: &after, Index: index, Term: 1, Entry: e, Results: results}
 }
 
-// unsaid commits an entry with the given command. The returned step names another command instead, so the judge sees a
-// change that no command explains.
+// unsaid commits an entry with the given command. The returned step contains another command instead, so the judge sees
+// a change that no command explains.
 func (d *historyFixture) unsaid(command fsm.Command) *Step {
 	s := d.entry(model.ActorLeader, command)
 	s.Entry.Groups = [][]fsm.Command{{&fsm.HoldSet{}}}
@@ -92,8 +92,8 @@ func report(node model.NodeID, id model.InstanceID, generation uint64, o model.O
 	return &fsm.NodeReport{ID: node, Instances: []model.InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
 }
 
-// stop commits a stop that bypasses every budget. It then overwrites the reason in the instance's row, where the judge
-// would read that the stop was a bypass.
+// stop commits a stop that bypasses every budget. It then overwrites the reason in the instance's row, so that the
+// judge does not see the bypass.
 func (d *historyFixture) stop(id model.InstanceID) (*Step, *fsm.Instance) {
 	s := d.entry(model.ActorLeader, &fsm.InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true})
 	i, _ := s.After.Instances.Get(id)

@@ -137,7 +137,8 @@ func check(t *testing.T, l *memdisk.Log, acked uint64) uint64 {
 	return last
 }
 
-// The old process continues after a power loss, but the next process must not see anything that it writes from then on.
+// The old process continues after a power loss. The next process must not see anything that the old process writes from
+// then on.
 func TestNothingIsWrittenWithoutPower(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)

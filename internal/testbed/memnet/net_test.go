@@ -43,7 +43,8 @@ func say(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// hear checks that the next bytes read from c are the given text, and that the read takes exactly the duration after.
+// hear checks that the next bytes read from c are the given text. The parameter after is how long the read must take,
+// exactly.
 func hear(t *testing.T, c net.Conn, text string, after time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -81,7 +82,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// A stream buffers a limited number of bytes. If the peer doesn't read, the writer then blocks, as over TCP.
+// A stream buffers a limited number of bytes. If the peer doesn't read, the writer blocks at some point, as over TCP.
 func TestStreamFillsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := pair(t, memnet.New())
