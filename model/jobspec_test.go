@@ -66,7 +66,7 @@ func TestDefaultsOfACheck(t *testing.T) {
 	}
 }
 
-// An HTTP check without a path gets the path /. Other checks get none.
+// An HTTP check without a path gets the path /. Other checks get no path.
 func TestPathOfAnHTTPCheck(t *testing.T) {
 	spec := JobSpec{Name: "j",
 		Groups: []GroupSpec{

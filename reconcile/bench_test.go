@@ -265,7 +265,7 @@ func BenchmarkForecast(b *testing.B) {
 }
 
 // crowd drains the nodes of the list from. Only the node onto accepts instances meanwhile, so all their instances move
-// there.
+// to this node.
 func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	for _, id := range w.nodes {
 		if id != onto {

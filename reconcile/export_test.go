@@ -79,9 +79,9 @@ func (p *pass) scanEverything() {
 	}
 }
 
-// FieldsDiffer repeatedly takes the best node for a random group while nodes change. It does so with two fields of the
-// group: one as the product makes it, and one that scored every node at the start. It returns the first difference
-// between their answers, or "".
+// FieldsDiffer repeatedly takes the best node for a random group while nodes change. It takes the node from two fields
+// of the group: one as the product makes it, and one that scored every node at the start. It returns the first
+// difference between the fields, or "".
 func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	p := newPass(in)
 	for id, row := range p.state().Groups.All() {

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// The forecast of a drain estimates when the last instance will be gone. It adds up the waits for rates, the starts of
-// replacements and the stops. Stops at the same time are added only once. The test then runs the drain in steps of one
-// second. The estimate may differ from the drain's real time by at most a fifth of the real time plus 3 s.
+// The forecast of a drain estimates when the last instance will be gone. The estimate adds up the waits for rates, the
+// starts of replacements and the stops. Stops at the same time are added only once. The test then runs the drain in
+// steps of one second. The estimate may differ from the drain's real time by at most a fifth of the real time plus 3 s.
 func TestForecastTellsTheTime(t *testing.T) {
 	for name, run := range map[string]string{
 		"no rate":                      "run web http count=12",

@@ -140,7 +140,7 @@ func hollowParts(scenario string, lines []string) []hollow {
 
 // kept reports whether a word is allowed to be hollow. A node's name is allowed, because a node that stays empty shows
 // that nothing was placed there. A word such as cmd=v3 is allowed, because the line makes another version with or
-// without it.
+// without the word.
 func kept(command, word string) bool {
 	return command == "node" && !strings.Contains(word, "=") || strings.HasPrefix(word, "cmd=")
 }

@@ -22,7 +22,7 @@ type rig struct {
 	latency time.Duration         // least time between an entry's submission and its application
 	each    time.Duration         // least time between two applied entries
 	think   time.Duration         // least time that a decision takes
-	refuse  func(fsm.Entry) error // if not nil, Submit calls it first, and fails if it returns an error
+	refuse  func(fsm.Entry) error // if not nil, Submit calls refuse first, and fails if refuse returns an error
 
 	mu        sync.Mutex
 	index     uint64

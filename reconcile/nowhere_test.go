@@ -13,7 +13,7 @@ import (
 )
 
 // fullWorld returns a cluster of ten nodes without room, with a job whose groups each want count instances. If change
-// is not nil, it changes the spec of each group.
+// is not nil, it is called with the spec of each group.
 func fullWorld(t testing.TB, groups, count int, change func(*model.GroupSpec)) *world {
 	w := newWorld(t)
 	w.quiet = true
@@ -39,8 +39,8 @@ func fullWorld(t testing.TB, groups, count int, change func(*model.GroupSpec)) *
 	return w
 }
 
-// If no instance of a large group fits anywhere, the plan has one refusal for all of them. The decision allocates at
-// most twice as much memory as for a group of two instances. The group still has a reason why it is pending.
+// If no instance of a large group fits anywhere, the plan has one refusal for the whole group. The decision allocates
+// at most twice as much memory as for a group of two instances. The group still has a reason why it is pending.
 func TestManyThatFitNowhereCostLittle(t *testing.T) {
 	for name, change := range map[string]func(*model.GroupSpec){
 		"plain":     nil,

@@ -14,10 +14,10 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// TestRoleProperties checks drains and disabled nodes with random facts of members and random results of hooks. Unless
-// a drain is forced, no member is stopped that its role keeps, or whose own gates do not hold in the state to which the
-// stop is applied (S6). A stop with a hook begins only after the hook's result is known. Once nothing happens from
-// outside, the cluster settles, and no preparation uses a unit of a budget any more.
+// TestRoleProperties checks drains and disabled nodes with random facts of members and random results of hooks. A
+// member whose role keeps it is not stopped unless the drain is forced. The same applies to a member whose own gates do
+// not hold in the state to which the stop is applied (S6). A stop with a hook begins only after the hook's result is
+// known. Once nothing happens from outside, the cluster settles, and no preparation uses a unit of a budget any more.
 func TestRoleProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)

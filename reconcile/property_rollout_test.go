@@ -15,7 +15,7 @@ import (
 // TestRolloutProperties runs, scales, promotes and fails jobs at random. Meanwhile a machine may be dead, another
 // cordoned or drained, decisions paused, HOLD active, or the rate of a budget used up. A version that has failed gets
 // no new instances, and a version that is not promoted gets no more than its canaries. A version that works fails only
-// if a user fails it. At the end, each group gets all its instances, of the newest version.
+// if a user fails it. At the end, each group has all its instances, and all are ready and of the newest version.
 func TestRolloutProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := &rollouts{world: newWorld(rt), rt: rt, count: 3, failed: map[model.DeploymentID]bool{}}
@@ -222,7 +222,7 @@ func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 }
 
 // wanted returns the count that web/main should have. After an automatic revert, this is the count of the earlier
-// version, unless the group was scaled since its last run. Otherwise it is the count that users last asked for.
+// version, unless web was scaled after it was last run. Otherwise it is the count that users last asked for.
 func (r *rollouts) wanted() int {
 	job, _ := r.state.Jobs.Get("web")
 	current, _ := r.state.JobVersion("web", job.Version)

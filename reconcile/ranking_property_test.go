@@ -10,9 +10,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// TestFieldsAgree compares two fields (the nodes where a group's instances could run). One scores every node at the
-// start, and one uses a ranking that it shares with other groups. Both must give the same nodes in the same order, and
-// the same reasons for excluded nodes, while nodes change.
+// TestFieldsAgree compares two fields (the nodes where a group's instances could run). One field scores every node at
+// the start. The other field uses a ranking that it shares with other groups. Both must give the same nodes in the same
+// order, and the same reasons for excluded nodes, while nodes change.
 func TestFieldsAgree(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 7))

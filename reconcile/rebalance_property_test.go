@@ -71,7 +71,7 @@ func settleRandom(t *testing.T, seed uint64) int {
 	return 0
 }
 
-// lopsided runs a few jobs while some nodes are cordoned, so that the load is uneven once these nodes take instances
+// lopsided runs a few jobs while some nodes are cordoned, so that the load is uneven once these nodes accept instances
 // again.
 func lopsided(w *world, r *rand.Rand) {
 	nodes := 3 + r.IntN(5)
@@ -109,7 +109,7 @@ func lopsided(w *world, r *rand.Rand) {
 	w.run("settle")
 }
 
-// decideMoves makes a decision, checks its moves, and commits it. It returns the number of moves.
+// decideMoves makes a decision, checks the moves in its plan, and commits the plan. It returns the number of moves.
 func (w *world) decideMoves(t *testing.T) int {
 	plan := reconcile.Decide(w.input())
 	before := w.state

@@ -68,7 +68,7 @@ func runScenario(t *testing.T, file string) {
 // out assignments.
 type world struct {
 	t     fatal
-	at    string // the current line, or all lines so far, for messages
+	at    string // the current line of the test, or all its lines so far; for error messages
 	state fsm.State
 	now   model.Time
 	live  map[model.NodeID]fsm.Liveness
@@ -121,7 +121,7 @@ func newWorld(t fatal) *world {
 	return w
 }
 
-// apply commits an entry of one group and returns the refusal, if any.
+// apply commits an entry with one group of commands. It returns the refusal, or nil if the group was applied.
 func (w *world) apply(actor model.Actor, group ...fsm.Command) *model.Error {
 	w.t.Helper()
 	results := w.commit(fsm.Entry{Format: 1, Actor: actor, Groups: [][]fsm.Command{group}})

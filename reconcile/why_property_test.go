@@ -129,7 +129,7 @@ func placementCodes() []model.Code {
 	}
 }
 
-// If a text is the complete name or id of a node and also the prefix of an instance's id, it means the node.
+// Why takes the complete name or id of a node to mean this node, even if it is also the prefix of an instance's id.
 func TestWhyPrefersCompleteNames(t *testing.T) {
 	w := newWorld(t)
 	w.run("node n1")

@@ -162,7 +162,7 @@ func TestClientRefusal(t *testing.T) {
 }
 
 // If a server accepts a request and then hangs, the client asks another server. If the request may be sent only once
-// (Once), it fails with an unknown outcome.
+// (reach.Request.Once), the call fails with an unknown outcome instead.
 func TestClientLeavesAHangingServer(t *testing.T) {
 	ca := authority(t, "test")
 	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })

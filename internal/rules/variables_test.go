@@ -118,7 +118,8 @@ func isPointer(t types.Type) bool {
 	return ok
 }
 
-// packageVariable returns the variable if e is a package variable of this module or a part of one, otherwise nil.
+// packageVariable returns the package variable of this module that e is or is a part of. It returns nil if e is
+// neither.
 func packageVariable(s source, e ast.Expr) *types.Var {
 	for {
 		switch x := e.(type) {
