@@ -29,8 +29,8 @@ func refused(t *testing.T, err error) {
 	}
 }
 
-// FuzzParse: a job file is refused with an error that names the file, or gives a job. Formatting the file and parsing
-// it again gives the same job. The job fits into a log entry, or its check refuses it.
+// FuzzParse: Parse returns either a job or an error that names the file. After formatting, the file gives the same job.
+// A job that passes its check fits into a log entry.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(webJob))
 	f.Add([]byte("job \"a\" {\n  group \"b\" {\n    exec {\n      command = \"${port.x}\"\n    }\n  }\n}\n"))

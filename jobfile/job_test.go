@@ -222,7 +222,8 @@ func TestParseJobMistakes(t *testing.T) {
 	}
 }
 
-// All keys that depend on a role are read, and the role's defaults fill in what the file leaves out.
+// The role check, the hooks and the rules for eviction and replacement are read. Keys that the file does not set have
+// the role's defaults.
 func TestParseRole(t *testing.T) {
 	const src = `
 job "store" {
@@ -275,7 +276,7 @@ job "store" {
 	}
 }
 
-// All mistakes are reported at once, not just the first.
+// All mistakes are reported at once, not only the first.
 func TestParseJobReportsEveryMistake(t *testing.T) {
 	src := "job \"web\" {\n  colour = \"x\"\n  group \"http\" {\n    cuont = 2\n    exec { command = 1 }\n  }\n}\n"
 	_, err := jobfile.Parse("web.hcl", []byte(src))
@@ -284,7 +285,7 @@ func TestParseJobReportsEveryMistake(t *testing.T) {
 	}
 }
 
-// If a file is not a job file, the hint says what to do instead.
+// If a file is not a job file, the error's hint says what to do instead.
 func TestFilesOfAnotherKind(t *testing.T) {
 	hint := func(err error) string {
 		var refusal *model.Error

@@ -20,14 +20,13 @@ var pieces = []string{
 	"${node.id}", "😀", "\U0010fffd", "#", "//", "<<EOT",
 }
 
-// generator makes values in which no field is empty, so that the test notices fields that are missing from the tables
-// of keys.
+// generator makes values in which no field is zero, so that the test notices a field that has no key in job files.
 type generator struct {
 	rand  *rand.Rand
 	count int
 }
 
-// text returns a string that is different each time.
+// text returns another string on each call.
 func (g *generator) text() string {
 	g.count++
 	text := fmt.Sprintf("t%d", g.count)
@@ -84,8 +83,8 @@ func TestPrintKeepsEveryField(t *testing.T) {
 		g := &generator{rand: rand.New(rand.NewPCG(seed, 0))}
 		var spec model.JobSpec
 		g.fill(reflect.ValueOf(&spec).Elem())
-		spec.Class = "batch" // a plain name, because templates are only read inside groups
-		// A command may name a port of its group.
+		spec.Class = "batch" // a plain name, because templates such as "${slot}" are only read inside groups
+		// Print must not escape the template of a port, not even after another $.
 		group := &spec.Groups[0]
 		group.Ports[0].Name = "http"
 		group.Exec.Args = append(group.Exec.Args, "$${port.http}"+g.text())
@@ -106,7 +105,7 @@ func TestPrintKeepsEveryField(t *testing.T) {
 	}
 }
 
-// Zero values are kept too: a key that is left out of the file has its zero value.
+// Zero values are kept too. Print may omit their keys, because a key that is missing from the file is read as zero.
 func TestPrintKeepsDefaults(t *testing.T) {
 	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{
 		Name: "http", Exec: model.ExecSpec{Command: "/bin/web"}, Ports: []model.PortSpec{{Name: "http"}},
@@ -130,7 +129,8 @@ func TestPrintKeepsDefaults(t *testing.T) {
 	}
 }
 
-// PrintFirst only changes the order of printing. hclfile.Keys keeps the order of the reference.
+// The keys that jobfile gives to hclfile.PrintFirst are printed first. hclfile.Keys still returns all keys in the order
+// of the reference.
 func TestPrintOrder(t *testing.T) {
 	text, err :=
 		Print(model.JobSpec{Name: "web",
@@ -158,7 +158,7 @@ func TestPrintOrder(t *testing.T) {
 	}
 }
 
-// A printed job means the same when it is read again, whatever its strings contain.
+// A printed job is read back as the same job, whatever its strings contain.
 func TestPrintKeepsTexts(t *testing.T) {
 	spec := model.JobSpec{Name: "j", Groups: []model.GroupSpec{{
 		Name: "g", Count: 1, Env: map[string]string{"TEXT": "a\tb\x07\b\"\\ ü ${HOME} $${x} %{if} ${port.p} ${slot}"},

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// jobWith returns the smallest job file in which the block of the key at path contains line. k says what else the file
-// needs.
+// jobWith returns the smallest job file that contains the given line in the block to which the key with this path
+// belongs. It adds what a valid file needs: k.Beside in the same block, and k.With in the group.
 func jobWith(path, line string, k hclfile.KeyText) string {
 	parts := strings.Split(path, ".")
 	text := line + "\n" + k.Beside + "\n"
@@ -45,7 +45,8 @@ func parsed(t *testing.T, path, text string) model.JobSpec {
 	return spec.Expand()
 }
 
-// The reference has every key that the decoder accepts. Its examples are accepted, and its defaults are correct.
+// The reference explains every key that the decoder accepts, and no other key. Its examples are accepted, and the
+// defaults that it states are correct.
 func TestJobReference(t *testing.T) {
 	texts := allTexts()
 	for _, key := range allKeys() {

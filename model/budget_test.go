@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// A rate is read from the form in which it is written, and malformed rates are refused.
+// An ActorRate can be read from the text that String returns. Malformed texts are refused.
 func TestActorRateText(t *testing.T) {
 	for text, want := range map[string]ActorRate{"none": {}, "5/1m": {5, Minute}, "1/1h30m": {1, Hour + 30*Minute}} {
 		var got ActorRate

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzParseGate: an accepted gate is read back unchanged from its own text.
+// FuzzParseGate: if ParseGate accepts a gate, it reads the gate's printed text as the same gate.
 func FuzzParseGate(f *testing.F) {
 	for _, text := range []string{"!self.leader", "self.drained", "led_shards.in_sync_followers", "group.ready >= 2",
 		"group.leader_responding", "group.followers_responding >= 1", "old.confirmed_stopped",
@@ -30,7 +30,7 @@ func FuzzParseGate(f *testing.F) {
 }
 
 // FuzzPathNames: a valid name of a job, group, volume or node is exactly one element of a path. A valid path of a
-// volume is clean, and outside system directories and other volumes.
+// volume is absolute and clean, and not inside a system directory or another volume.
 func FuzzPathNames(f *testing.F) {
 	for _, name := range []string{"web", "..", ".", "", "a/b", "a\x00", "a\\b", "A-1_2.3", "-a", "...", "/data", "/proc/1",
 		"/a/../proc", "/dev/../data", "//x", "/a/", "/sysx", strings.Repeat("x", 64), "é", "/\u2028", "/a\nb"} {
@@ -61,7 +61,7 @@ func FuzzPathNames(f *testing.F) {
 	})
 }
 
-// FuzzParseSize: a size is refused, or is so small that twice the size does not overflow.
+// FuzzParseSize: an accepted size is not negative, and twice the size does not overflow.
 func FuzzParseSize(f *testing.F) {
 	for _, text := range []string{"128MiB", "1.5GB", "0B", "9999999TiB", "-1B", "1e9B", "NaNB", ".B", "1"} {
 		f.Add(text)

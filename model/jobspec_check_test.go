@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// soundGroup returns a valid group with most of what a spec can have.
+// soundGroup returns a valid group that sets most fields of a spec.
 func soundGroup() GroupSpec {
 	return GroupSpec{
 		Name: "g", Count: 2, Exec: ExecSpec{Command: "/bin/x"}, Resources: Resources{MemoryBytes: minMemory},
@@ -34,7 +34,7 @@ func TestSpecIsRefused(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(g *GroupSpec)
-		says   string // part of the refusal; "" if the spec is accepted
+		says   string // part of the refusal; "" means that the spec is accepted
 	}{
 		{"as it is", func(*GroupSpec) {}, ""},
 		{"bad name", func(g *GroupSpec) { g.Name = "a/b" }, "group name"},
@@ -240,7 +240,7 @@ func TestSpecIsRefused(t *testing.T) {
 	}
 }
 
-// wants checks that the message of the refusal contains says. If says is empty, there must be no refusal.
+// wants checks that the message of the refusal contains the text says. If says is empty, there must be no refusal.
 func wants(t *testing.T, refusal *Error, says string) {
 	t.Helper()
 	switch {
@@ -251,8 +251,8 @@ func wants(t *testing.T, refusal *Error, says string) {
 	}
 }
 
-// TestJobIsRefused: a job is refused if its name or number of groups is invalid, or if its groups contradict each
-// other.
+// TestJobIsRefused: a job is refused if its name, its number of groups or one of its groups is invalid, or if its
+// groups contradict each other.
 func TestJobIsRefused(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -15,7 +15,7 @@ func TestSingleHolderOrder(t *testing.T) {
 	tests := []struct {
 		name  string
 		group GroupSpec
-		says  string // part of the refusal; "" if the spec is accepted
+		says  string // part of the refusal; "" means that the spec is accepted
 	}{
 		{"a volume", GroupSpec{Volumes: volumes}, ""},
 		{"a volume and stop-first",
@@ -55,7 +55,7 @@ func TestSingleHolderOrder(t *testing.T) {
 	}
 }
 
-// A check has defaults for all its times and counts. Values that are given stay.
+// A check has defaults for all its times and counts. A value that the spec sets replaces the default.
 func TestDefaultsOfACheck(t *testing.T) {
 	full := CheckSpec{Kind: CheckTCP, Interval: Second, Timeout: 3 * Second, Grace: Minute, Successes: 2, Failures: 4}
 	spec := JobSpec{Name: "j", Groups: []GroupSpec{{Name: "g", Checks: []CheckSpec{{Kind: CheckTCP}, full}}}}.Expand()
@@ -66,7 +66,7 @@ func TestDefaultsOfACheck(t *testing.T) {
 	}
 }
 
-// An HTTP check without a path gets the path /. Other checks get none.
+// An HTTP check without a path gets the path /. Other checks get no path.
 func TestPathOfAnHTTPCheck(t *testing.T) {
 	spec := JobSpec{Name: "j",
 		Groups: []GroupSpec{

@@ -47,7 +47,7 @@ func TestAutoRevertWithoutACheck(t *testing.T) {
 	}
 }
 
-// Without a check, a rollout goes on even if the instances that it started have already exited. So a group of several
+// Without a check, a rollout continues even if the instances that it started have already exited. So a group of several
 // instances gets a warning, unless it sets min_healthy or has the role system.
 func TestSeveralInstancesWithoutACheck(t *testing.T) {
 	tests := []struct {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Ports are encoded exactly as the CBOR library encodes a map.
+// Ports are encoded to the same bytes as a map from name to number, in the CBOR library's deterministic mode.
 func TestPortsAreAMapOnDisk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.MapOfN(rapid.String(), rapid.Int(), 0, 9).Draw(t, "ports")
@@ -39,7 +39,7 @@ func TestPortsAreAMapOnDisk(t *testing.T) {
 	})
 }
 
-// A port problem says whose port is not open, and why.
+// The text of a port problem names the port and its owner (a service or the agent), and the reason.
 func TestWordsOfAPortProblem(t *testing.T) {
 	for want, p := range map[string]PortProblem{
 		"port 80 of service web is not open: in use": {Port: 80, Service: "web", Code: PortTaken, Reason: "in use"},

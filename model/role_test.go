@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRolePresets: each role gives a group its defaults. Keys that the group sets replace them, and each toleration can
-// be set on its own.
+// TestRolePresets: each role gives a group defaults. A key that the group sets replaces only its own default, so one
+// toleration can be set without the other.
 // proves A4, A5, A6, A7, A8, A9, A10, A11, A12, X15
 func TestRolePresets(t *testing.T) {
 	facts := &RoleCheckSpec{Exec: []string{"/bin/facts"}}
@@ -56,7 +56,7 @@ func TestRolePresets(t *testing.T) {
 	}
 }
 
-// The refusal of an unknown role names those that exist.
+// The hint about an unknown role lists all roles that exist.
 func TestUnknownRole(t *testing.T) {
 	spec := JobSpec{Name: "j", Groups: []GroupSpec{{Name: "g", Role: "boss", Exec: ExecSpec{Command: "/bin/x"}}}}.Expand()
 	want := "use one of: service, probe, front, worker, sharded-data, quorum, singleton, leader-follower, local, " +

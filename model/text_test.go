@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestDistance: an extra letter, a missing one, a wrong one, and two swapped letters count one each.
+// TestDistance: an extra, missing or wrong letter adds 1 to the distance. So does a swap of two neighbouring letters.
 func TestDistance(t *testing.T) {
 	for words, want := range map[[2]string]int{
 		{"nats", "nats"}: 0, {"natz", "nats"}: 1, {"wbe", "web"}: 1, {"webb", "web"}: 1, {"we", "web"}: 1, {"", "web"}: 3,

@@ -22,7 +22,7 @@ func TestDurationText(t *testing.T) {
 		{"90m", 90 * Minute, "1h30m"},
 		{"2d", 48 * Hour, "48h"},
 		{"1.5s", 1500, "1s500ms"},
-		{"1.001s", 1001, "1s1ms"}, // exact, although 1.001 has no exact float
+		{"1.001s", 1001, "1s1ms"}, // exact, although no float64 is exactly 1.001
 		{"0.5h", 30 * Minute, "30m"},
 		{"1h1m1s1ms", Hour + Minute + Second + 1, ""},
 		{"forever", Forever, ""},
@@ -66,7 +66,7 @@ func TestDurationRoundTrip(t *testing.T) {
 	})
 }
 
-// A row can hold any number as a duration, and printing it must not crash the server.
+// A stored row can contain any int64 as a duration. Printing it must not panic, because that would end the server.
 func TestOddDurationsPrint(t *testing.T) {
 	for d, want := range map[Duration]string{-5 * Second: "-5s", -Forever: "-forever",
 		math.MinInt64: "-forever", Forever - 1: ""} {
@@ -87,7 +87,7 @@ func TestTimeAdds(t *testing.T) {
 		{Never, Second, Never},
 		{Never, -Second, Never},
 		{1000, Forever, Never},
-		{1000, Forever - 1, Never}, // an overflow, which must not give a time in the past
+		{1000, Forever - 1, Never}, // the sum overflows, but must not become a time in the past
 		{0, Forever - 1, Never - 1},
 	}
 	for _, tt := range tests {

@@ -54,8 +54,8 @@ func TestParseIdentity(t *testing.T) {
 
 func rep(s string, n int) string { return strings.Repeat(s, n) }
 
-// An accepted identity is written back unchanged, is a URI that net/url reads the same way, and can be read back from a
-// certificate.
+// If ParseIdentity accepts a text, the identity's URI is this text, and net/url reads the text as the same URI. A
+// certificate that is made for the identity contains the identity unchanged.
 func FuzzParseIdentity(f *testing.F) {
 	f.Add("outspan://outspan/server/s1")
 	f.Add("outspan://c/cli/alice@example.com")

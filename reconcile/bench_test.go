@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// bigWorld returns a cluster with the given number of nodes, all of which were heard a moment ago.
+// bigWorld returns a cluster with the given number of nodes. The last heartbeat of each node is one second old.
 func bigWorld(b *testing.B, nodes int) *world {
 	w := newWorld(b)
 	w.quiet = true
@@ -38,7 +38,8 @@ func bigJob(name string, count int) model.JobSpec {
 	}}}
 }
 
-// allReady makes every agent send one report: its new instances are ready, and those that should stop have stopped.
+// allReady makes every agent report that its pending instances are ready, and that its instances that should stop have
+// stopped.
 func (w *world) allReady() {
 	for _, id := range w.nodes {
 		n, _ := w.state.Nodes.Get(id)
@@ -77,7 +78,7 @@ type scale struct {
 	name             string
 	nodes, instances int
 	big              int  // number of instances in the largest group
-	named            bool // run only if -bench names it
+	named            bool // run only if the value of -bench contains the scale's name
 }
 
 func scales() []scale {
@@ -88,14 +89,14 @@ func scales() []scale {
 	}
 }
 
-// wanted reports whether to run at this scale. A scale with named runs only if -bench contains its name.
+// wanted reports whether benchmarks should run at this scale.
 func (s *scale) wanted() bool {
 	f := flag.Lookup("test.bench")
 	return !s.named || f != nil && strings.Contains(f.Value.String(), s.name)
 }
 
-// settledWorld returns a cluster in which every instance is ready. It has one large group; the others have 500
-// instances each.
+// settledWorld returns a cluster in which every instance is ready. One group has s.big instances, and every other group
+// has 500.
 func settledWorld(b *testing.B, s *scale) *world {
 	w := bigWorld(b, s.nodes)
 	w.apply("cli:ann", &fsm.JobSubmit{Spec: bigJob("big", s.big)})
@@ -115,7 +116,6 @@ func (w *world) settleQuietly(b *testing.B) {
 	}
 }
 
-// atScales runs a benchmark at each wanted scale.
 func atScales(b *testing.B, run func(b *testing.B, s *scale)) {
 	for _, s := range scales() {
 		if s.wanted() {
@@ -124,8 +124,8 @@ func atScales(b *testing.B, run func(b *testing.B, s *scale)) {
 	}
 }
 
-// measure runs f as often as the benchmark asks. It also reports the CPU time of this process per run of f, which says
-// more than the clock on a shared machine.
+// measure runs f as often as the benchmark asks. It also reports the CPU time of this process per run of f. On a shared
+// machine, the CPU time varies less than the elapsed time.
 func measure(b *testing.B, f func()) {
 	b.ReportAllocs()
 	before := onCPU(b)
@@ -143,8 +143,8 @@ func onCPU(b *testing.B) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// BenchmarkDecide measures one decision after one change. Each case says how many groups of commands must result, so
-// that no benchmark measures a decision that does nothing by mistake.
+// BenchmarkDecide measures one decision after one change. Each case has limits for the number of groups of commands in
+// the plan, so that a benchmark fails if its decision does not react to the change.
 func BenchmarkDecide(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		w := settledWorld(b, s)
@@ -213,7 +213,7 @@ func decideCases() []decideCase {
 	}
 }
 
-// fails makes an agent report that an instance's program failed for good.
+// fails makes the agent of an instance report that the instance has failed in a crash loop.
 func (w *world) fails(inst *fsm.Instance) {
 	n, _ := w.state.Nodes.Get(inst.Node)
 	status := model.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: model.ObservedFailed,
@@ -221,7 +221,7 @@ func (w *world) fails(inst *fsm.Instance) {
 	w.apply("agent", &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}})
 }
 
-// drainNodes starts a drain of the first count nodes.
+// drainNodes starts a drain of the given number of nodes.
 func (w *world) drainNodes(count int) {
 	start := &fsm.DrainStart{ID: "d1", Options: model.DrainOptions{Deadline: model.Hour}}
 	for _, id := range w.nodes[:count] {
@@ -230,7 +230,7 @@ func (w *world) drainNodes(count int) {
 	w.apply("cli:ann", start)
 }
 
-// BenchmarkForecast measures the forecast of a drain, which rehearses the drain to its end.
+// BenchmarkForecast measures the forecast of a drain. A forecast rehearses the whole drain.
 func BenchmarkForecast(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		w := settledWorld(b, s)
@@ -264,7 +264,8 @@ func BenchmarkForecast(b *testing.B) {
 	})
 }
 
-// crowd moves the instances of some nodes onto one node.
+// crowd drains the nodes of the list from. Only the node onto accepts instances meanwhile, so all their instances move
+// to this node.
 func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 	for _, id := range w.nodes {
 		if id != onto {
@@ -289,8 +290,8 @@ func (w *world) crowd(b *testing.B, onto model.NodeID, from []model.NodeID) {
 }
 
 // BenchmarkPlace measures decisions that place instances with a spread and a constraint: one group of 10,000 instances,
-// and a hundred groups of a hundred. The goals are 50,000 and 20,000 placements a second for a whole cluster
-// (docs/performance.md), which has more to do than decide.
+// and 100 groups of 100. docs/performance.md has goals for these placements, but the goals are for a whole cluster,
+// which also writes and replicates each decision.
 func BenchmarkPlace(b *testing.B) {
 	atScales(b, func(b *testing.B, s *scale) {
 		for _, c := range []struct{ jobs, count int }{{1, 10_000}, {100, 100}} {

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Follow passes written rows to a Cache, as a rehearsal does.
+// Follow reports written rows to the cache, as a rehearsal does.
 func (s *Cache) Follow(written []*fsm.Instance) {
 	if !s.followed {
 		s.follow(true)
@@ -20,8 +20,8 @@ func (s *Cache) Follow(written []*fsm.Instance) {
 	s.note(written)
 }
 
-// Surveys returns what a pass finds through the indexes of the state, and what a scan of all rows finds. The two must
-// be equal.
+// Surveys returns the groups, instances and nodes that a pass must look at, as two texts. The first was found through
+// the indexes of the state, and the second by a scan of all rows. The texts must be equal.
 func Surveys(in Input) (indexed, scanned string) {
 	p := newPass(in)
 	p.findGroups()
@@ -41,7 +41,7 @@ func (p *pass) found() string {
 	return text
 }
 
-// scanEverything finds the same as findGroups, but it scans all rows.
+// scanEverything does the work of findGroups by a scan of all rows, without the indexes of the state.
 func (p *pass) scanEverything() {
 	s := p.state()
 	dirty := map[model.GroupID]bool{}
@@ -79,8 +79,9 @@ func (p *pass) scanEverything() {
 	}
 }
 
-// FieldsDiffer takes nodes from the fields of all groups, again and again, while nodes change. It compares fields that
-// share rankings with fields that score every node at the start. It returns the first difference, or "".
+// FieldsDiffer repeatedly takes the best node for a random group while nodes change. It takes the node from two fields
+// of the group: one as the product makes it, and one that scored every node at the start. It returns the first
+// difference between the fields, or "".
 func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	p := newPass(in)
 	for id, row := range p.state().Groups.All() {
@@ -124,8 +125,8 @@ func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 	return ""
 }
 
-// SlotsDiffer makes one decision with views that stand for several slots, and one with a view for each slot. It returns
-// the first difference, or "".
+// SlotsDiffer makes the same decision twice: once with views that each represent several slots, and once with one view
+// for each slot. It returns the first difference, or "".
 func SlotsDiffer(in Input) string {
 	shared, single := decide(in), newPass(in)
 	for _, step := range passes {
@@ -137,7 +138,7 @@ func SlotsDiffer(in Input) string {
 		}
 	}
 	a, b := shared.plan.finish(in), single.plan.finish(in)
-	// A refusal of a system group stands for several slots in both plans.
+	// In both plans, one refusal of a system group covers several slots.
 	a.Refused, b.Refused = refusedSlots(a.Refused), refusedSlots(b.Refused)
 	if !reflect.DeepEqual(a, b) {
 		return fmt.Sprintf("the plans are\n%+v\nand by slot\n%+v", a, b)
@@ -158,8 +159,9 @@ func SlotsDiffer(in Input) string {
 	return ""
 }
 
-// Leaving returns the count instances of a group that a scale-down would stop first if none of them is worth more than
-// another. compared is how often it compared two entries of its queue.
+// Leaving returns which instances of a group a scale-down would stop, in this order, if all instances were worth the
+// same. The parameter count is the number of instances to stop. The result compared is the number of comparisons that
+// the scale-down's queue made.
 func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, compared int) {
 	p, g, held := heldOf(in, id)
 	queue := p.spreadQueue(g, held, len(held))
@@ -169,7 +171,8 @@ func Leaving(in Input, id model.GroupID, count int) (taken []model.InstanceID, c
 	return taken, queue.compared
 }
 
-// LeavingPlainly returns what Leaving returns, in the simplest way: for each instance, it looks at all that are left.
+// LeavingPlainly returns the same instances as Leaving, but finds them without a queue: before each choice, it compares
+// all instances that are left.
 func LeavingPlainly(in Input, id model.GroupID, count int) (taken []model.InstanceID) {
 	p, g, left := heldOf(in, id)
 	for range count {
@@ -182,7 +185,7 @@ func LeavingPlainly(in Input, id model.GroupID, count int) (taken []model.Instan
 	return taken
 }
 
-// heldOf returns a group's slots that have a holder, the oldest holder first.
+// heldOf returns a new pass, its view of a group, and the group's slots that have a holder, the oldest holder first.
 func heldOf(in Input, id model.GroupID) (*pass, *groupView, []*slotView) {
 	p := newPass(in)
 	row, _ := p.state().Groups.Get(id)
@@ -194,9 +197,9 @@ func heldOf(in Input, id model.GroupID) (*pass, *groupView, []*slotView) {
 	return p, g, held
 }
 
-// crowdedAt returns how crowded the place of v's holder is; left has the group's slots that count. The values are the
-// number of instances that share a value of a spread (once for each spread), the number on the same node, and how full
-// that node is. With the algorithm binpack, only the first value counts.
+// crowdedAt returns how crowded the place of v's holder is, considering only the group's slots in left. The values are
+// the number of instances that share a value of a spread (once for each spread), the number of instances on the same
+// node, and how many tenths of that node's memory are allocated. With the algorithm binpack, the last two values are 0.
 func (p *pass) crowdedAt(g *groupView, left []*slotView, v *slotView) []int64 {
 	at := p.candidates().view(v.holder.Node)
 	if at == nil {
@@ -224,7 +227,7 @@ func (p *pass) crowdedAt(g *groupView, left []*slotView, v *slotView) []int64 {
 	return []int64{shared, here, at.held.MemoryBytes * 10 / max(at.size.MemoryBytes, 1)}
 }
 
-// refusedSlots replaces each refusal of "group/JOB/GROUP/FIRST-LAST" with one refusal per slot.
+// refusedSlots replaces each refusal with the subject "group/JOB/GROUP/FIRST-LAST" by one refusal per slot.
 func refusedSlots(refused []Refusal) []Refusal {
 	var all []Refusal
 	for _, r := range refused {

@@ -13,10 +13,9 @@ import (
 
 const forecastDrains = 200
 
-// TestForecastComesTrue checks that a forecast of a drain comes true if the drain is started and nothing else changes.
-// An instance that is forecast to move gets a replacement on the named node before it stops. An instance that is
-// forecast to stay stays. An instance that is forecast never to leave is still there when everything is quiet, for the
-// named reason. The drain ends as drained if and only if the forecast says that it can finish.
+// TestForecastComesTrue checks that a forecast of a drain comes true if the drain is started and nothing else changes:
+// what happens to each instance, which node its replacement gets, and what an instance waits for. The drain's phase
+// becomes drained if and only if the forecast says that the drain can finish.
 func TestForecastComesTrue(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(forecastDrains) {
@@ -31,13 +30,13 @@ func TestForecastComesTrue(t *testing.T) {
 	}
 }
 
-// fate is what became of one instance on a drained node.
+// fate is what happened to one instance on a node that was drained.
 type fate struct {
-	gone    bool         // its stop began
-	surged  bool         // its replacement existed when its stop began
-	target  model.NodeID // where the slot's next instance was placed while the drain went on
-	blocker model.Code   // what it waited for after the first decision
-	last    model.Code   // what it last waited for
+	gone    bool         // the instance's stop began
+	surged  bool         // a replacement existed when the stop began
+	target  model.NodeID // where the slot's next instance was placed while the node was draining
+	blocker model.Code   // what the instance waited for after the first decision; "" means nothing
+	last    model.Code   // what the instance waited for most recently; "" means nothing
 }
 
 func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
@@ -53,7 +52,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	before := w.state
 	switch got := w.apply("cli:ann", start); {
 	case got != nil && got.Code == model.CodeAlreadyDraining:
-		return // ForecastDrain ignores that another drain runs: its drain begins now
+		return // a node has another drain already, which ForecastDrain ignores
 	case got != nil || refusal != nil:
 		t.Fatalf("%s: the forecast is refused: %v, the drain: %v", w.at, refusal, got)
 	}
@@ -70,7 +69,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 			seen["waits, then goes"]++
 		}
 		if f.Blocker != nil && f.Action == model.ActionLeave && f.Blocker.Volume != "" && fates[f.Instance].gone {
-			continue // the forecast is about a copy that no instance uses
+			continue // this forecast is about a copy that no instance uses, not about the instance
 		}
 		if wrong := disagrees(f, fates[f.Instance], start.Options); wrong != "" {
 			t.Errorf("%s: forecast %s: %s\nbut %+v\n%s", w.at, w.forecastText(f), wrong,
@@ -85,7 +84,7 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 	}
 }
 
-// disagrees returns how the forecast differs from what became of an instance. It returns "" if they agree.
+// disagrees returns how the forecast for an instance differs from the instance's fate, or "" if they agree.
 func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	switch {
 	case f.Action == model.ActionLeave && was.gone:
@@ -110,7 +109,7 @@ func disagrees(f model.Forecast, was fate, options model.DrainOptions) string {
 	return ""
 }
 
-// followDrain makes the leader and the agents work until nothing happens any more. It returns what became of the
+// followDrain makes the leader and the agents work until nothing happens any more. It returns the fates of the
 // instances in the forecast.
 func (w *world) followDrain(forecast []model.Forecast, before fsm.State) map[model.InstanceID]fate {
 	fates := map[model.InstanceID]fate{}
@@ -191,8 +190,8 @@ func drainOn(s fsm.State, node model.NodeID) bool {
 	return running
 }
 
-// randomCluster makes a cluster with a few jobs of all kinds and often some trouble. It returns the commands that made
-// it.
+// randomCluster makes a cluster with a few random jobs, and often with some trouble. It returns the commands that it
+// used.
 func randomCluster(w *world, r *rand.Rand) []string {
 	var script []string
 	run := func(format string, args ...any) {
@@ -209,7 +208,8 @@ func randomCluster(w *world, r *rand.Rand) []string {
 	}
 	for i := range 2 + r.IntN(5) {
 		count := 1 + r.IntN(5)
-		// not_ready is none, because a forecast can't know how long an instance will be unready
+		// With not_ready=none, an unready instance is never replaced. A forecast can't know how long an instance will be
+		// unready.
 		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB not_ready=none", i, count, 10+r.IntN(150))
 		line += pick("", " class=critical", " class=batch", " class=production")
 		switch r.IntN(12) {
@@ -242,7 +242,7 @@ func randomCluster(w *world, r *rand.Rand) []string {
 	return script
 }
 
-// upset may cause trouble in a cluster before the drain.
+// upset causes some trouble in a cluster before the drain, or none.
 func upset(w *world, r *rand.Rand, run func(string, ...any), nodes int) {
 	node := fmt.Sprintf("n%d", r.IntN(nodes))
 	switch r.IntN(8) {
@@ -264,7 +264,7 @@ func upset(w *world, r *rand.Rand, run func(string, ...any), nodes int) {
 	}
 }
 
-// randomDrain draws a drain and returns its command.
+// randomDrain returns the command of a drain with random nodes and options.
 func randomDrain(w *world, r *rand.Rand) string {
 	line := fmt.Sprintf("drain d1 %s", w.nodes[r.IntN(len(w.nodes))])
 	if r.IntN(4) == 0 {

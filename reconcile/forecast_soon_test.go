@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// A forecast includes what happens before a rate allows the next stop. Here n3 is the only node with enough room for
-// the instance of api. It takes instances again before the drain's deadline, so the instance moves there and is not
-// stopped by force.
+// A forecast includes what happens before a rate allows the next stop. Here only n3 has enough room for the instance of
+// api, and n3 accepts instances again before the drain's deadline. So the instance moves to n3 and is not stopped by
+// force.
 func TestForecastSeesWhatComesBeforeARate(t *testing.T) {
 	for _, rate := range []string{"", " rate=1/2h"} {
 		w := newWorld(t)
@@ -19,7 +19,7 @@ func TestForecastSeesWhatComesBeforeARate(t *testing.T) {
 		w.run("settle")
 		w.run("node n2 memory=1000MiB")
 		w.run("node n3 memory=4000MiB")
-		for range 4 { // n3 flaps, so it takes no instances for a while
+		for range 4 { // n3 goes offline and returns repeatedly (it flaps), so it gets no instances for a while
 			w.run("silent 70s n3")
 			w.run("settle")
 			w.run("advance 10s")

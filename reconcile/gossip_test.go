@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestHealthOfWhatIsHeard checks the health of nodes that are not silent. Whatever gossip says, it makes such a node at
-// most degraded (S13). Only an agent that gets no answers makes its node unreachable. The node stays unreachable until
-// the leader hears it and knows that the agent gets answers again.
+// TestHealthOfWhatIsHeard checks the health of nodes that are not silent. Gossip alone makes such a node at most
+// degraded (S13). A node becomes unreachable only if its agent gets no answers. It stays unreachable until the leader
+// hears the node and knows that the agent gets answers again.
 func TestHealthOfWhatIsHeard(t *testing.T) {
 	dead, suspect, alive, none := fsm.GossipDead, fsm.GossipSuspect, fsm.GossipAlive, fsm.Gossip("")
 	tests := []struct {

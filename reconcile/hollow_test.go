@@ -9,25 +9,23 @@ import (
 	"testing"
 )
 
-// asserting lists the commands that show something or decide. Scenarios are written for the output of these commands,
-// even if it is empty.
+// asserting lists the commands that show something or decide. Scenarios are written to check the output of these
+// commands, even if the output is empty.
 var asserting = []string{
 	"budgets", "changed-since-remembered", "classes", "copies", "decide", "events", "forecast", "lines", "moves", "plan",
 	"settle", "show", "stale", "status", "why",
 }
 
-// TestNoHollowScenario drops one word or one whole command of a scenario at a time, and runs the rest. A word or
-// command is hollow if the output is the same without it. The scenario then seems to prove something about it and does
-// not. Hollow parts are deleted, or the scenario is extended to show why they matter, or testdata/hollow lists them
-// with a reason. Commands that show something are dropped only after "quietly", and a refusal counts as shown. If a
-// variant can't be run (an unknown job, a missing argument), its output counts as different.
+// TestNoHollowScenario drops one word or one whole command of a scenario at a time. If the output stays the same, the
+// dropped part is hollow: the scenario proves nothing about this part. A hollow part must be deleted, or the scenario
+// must be extended to show why the part matters, or testdata/hollow must list the part with a reason.
 func TestNoHollowScenario(t *testing.T) {
 	allowed := readHollow(t, "testdata/hollow")
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
-	files = slices.DeleteFunc(files, func(file string) bool { // random scenarios don't prove anything in particular
+	files = slices.DeleteFunc(files, func(file string) bool { // random scenarios were not written to prove something
 		return strings.HasPrefix(filepath.Base(file), "chance_")
 	})
 	found := make([][]hollow, len(files))
@@ -49,15 +47,15 @@ func TestNoHollowScenario(t *testing.T) {
 	}
 }
 
-// hollow is a part of a scenario without which the output stays the same. Equal lines of one scenario count as one
-// part.
+// hollow is a part of a scenario without which the output stays the same. Parts of equal lines in one scenario are not
+// distinguished.
 type hollow struct{ scenario, line, dropped string }
 
 const wholeCommand = "all of it"
 
 func (h hollow) String() string { return h.scenario + " | " + h.line + " | " + h.dropped }
 
-// readHollow reads the list of allowed hollow parts. Its lines are: scenario | line | what was dropped | why it stays.
+// readHollow reads the list of allowed hollow parts. Each line is: scenario | line | what was dropped | why it stays.
 func readHollow(t *testing.T, file string) map[hollow]bool {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -110,7 +108,6 @@ func scenarioLines(text string) []string {
 	return lines
 }
 
-// hollowParts returns the hollow parts of a scenario.
 func hollowParts(scenario string, lines []string) []hollow {
 	var found []hollow
 	printed := make([]string, len(lines))
@@ -141,27 +138,29 @@ func hollowParts(scenario string, lines []string) []hollow {
 	return found
 }
 
-// kept reports whether a word matters although the output is the same without it. A node that stays empty shows that
-// nothing was placed there. A word such as cmd=v3 makes another version, but so does removing the word.
+// kept reports whether a word is allowed to be hollow. A node's name is allowed, because a node that stays empty shows
+// that nothing was placed there. A word such as cmd=v3 is allowed, because the line makes another version with or
+// without the word.
 func kept(command, word string) bool {
 	return command == "node" && !strings.Contains(word, "=") || strings.HasPrefix(word, "cmd=")
 }
 
-// asserts reports whether the output of a command is an assertion.
+// asserts reports whether the output of a command is an assertion: the command shows something or decides, or its
+// output is more than the acceptance of a drain. A command after "quietly" asserts nothing, because it has no output.
 func asserts(command, printed string) bool {
 	if slices.Contains(asserting, command) {
 		return true
 	}
 	for line := range strings.Lines(printed) {
-		if !strings.HasPrefix(line, "started ") { // accepting a drain proves nothing yet
+		if !strings.HasPrefix(line, "started ") {
 			return true
 		}
 	}
 	return false
 }
 
-// silence reports whether the first of lines is a failover, or an advance before a decision that does nothing. Such a
-// line shows that the failover or the wait makes no difference.
+// silence reports whether the first of the given lines is a failover, or an advance before a decision that does
+// nothing. Such a line is not hollow, because it shows that the failover or the wait changes nothing.
 func silence(lines, printed []string) bool {
 	if lines[0] == "failover" {
 		return true
@@ -177,8 +176,9 @@ func silence(lines, printed []string) bool {
 	return true
 }
 
-// sameOutcome reports whether the output stays the same if other replaces the line at position at. If other is empty,
-// the line is dropped. If the changed scenario can't be run, the output counts as different.
+// sameOutcome reports whether the output stays the same if the line with the index at is replaced by the line other, or
+// dropped if other is empty. It returns false if the changed scenario can't be run, for example because an argument is
+// missing.
 func sameOutcome(lines, printed []string, at int, other string) (same bool) {
 	defer func() {
 		if recover() != nil {
@@ -213,15 +213,15 @@ func (r rehearsal) line(line string) string {
 	return r.w.run(line)
 }
 
-// unable takes the place of a *testing.T. It panics where the test would fail.
+// unable is a replacement for *testing.T that panics where the test would fail.
 type unable struct{}
 
 func (unable) Helper() {}
 
 func (unable) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// TestHollowScenarioIsFound checks that the check can fail: it must report a scenario with hollow parts, and an
-// outdated list of allowed parts.
+// TestHollowScenarioIsFound checks that hollow parts of a scenario are found, and also entries of the list of allowed
+// parts that are not hollow any more.
 func TestHollowScenarioIsFound(t *testing.T) {
 	lines := scenarioLines(`# a job whose count is the default, and time that nothing depends on
 node n1

@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// If the log refuses what the draft accepted, or accepts no entry, the loop waits longer and longer between its tries.
+// If the log refuses groups that the draft accepted, or if Submit fails, the loop waits longer and longer between its
+// tries.
 func TestLoopBacksOff(t *testing.T) {
 	tests := map[string]func(*rig){
 		"submit fails": func(r *rig) {
@@ -51,14 +52,14 @@ func TestLoopBacksOff(t *testing.T) {
 	}
 }
 
-// A stream of writes that makes each decision stale delays the loop, but only as long as the writes go on.
+// If a stream of writes makes each decision stale, the loop is delayed, but only until the writes end.
 func TestLoopAfterStaleDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.latency = 7 * time.Millisecond
 		r.nodes("n1")
 		defer r.start(t.Context())()
-		for i := range 4000 { // some entry is always applied while the loop decides
+		for i := range 4000 { // a write is always applied between a decision and the application of its entry
 			r.write(&fsm.JobSubmit{Spec: bigJob("web", i%2)})
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -73,7 +74,7 @@ func TestLoopAfterStaleDecisions(t *testing.T) {
 	})
 }
 
-// Labels that are written to a dead node all the time do not keep it online (L4).
+// A silent node is marked offline in time even while its labels are changed continually (L4 in docs/proof.md).
 func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -96,8 +97,8 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 	})
 }
 
-// lopsided places all instances of a job on n1 and waits for an hour. The rescheduler moves some of them once n2 is no
-// longer cordoned.
+// lopsided places all instances of a job on n1, because n2 is cordoned, and waits for an hour. If n2 is uncordoned
+// afterwards, the rescheduler moves some of the instances.
 func (r *rig) lopsided() {
 	r.nodes("n1", "n2")
 	r.write(&fsm.NodeIntent{ID: "n2", Intent: model.IntentCordoned})
@@ -108,7 +109,7 @@ func (r *rig) lopsided() {
 	time.Sleep(time.Hour)
 }
 
-// moves counts the moves that the rescheduler has begun.
+// moves returns the number of instances that the rescheduler is moving.
 func (r *rig) moves() (n int) {
 	s := r.state()
 	for _, inst := range s.Instances.All() {
@@ -119,7 +120,7 @@ func (r *rig) moves() (n int) {
 	return n
 }
 
-// If decisions take long, the rescheduler takes part in few of them. It gets its turn when nothing else happens.
+// If decisions take long, the rescheduler takes part in few of them. When nothing else happens, it still begins moves.
 func TestLoopLetsTheReschedulerWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -142,7 +143,7 @@ func TestLoopLetsTheReschedulerWait(t *testing.T) {
 	})
 }
 
-// The rescheduler takes no part in a new leader's first decisions.
+// The rescheduler begins no moves in the first five seconds of a new leader.
 func TestLoopOfANewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

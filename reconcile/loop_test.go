@@ -14,16 +14,15 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// rig gives a loop its states, evidence and log. It applies entries in the order of their submission, each after the
-// latency.
+// rig gives a loop its states, evidence and log. It applies entries in the order of their submission.
 type rig struct {
 	t       *testing.T
 	machine *fsm.Machine
 	began   time.Time
-	latency time.Duration
-	each    time.Duration         // time between two applied entries
+	latency time.Duration         // least time between an entry's submission and its application
+	each    time.Duration         // least time between two applied entries
 	think   time.Duration         // least time that a decision takes
-	refuse  func(fsm.Entry) error // if not nil, Submit fails with the error that refuse returns
+	refuse  func(fsm.Entry) error // if not nil, Submit calls refuse first, and fails if refuse returns an error
 
 	mu        sync.Mutex
 	index     uint64
@@ -63,7 +62,8 @@ func (r *rig) config() reconcile.Config {
 }
 func (r *rig) group(id model.GroupID) *fsm.Group { s := r.state(); g, _ := s.Groups.Get(id); return g }
 
-// start runs a loop until end is called. end cancels the loop's context, as the loss of leadership does.
+// start runs a loop in the background. The function end cancels the loop's context, as the loss of leadership does, and
+// waits until the loop has ended.
 func (r *rig) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan error, 1)
@@ -266,7 +266,8 @@ func TestLoopHeedsEvidence(t *testing.T) {
 	})
 }
 
-// Many entries are in flight at the same time. The next decision includes them, so nothing is placed twice.
+// Many entries are in flight at the same time. A decision assumes that the entries in flight are applied, so nothing is
+// placed twice.
 func TestLoopPipelines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -274,7 +275,7 @@ func TestLoopPipelines(t *testing.T) {
 		r.nodes("n1", "n2", "n3")
 		r.write(&fsm.JobSubmit{Spec: bigJob("web", 5000)})
 		defer r.start(t.Context())()
-		for i := range 20 { // the state changes while entries are under way
+		for i := range 20 { // the state changes while entries are in flight
 			time.Sleep(5 * time.Millisecond)
 			r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"step": fmt.Sprint(i + 1)}})
 		}
@@ -291,8 +292,9 @@ func TestLoopPipelines(t *testing.T) {
 	})
 }
 
-// While the loop's own entries are applied one by one, the loop does not decide again for each of them, because its
-// decision already included them. It does react to entries of others in between.
+// While the loop's own entries are applied one by one, the loop does not decide again for each entry, because its
+// decision already assumed that all are applied. If somebody else writes an entry meanwhile, the loop does decide
+// again.
 func TestLoopRestsWhileItsEntriesLand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -338,7 +340,7 @@ func TestLoopCoalesces(t *testing.T) {
 	})
 }
 
-// The next leader, which knows only the state, finishes what the last one left unfinished.
+// A new leader knows only the state, and finishes the work that the last leader began.
 func TestLoopTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -350,7 +352,7 @@ func TestLoopTakesOver(t *testing.T) {
 		r.agents()
 		time.Sleep(100 * time.Millisecond)
 		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: model.DrainOptions{Deadline: model.Hour}})
-		time.Sleep(5 * time.Millisecond) // the loop's entries are under way now
+		time.Sleep(5 * time.Millisecond) // the loop's entries are in flight now
 		end()
 		defer r.start(t.Context())()
 		for range 5 {

@@ -12,7 +12,8 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// fullWorld returns a cluster of ten nodes without room, with a job whose groups each want count instances.
+// fullWorld returns a cluster of ten nodes without room, with a job whose groups each want count instances. If change
+// is not nil, it is called with the spec of each group.
 func fullWorld(t testing.TB, groups, count int, change func(*model.GroupSpec)) *world {
 	w := newWorld(t)
 	w.quiet = true
@@ -38,8 +39,8 @@ func fullWorld(t testing.TB, groups, count int, change func(*model.GroupSpec)) *
 	return w
 }
 
-// If all instances of a large group fit nowhere, that is one refusal, and the decision needs about as much memory as
-// for a few instances. The group still has its reason.
+// If no instance of a large group fits anywhere, the plan has one refusal for the whole group. The decision allocates
+// at most twice as much memory as for a group of two instances. The group still has a reason why it is pending.
 func TestManyThatFitNowhereCostLittle(t *testing.T) {
 	for name, change := range map[string]func(*model.GroupSpec){
 		"plain":     nil,
@@ -78,8 +79,8 @@ func TestManyThatFitNowhereCostLittle(t *testing.T) {
 	}
 }
 
-// memoryOf returns how many bytes one decision allocates. It takes the least of several tries, because other goroutines
-// may allocate too.
+// memoryOf returns how many bytes one decision allocates. It returns the least value of five tries, because other
+// goroutines may allocate too.
 func memoryOf(in reconcile.Input) uint64 {
 	var took []uint64
 	for range 5 {
@@ -125,7 +126,8 @@ func fullSystemWorld(t testing.TB, nodes, groups int) *world {
 	return w
 }
 
-// If a system group fits on no node, that is one refusal, and a decision allocates little for it.
+// If a system group fits on no node, the plan has one refusal for all nodes, and the decision makes at most two
+// allocations per node for the group.
 func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 	const nodes, few, many = 200, 2, 12
 	allocations := func(w *world) float64 {
@@ -134,7 +136,7 @@ func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 	}
 	w := fullSystemWorld(t, nodes, many)
 	each := (allocations(w) - allocations(fullSystemWorld(t, nodes, few))) / (many - few)
-	if each > 2*nodes { // a need and a refusal for each node would cost 15 a node
+	if each > 2*nodes { // a separate refusal for each node would take 15 allocations per node
 		t.Errorf("a group that fits on none of %d nodes costs %.0f allocations", nodes, each)
 	}
 	explained := reconcile.Explain(w.input())
@@ -154,7 +156,7 @@ func TestSystemGroupsThatFitNowhereCostLittle(t *testing.T) {
 		t.Errorf("g7 waits for %v", why)
 	}
 
-	// A new node with room gets its instances.
+	// A new node with room gets instances.
 	w.run("node n999 memory=1000MiB")
 	plan := reconcile.Decide(w.input())
 	if placed := len(plan.Entries); placed == 0 {

@@ -9,11 +9,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestPreemptionComesToRest runs jobs of four classes on nodes that are too small for them. Everything that
-// TestProperties checks holds here too. Each stop that makes room hits a less important instance, or an equally
-// important one if the class is fair. Each such stop is in the entry that promises the room. Everything comes to rest,
-// so preemptions don't form a cycle. At rest nothing waits for room, and no pending instance would fit in place of a
-// less important one.
+// TestPreemptionComesToRest runs jobs of four classes on nodes that are too small for all of them, with the checks of
+// TestProperties. The cluster must settle, so preemptions don't form a cycle. Then no instance may wait for room that
+// victims still take.
 func TestPreemptionComesToRest(t *testing.T) {
 	preempted := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -56,7 +54,8 @@ func TestPreemptionComesToRest(t *testing.T) {
 	}
 }
 
-// classed adds a class to lines that run certain jobs of drawLine. Two of these jobs share the class batch.
+// classed adds a class to a line that runs the job web, roll, mon or lock. Other lines stay as they are, and other jobs
+// have the default class.
 func classed(line string) string {
 	for job, class := range map[string]string{"web": "batch", "roll": "critical", "mon": "system", "lock": "batch"} {
 		if strings.HasPrefix(line, "run "+job+" ") {

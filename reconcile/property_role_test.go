@@ -14,10 +14,10 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// TestRoleProperties checks drains and disabled nodes, whatever members report about themselves and whatever becomes of
-// their hooks. Unless forced, neither stops a member that its role keeps, or a member whose own gates do not hold in
-// the state to which the stop is applied (S6). A stop with a hook begins only after the hook's result is known. Once
-// nothing happens from outside, everything settles, and no unit of a budget is held any more.
+// TestRoleProperties checks drains and disabled nodes with random facts of members and random results of hooks. A
+// member whose role keeps it is not stopped unless the drain is forced. The same applies to a member whose own gates do
+// not hold in the state to which the stop is applied (S6). A stop with a hook begins only after the hook's result is
+// known. Once nothing happens from outside, the cluster settles, and no preparation uses a unit of a budget any more.
 func TestRoleProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
@@ -29,7 +29,8 @@ func TestRoleProperties(t *testing.T) {
 		}
 		w.run("quietly settle")
 		w.elect()
-		// Each step is drawn as a seed. Rapid favours small numbers, and if these chose the lines, little would happen.
+		// Each step is drawn as a seed, because rapid favours small numbers. If a drawn number chose the line directly,
+		// little would happen.
 		for _, seed := range rapid.SliceOfN(rapid.Uint64(), 60, 60).Draw(rt, "steps") {
 			if seed == 0 {
 				continue
@@ -103,7 +104,7 @@ func roleJob(job string, cmd, count int) string {
 	return fmt.Sprintf("run %s main count=%d cmd=v%d deadline=1m reschedule=2/1m %s", job, count, cmd, more)
 }
 
-// checkStops goes through the plan, group by group. It checks each planned stop on the state just before it.
+// checkStops checks each planned stop against the state to which the stop would be applied.
 func (w *world) checkStops(t rapid.TB) {
 	draft := w.state.NewDraft(w.now)
 	for _, e := range reconcile.Decide(w.input()).Entries {
@@ -143,7 +144,7 @@ func (w *world) checkStop(t rapid.TB, s *fsm.State, c *fsm.InstanceStop) {
 	}
 }
 
-// settleRoles checks that everything comes to rest, and that no unit of a budget is held then.
+// settleRoles checks that the cluster settles, and that then no preparation uses a unit of a budget.
 func (w *world) settleRoles(t rapid.TB) {
 	w.comeToRest(t)
 	for id, g := range w.state.Groups.All() {
@@ -153,8 +154,8 @@ func (w *world) settleRoles(t rapid.TB) {
 	}
 }
 
-// elect makes one member the leader in each group with the gate !self.leader. Only ready members on online nodes count.
-// It prefers the first member that is to stay on an active node, then the first that is to stay, then the first of all.
+// elect makes one ready member on an online node the leader in each group with the gate !self.leader. It prefers a
+// member that is on an active node and not marked for eviction, then one that is not marked, then the first one.
 func (w *world) elect() {
 	for id := range w.state.Groups.All() {
 		spec, ok := w.state.Policy(id)

@@ -12,10 +12,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestRolloutProperties runs, scales, promotes and fails jobs at random. Meanwhile a machine is dead, another is
-// cordoned or drained, actuation is paused, a hold is on, or the rate of a budget is used up. A version that has failed
-// gets no new instances, and a version that is not promoted gets no more than its canaries. A version that works fails
-// only if a user fails it. At the end each group has the count that wanted returns, all of the newest version.
+// TestRolloutProperties runs, scales, promotes and fails jobs at random. Meanwhile a machine may be dead, another
+// cordoned or drained, decisions paused, HOLD active, or the rate of a budget used up. A version that has failed gets
+// no new instances, and a version that is not promoted gets no more than its canaries. A version that works fails only
+// if a user fails it. At the end, each group has all its instances, and all are ready and of the newest version.
 func TestRolloutProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := &rollouts{world: newWorld(rt), rt: rt, count: 3, failed: map[model.DeploymentID]bool{}}
@@ -34,14 +34,14 @@ func TestRolloutProperties(t *testing.T) {
 	})
 }
 
-// rollouts is a world with three groups: one that is scaled, one with an instance on every node, and one with local
-// volumes. Programs named bad fail immediately.
+// rollouts is a world with three groups: web/main is scaled, mon/main has an instance on every node, and db/main has
+// local volumes. Programs with the argument bad fail immediately.
 type rollouts struct {
 	*world
 	rt     *rapid.T
 	lines  []string
 	count  int  // count of web/main that users last asked for
-	scaled bool // by a scale, after the last run of web
+	scaled bool // whether web was scaled after it was last run
 	dead   string
 	paused bool
 	hold   bool
@@ -131,8 +131,8 @@ func (r *rollouts) cordoned() string {
 	return ""
 }
 
-// settleAll lets everything work until nothing changes. It waits long enough for versions to prove healthy
-// (min_healthy).
+// settleAll makes decisions and lets agents work until nothing changes. It also waits for 6 s, which is longer than the
+// min_healthy of every group, so that instances of a new version prove healthy.
 func (r *rollouts) settleAll() {
 	for waited, i := false, 0; i < 200; i++ {
 		before := r.state.Index
@@ -152,7 +152,7 @@ func (r *rollouts) settleAll() {
 	r.rt.Fatalf("%s: it does not settle:\n%s", r.at, r.run("show instances"))
 }
 
-// fail makes all bad programs fail.
+// fail reports that the bad programs on all reachable nodes have failed.
 func (r *rollouts) fail() {
 	for _, inst := range r.state.Instances.All() {
 		if r.bad(inst) && inst.Desired == model.DesiredRunning && inst.Status.Observed == model.ObservedPending &&
@@ -169,8 +169,8 @@ func (r *rollouts) badVersion(group model.GroupID, version uint64) bool {
 	return ok && slices.ContainsFunc(spec.Exec.Args, func(arg string) bool { return strings.Contains(arg, "bad") })
 }
 
-// decideTrusted makes a decision. It checks that no failed or unpromoted version spreads, and that no deployment of a
-// working version fails.
+// decideTrusted makes a decision. It checks that a failed version gets no new instances, that an unpromoted version
+// gets no more than its canaries, and that no deployment of a working version fails unless a user made it fail.
 func (r *rollouts) decideTrusted() {
 	before := r.state
 	r.decide()
@@ -210,7 +210,7 @@ func (r *rollouts) decideTrusted() {
 	}
 }
 
-// slotsOf returns the number of slots with a wanted instance of a version.
+// slotsOf returns the number of slots that have an instance of the version that should run.
 func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 	slots := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
@@ -221,8 +221,8 @@ func slotsOf(s fsm.State, group model.GroupID, version uint64) int {
 	return len(slots)
 }
 
-// wanted returns the count that users last asked for. An automatic revert takes the count of the earlier version,
-// unless the group was scaled since its last run.
+// wanted returns the count that web/main should have. After an automatic revert, this is the count of the earlier
+// version, unless web was scaled after it was last run. Otherwise it is the count that users last asked for.
 func (r *rollouts) wanted() int {
 	job, _ := r.state.Jobs.Get("web")
 	current, _ := r.state.JobVersion("web", job.Version)
@@ -236,8 +236,8 @@ func (r *rollouts) wanted() int {
 	return spec.Count
 }
 
-// inTheEnd checks web's count, ends all trouble and runs a working version of each job. All instances of that version
-// must become ready.
+// inTheEnd checks the count of web/main, ends all trouble, and runs a working version of each job. All instances of
+// this version must become ready.
 func (r *rollouts) inTheEnd() {
 	r.settleAll()
 	if web, _ := r.state.Groups.Get("web/main"); web.Count != r.wanted() {

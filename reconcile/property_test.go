@@ -14,10 +14,10 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// TestProperties checks decisions, whatever people, agents and the network do. The log never refuses a plan on the
-// state that it was made for. A decision that is made twice is the same. No voluntary stop takes a group below its
-// budget. Every invariant of fsm.Check holds after every entry. Once nothing happens from outside, everything settles:
-// drains end, and no time that passes leads to another decision. A group that lacks instances then has a reason.
+// TestProperties checks decisions while people, agents and the network do random things. The log never refuses a plan
+// on the state that the plan was made for. Deciding again gives the same plan. No voluntary stop takes a group below
+// its budget. Every invariant of fsm.Check holds after every entry. Once nothing happens from outside, drains end and
+// the cluster settles. A group that then lacks instances has a reason.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
@@ -43,7 +43,7 @@ func TestProperties(t *testing.T) {
 	})
 }
 
-// drawLine draws one event, as a line of a scenario.
+// drawLine returns a random event, as a line of a scenario.
 func drawLine(rt *rapid.T, w *world) string {
 	node := func() string { return rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node") }
 	job := func() string {
@@ -118,7 +118,8 @@ func lastDrain(w *world) string {
 	return string(id)
 }
 
-// jobLine returns the line that runs a job. variant selects its limits and the way its versions are rolled out.
+// jobLine returns the line that runs a job. The number variant, 0 to 3, selects the job's limits and how its versions
+// are rolled out.
 func jobLine(job string, count, cmd, variant int) string {
 	more := [...]string{"", "order=stop_first", "min_ready=50% budget=both", "rate=1/10s max_down=3"}[variant]
 	switch job {
@@ -159,7 +160,7 @@ func (w *world) decideChecked(t rapid.TB) {
 		t.Fatalf("%s: slots that share a view: %s", w.at, diff)
 	}
 	before := w.state
-	free := map[model.GroupID]bool{} // groups that no budget limits now
+	free := map[model.GroupID]bool{} // groups with a planned stop that no budget limits
 	for _, e := range one.Entries {
 		for _, group := range e.Groups {
 			for _, c := range group {
@@ -194,7 +195,7 @@ func groupOf(s fsm.State, id model.InstanceID) model.GroupID {
 	return ""
 }
 
-// wentOffline reports whether the decision itself declared an instance of the group lost.
+// wentOffline reports whether the decision between the two states declared an instance of the group lost.
 func wentOffline(before, after fsm.State, id model.GroupID) bool {
 	for inst := range after.InstancesOf(id) {
 		old, ok := before.Instances.Get(inst.ID)
@@ -205,7 +206,8 @@ func wentOffline(before, after fsm.State, id model.GroupID) bool {
 	return false
 }
 
-// comeToRest lets all nodes return, actuation resume and time pass. It checks that the cluster settles.
+// comeToRest brings all nodes back, resumes decisions and drains, and lets time pass. It checks that the cluster
+// settles.
 func (w *world) comeToRest(t rapid.TB) {
 	w.run("settings paused=false")
 	w.run("sync on")
@@ -250,7 +252,8 @@ func (w *world) heal() {
 	w.elect()
 }
 
-// held counts the instances of a group that must leave, have a successor, and have a recorded reason for waiting.
+// held returns the number of instances of a group that have a successor but still run, with a recorded reason for the
+// delay.
 func (w *world) held(explained *reconcile.Explanation, group model.GroupID) int {
 	n := 0
 	for inst := range w.state.InstancesOf(group) {

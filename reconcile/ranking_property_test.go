@@ -10,8 +10,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// TestFieldsAgree compares a field that scores every node at the start with one that uses a shared ranking. Both give
-// the same nodes in the same order, and the same reasons for excluded nodes, whatever happens to nodes meanwhile.
+// TestFieldsAgree compares two fields (the nodes where a group's instances could run). One field scores every node at
+// the start. The other field uses a ranking that it shares with other groups. Both must give the same nodes in the same
+// order, and the same reasons for excluded nodes, while nodes change.
 func TestFieldsAgree(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 7))

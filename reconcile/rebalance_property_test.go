@@ -16,9 +16,10 @@ import (
 
 const randomClusters = 1000
 
-// TestRebalanceSettles checks the rescheduler on random clusters. It moves only ready instances of groups at rest, to
-// nodes that are eligible and not avoided. It begins no more moves in a cycle than it may. No arrangement of all
-// instances occurs twice. At the end it stops; after that it neither acts nor wakes, whatever time passes.
+// TestRebalanceSettles checks the rescheduler on random clusters. It moves only ready instances, only of groups whose
+// instances are all ready, and only to eligible nodes that the group does not avoid. One decision begins no more moves
+// than the settings allow for a cycle. No distribution of the instances over the nodes occurs twice. At the end, no
+// move and no wake-up is planned any more.
 // proves R51, R55
 func TestRebalanceSettles(t *testing.T) {
 	moved := 0
@@ -32,7 +33,7 @@ func TestRebalanceSettles(t *testing.T) {
 	}
 }
 
-// settleRandom makes a cluster whose load is uneven, and lets the rescheduler work. It returns the number of moves.
+// settleRandom makes a cluster with uneven load, and lets the rescheduler work. It returns the number of moves.
 func settleRandom(t *testing.T, seed uint64) int {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)
@@ -70,7 +71,7 @@ func settleRandom(t *testing.T, seed uint64) int {
 	return 0
 }
 
-// lopsided runs a few jobs while some nodes are cordoned, so that the load is uneven once these nodes take instances
+// lopsided runs a few jobs while some nodes are cordoned, so that the load is uneven once these nodes accept instances
 // again.
 func lopsided(w *world, r *rand.Rand) {
 	nodes := 3 + r.IntN(5)
@@ -108,7 +109,7 @@ func lopsided(w *world, r *rand.Rand) {
 	w.run("settle")
 }
 
-// decideMoves makes a decision, checks its moves, and commits it. It returns the number of moves.
+// decideMoves makes a decision, checks the moves in its plan, and commits the plan. It returns the number of moves.
 func (w *world) decideMoves(t *testing.T) int {
 	plan := reconcile.Decide(w.input())
 	before := w.state
@@ -151,7 +152,7 @@ func (w *world) goodMove(t *testing.T, before fsm.State, c *fsm.InstanceMove) {
 	}
 }
 
-// whereabouts returns how many instances of each group are on each node.
+// whereabouts returns, as text, how many instances of each group should run on each node.
 func whereabouts(w *world) string {
 	count := map[string]int{}
 	for _, inst := range w.state.Instances.All() {
@@ -167,8 +168,8 @@ func whereabouts(w *world) string {
 	return strings.Join(lines, " ")
 }
 
-// A decision with a Cache sees what has changed since the last one: where a group's instances are, its policy, or the
-// nodes.
+// A decision with a Cache notices that a group has changed since the last decision: where the group's instances are, or
+// the group's policy.
 func TestRebalanceSeesChangedGroups(t *testing.T) {
 	for name, lines := range map[string]struct{ before, change []string }{
 		"instances": {
@@ -211,8 +212,8 @@ func TestRebalanceSeesChangedGroups(t *testing.T) {
 	}
 }
 
-// Groups that can't be moved, or are placed as well as possible, don't use up the number of groups that are examined in
-// one pass.
+// The rescheduler examines a limited number of groups in one decision. Groups that can't be moved, or that are placed
+// as well as possible already, don't use up this number.
 func TestRebalancePassesOverOtherGroups(t *testing.T) {
 	for name, keys := range map[string]string{
 		"fixed": "order=stop_first affinity=node.label.disk:ssd:100", "even": "count=2 spread=node.label.rack",

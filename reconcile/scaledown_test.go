@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// spreadWorld returns a cluster in which the instances of web/main are placed. All nodes have the label system, and
-// most have the label zone.
+// spreadWorld returns a cluster in which all count instances of web/main are placed. All nodes have the label system,
+// and most nodes have the label zone.
 func spreadWorld(t *testing.T, r *rand.Rand, algorithm string, nodes, count int, spreads []string) *world {
 	w := newWorld(t)
 	w.quiet = true
@@ -42,7 +42,7 @@ func spreadWorld(t *testing.T, r *rand.Rand, algorithm string, nodes, count int,
 	return w
 }
 
-// A scale-down takes the same instances as a search through all that are left would, whatever spreads the group has.
+// A scale-down stops the same instances as a plain search, which compares all remaining instances before each choice.
 func TestScaleDownTakesTheMostCrowded(t *testing.T) {
 	for seed := range uint64(80) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -58,13 +58,12 @@ func TestScaleDownTakesTheMostCrowded(t *testing.T) {
 	}
 }
 
-// The work of a scale-down grows with the number of instances that it takes, not with that number times the number of
-// nodes.
+// A scale-down makes a limited number of comparisons for each stopped instance, far fewer than there are nodes.
 func TestScaleDownOfManyIsCheap(t *testing.T) {
 	const nodes, count = 300, 600
 	for _, c := range []struct {
 		spreads []string
-		each    int // comparisons for each taken instance
+		each    int // limit for the number of comparisons for each stopped instance
 	}{
 		{nil, 50},
 		{[]string{"node.label.zone"}, 50},

@@ -68,13 +68,13 @@ func runScenario(t *testing.T, file string) {
 // out assignments.
 type world struct {
 	t     fatal
-	at    string // the line being run
+	at    string // the current line of the test, or all its lines so far; for error messages
 	state fsm.State
 	now   model.Time
 	live  map[model.NodeID]fsm.Liveness
 	seen  reconcile.Cache
 
-	followed reconcile.Cache // every written row is noted in it
+	followed reconcile.Cache // gets every written row, as the cache of a rehearsal does
 
 	agents map[model.NodeID]*agentSim
 	names  map[model.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance of the slot
@@ -117,12 +117,12 @@ func newWorld(t fatal) *world {
 		hooks: map[model.InstanceID]hookOutcome{},
 	}
 	settings := model.DefaultSettings()
-	settings.Rescheduler = "off" // only the scenarios about the rescheduler turn it on
+	settings.Rescheduler = "off" // tests that are about the rescheduler turn it on
 	w.apply("server:s1", &fsm.ClusterInit{ID: "C1", Name: "test", Settings: settings})
 	return w
 }
 
-// apply commits an entry of one group and returns the refusal, if any.
+// apply commits an entry with one group of commands. It returns the refusal, or nil if the group was applied.
 func (w *world) apply(actor model.Actor, group ...fsm.Command) *model.Error {
 	w.t.Helper()
 	results := w.commit(fsm.Entry{Format: 1, Actor: actor, Groups: [][]fsm.Command{group}})
@@ -172,7 +172,7 @@ func (w *world) name(inst *fsm.Instance) {
 	}
 }
 
-// words replaces ids of instances with their names.
+// words replaces the ids of instances in a text with the instances' names.
 func (w *world) words(text string) string {
 	for id, name := range w.names {
 		text = strings.ReplaceAll(text, string(id), name)
@@ -187,12 +187,11 @@ func (w *world) must(refusal *model.Error) string {
 	return w.words(fmt.Sprintf("refused: %s: %s\n", refusal.Code, refusal.Message))
 }
 
-// input returns the input for Decide.
 func (w *world) input() reconcile.Input {
 	return reconcile.Input{State: w.state, Live: w.live, Now: w.now, Term: w.term}
 }
 
-// decide makes one decision, commits its plan and returns it in words.
+// decide makes one decision and commits its plan. It returns a description of the plan.
 func (w *world) decide() string {
 	w.t.Helper()
 	plan := reconcile.Decide(w.input())

@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// bigCluster is a state with a leader and the agents of many nodes. Every entry is encoded, as for the log.
+// bigCluster is a cluster with many nodes. Its entries are encoded as for the log, so that their sizes are checked.
 type bigCluster struct {
 	t     *testing.T
 	s     fsm.State
@@ -36,7 +36,7 @@ func newBigCluster(t *testing.T, nodes int) *bigCluster {
 	return c
 }
 
-// write commits an entry and returns its size.
+// write commits an entry and returns its encoded size in bytes.
 func (c *bigCluster) write(actor model.Actor, groups ...[]fsm.Command) int {
 	c.t.Helper()
 	data, err := fsm.EncodeEntry(fsm.Entry{Format: 1, At: c.now, Wall: int64(c.now), Actor: actor, Groups: groups})
@@ -57,7 +57,7 @@ func (c *bigCluster) write(actor model.Actor, groups ...[]fsm.Command) int {
 	return len(data)
 }
 
-// step makes a decision, writes its plan, and lets every agent do what it is asked.
+// step makes a decision, commits its plan, lets every agent carry out its assignments, and advances the time by 2 s.
 func (c *bigCluster) step(seen *reconcile.Cache) {
 	plan := reconcile.Decide(reconcile.Input{State: c.s, Live: c.live, Now: c.now, Cache: seen})
 	if len(plan.Skipped) > 0 {
@@ -106,8 +106,8 @@ func (c *bigCluster) report(id model.NodeID) *fsm.NodeReport {
 	return r
 }
 
-// The command that stops a member of a group with gates names every node of the group. So a drain of many nodes makes
-// plans of megabytes, which are cut into entries that the log accepts.
+// If a group has gates, the command that stops a member lists every node of the group. So a plan that drains many nodes
+// has megabytes, and must be divided into entries that the log accepts.
 func TestDrainOfManyMembersEnds(t *testing.T) {
 	const nodes, count, drained = 400, 800, 150
 	c := newBigCluster(t, nodes)
@@ -136,8 +136,8 @@ func TestDrainOfManyMembersEnds(t *testing.T) {
 	}
 }
 
-// An entry that the log can never take is split until the group that causes it is alone. That group is left out, and
-// everything else goes on.
+// If the log can never accept an entry, the loop splits the entry until the group of commands at fault is alone. This
+// group is skipped, and all other groups are written.
 func TestWhatCannotBeWrittenIsSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

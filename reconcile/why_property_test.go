@@ -12,9 +12,9 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// TestWhyAlwaysAnswers asks for the reasons of every object, whatever has happened. Each reason has words and a code
-// that docs/model.md lists under "Codes". An instance that must leave or is still missing is never "as it should be",
-// and neither is a group that lacks instances (S14).
+// TestWhyAlwaysAnswers asks for the reasons of every object after random events. Each reason has a message and a code
+// that docs/model.md lists under "Codes". For an instance that must leave or is not ready, and for a group that lacks
+// ready instances, the answer is never that all is as it should be (S14).
 func TestWhyAlwaysAnswers(t *testing.T) {
 	asked := map[model.Code]int{}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -44,7 +44,7 @@ func TestWhyAlwaysAnswers(t *testing.T) {
 
 const asItShouldBe = "nothing: it is as it should be"
 
-// askWhy asks for the reasons of every object, and counts their codes in asked.
+// askWhy asks for the reasons of every object, and adds the number of reasons with each code to the map asked.
 func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	explained := reconcile.Explain(w.input())
 	settled := len(reconcile.Decide(w.input()).Entries) == 0
@@ -84,7 +84,7 @@ func (w *world) askWhy(t rapid.TB, asked map[model.Code]int) {
 	}
 }
 
-// answer returns the reasons of one object. It checks that each reason has words and a known code.
+// answer returns the reasons of one object. It checks that each reason has a message and a known code.
 func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, asked map[model.Code]int) model.WhyResult {
 	why, refusal := e.Why(object)
 	if refusal != nil {
@@ -129,7 +129,7 @@ func placementCodes() []model.Code {
 	}
 }
 
-// The complete name or id of a node is not read as the prefix of an instance's id.
+// Why takes the complete name or id of a node to mean this node, even if it is also the prefix of an instance's id.
 func TestWhyPrefersCompleteNames(t *testing.T) {
 	w := newWorld(t)
 	w.run("node n1")

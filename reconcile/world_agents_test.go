@@ -73,7 +73,7 @@ func (w *world) work(nodes []string) bool {
 func (w *world) workOn(inst *fsm.Instance) bool {
 	switch {
 	case inst.WaitsForRoom():
-		return false // its agent does not know the instance yet
+		return false // the agent does not get the assignment before there is room
 	case inst.Preparation() != 0:
 		return w.prepare(inst)
 	case inst.Desired != model.DesiredRunning:
@@ -89,7 +89,8 @@ func (w *world) workOn(inst *fsm.Instance) bool {
 	return true
 }
 
-// cmdTroubled makes agents report a failing check of their own machine, or none: troubled n1 n2 disk_full; well n1.
+// cmdTroubled makes agents report that a check of their machine fails (troubled n1 n2 disk_full), or that no check
+// fails (well n1).
 func (w *world) cmdTroubled(args []string) string {
 	self, out := model.SelfReport{}, ""
 	if last := args[len(args)-1]; slices.Contains(model.SelfChecks(), model.SelfCheck(last)) {

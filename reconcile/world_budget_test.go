@@ -13,7 +13,7 @@ import (
 // budgetVocabulary returns the commands for shared budgets, rates of actors, classes and quotas.
 func budgetVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
-		// budget db min_ready=2 max_down=25% rate=1/1m blocking: a budget that groups share
+		// budget db min_ready=2 max_down=25% rate=1/1m blocking: sets a shared budget
 		"budget": func(w *world, a []string) string {
 			g := model.GroupSpec{Budget: &model.BudgetSpec{}}
 			for _, arg := range a[1:] {
@@ -25,9 +25,9 @@ func budgetVocabulary() map[string]func(*world, []string) string {
 		"remove-budget": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.BudgetRemove{Name: model.BudgetName(a[0])}))
 		},
-		// budgets: every shared budget with its numbers
+		// budgets: prints the numbers of every group's own budget and of every shared budget
 		"budgets": (*world).cmdBudgets,
-		// lines web/http: how each budget of the group stands now
+		// lines web/http: prints each budget of the group with its present numbers, in words
 		"lines": func(w *world, a []string) string {
 			var out strings.Builder
 			for _, l := range w.state.BudgetLines(model.GroupID(a[0])) {
@@ -35,16 +35,16 @@ func budgetVocabulary() map[string]func(*world, []string) string {
 			}
 			return out.String()
 		},
-		// class-set gold above=production below=.. max_down=10% memory=300MiB instances=4
+		// class-set gold above=production below=.. max_down=10% memory=300MiB instances=4: sets a class and its quota
 		"class-set": (*world).cmdClassSet,
 		"remove-class": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.ClassRemove{Name: model.ClassName(a[0])}))
 		},
-		// classes: in order, with their use
+		// classes: prints the classes in their order, with what their instances use
 		"classes": (*world).cmdClasses,
-		// rate drain=1/1m: sets the rate of an actor
+		// rate drain=1/1m: sets the rate of a kind of actor
 		"rate": (*world).cmdRate,
-		// changed-since-remembered: the instances whose rows differ from those that "remember" kept
+		// changed-since-remembered: prints the instances whose rows have changed since the command remember
 		"changed-since-remembered": func(w *world, _ []string) string {
 			out := ""
 			for id, inst := range w.state.Instances.All() {
@@ -139,7 +139,7 @@ func (w *world) cmdRate(args []string) string {
 	return w.must(w.apply("cli:ann", &fsm.SettingsSet{Settings: s}))
 }
 
-// drawLimit draws a change of a shared budget, a quota or a rate.
+// drawLimit returns a random change of a shared budget, a quota or a rate.
 func drawLimit(rt *rapid.T) string {
 	return rapid.SampledFrom([]string{
 		"budget both max_down=1 blocking", "budget both max_down=50%", "budget both min_ready=3 blocking",
@@ -150,7 +150,8 @@ func drawLimit(rt *rapid.T) string {
 	}).Draw(rt, "limit")
 }
 
-// sharedHold checks that no decision takes the groups of a shared budget below what the budget keeps.
+// sharedHold checks that the last decision took no shared budget below its min_ready. It does not check a budget if
+// free contains one of its groups, or if the decision declared an instance of such a group lost.
 func (w *world) sharedHold(t rapid.TB, before fsm.State, free map[model.GroupID]bool) {
 	for name, b := range w.state.Budgets.All() {
 		old, ok := before.Budgets.Get(name)

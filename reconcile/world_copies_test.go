@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// drawMember draws one event about members or policies.
+// drawMember returns a random event about members or policies.
 func drawMember(rt *rapid.T, w *world) string {
 	policy := func() string { return rapid.SampledFrom(model.DrainPolicies()).Draw(rt, "policy") }
 	node := rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node")
@@ -30,8 +30,8 @@ func drawMember(rt *rapid.T, w *world) string {
 	return "sync " + rapid.SampledFrom([]string{"on", "off"}).Draw(rt, "slow")
 }
 
-// someMember draws a member that has started and is to stay, on a node that is not offline. It returns "" if there is
-// none.
+// someMember returns the name of a random member that has started and should run, on a node that is not offline. It
+// returns "" if there is no such member.
 func (w *world) someMember(rt *rapid.T) string {
 	var names []string
 	for _, inst := range w.state.Instances.All() {
@@ -47,7 +47,7 @@ func (w *world) someMember(rt *rapid.T) string {
 	return rapid.SampledFrom(names).Draw(rt, "name")
 }
 
-// goodCopies counts, by group, the members that are ready and in sync on online nodes.
+// goodCopies returns, for each group, how many members are ready and in sync on online nodes.
 func goodCopies(s fsm.State) map[model.GroupID]int {
 	good := map[model.GroupID]int{}
 	for _, inst := range s.Instances.All() {
@@ -60,15 +60,16 @@ func goodCopies(s fsm.State) map[model.GroupID]int {
 	return good
 }
 
-// lastCopiesHold checks that no decision stopped the last good copy of a group. A decision may do so if a running drain
-// has the policy always-allow, if the group is not wanted any more, or if the decision changed the health of a node.
+// lastCopiesHold checks that the last decision did not stop the last good copy of a group. The check is skipped if a
+// drain with the policy always-allow was running, if the group's count is now 0, or if the decision changed the health
+// of a node.
 func (w *world) lastCopiesHold(t rapid.TB, before fsm.State) {
 	for _, d := range w.state.Drains.All() {
 		if p := w.state.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
 	}
-	for _, d := range before.Drains.All() { // also drains that this decision ended
+	for _, d := range before.Drains.All() { // the decision may have ended one of these drains
 		if p := before.PolicyFor(d); d.Phase() == model.PhaseDraining && p == model.PolicyAlwaysAllow {
 			return
 		}
@@ -83,7 +84,7 @@ func (w *world) lastCopiesHold(t rapid.TB, before fsm.State) {
 	}
 }
 
-// degraded reports whether the decision changed the health of a node.
+// degraded reports whether the decision between the two states changed the health of a node.
 func degraded(before, after fsm.State) bool {
 	for id, n := range after.Nodes.All() {
 		if old, ok := before.Nodes.Get(id); ok && old.Health != n.Health {

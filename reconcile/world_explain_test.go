@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-// cmdStatus prints what is left on the nodes of a drain, and why.
+// cmdStatus prints which instances are left on the nodes of a drain, and why.
 func (w *world) cmdStatus(args []string) string {
 	d, ok := w.state.Drains.Get(model.DrainID(args[0]))
 	if !ok {
@@ -39,7 +39,7 @@ func blockerWords(b model.Blocker) string {
 	return text
 }
 
-// cmdForecast prints what a drain would do: forecast n1 n2 downtime=* force ignore_system
+// cmdForecast prints what a drain would do, for example: forecast n1 n2 downtime=* force ignore_system
 func (w *world) cmdForecast(args []string) string {
 	var nodes []string
 	var options model.DrainOptions
@@ -57,7 +57,7 @@ func (w *world) cmdForecast(args []string) string {
 			options.Policy = value
 		case "parallel":
 			options.MaxParallelNodes = number(value)
-		case "times": // also show when each instance would be gone
+		case "times": // also prints when each instance would be gone
 			times = true
 		default:
 			nodes = append(nodes, key)
@@ -145,7 +145,8 @@ func (w *world) cmdPlan(args []string) string {
 	return out
 }
 
-// cmdEvents prints the events since its last use. If types are given, it prints only events of these types.
+// cmdEvents prints the events since the last use of this command. If types are given, it prints only events of these
+// types.
 func (w *world) cmdEvents(args []string) string {
 	var out strings.Builder
 	for key, e := range w.state.Events.From(w.events) {
@@ -172,8 +173,9 @@ func (w *world) cmdEvents(args []string) string {
 	return w.words(out.String())
 }
 
-// cmdStale decides on the state that "remember" kept, as an old leader would, and commits the plan to the present
-// state. The plan must not touch anything that has changed since.
+// cmdStale decides on the state that the command remember kept, as an old leader would, and commits the plan to the
+// present state. It prints which groups of commands the log accepted. The log should refuse groups about objects that
+// have changed since.
 func (w *world) cmdStale([]string) string {
 	in := w.input()
 	in.State = w.remembered

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// cmdSync makes members report that they are in sync: sync web-db-0a ... After "sync off", members that become ready no
-// longer report that by themselves; after "sync on" they do.
+// cmdSync makes the named members report that they are in sync: sync web-db-0a ... With on or off, it sets whether
+// members that become ready report by themselves that they are in sync.
 func (w *world) cmdSync(args []string) string {
 	for _, arg := range args {
 		switch arg {
@@ -35,8 +35,8 @@ func (w *world) say1(name, inSync string) {
 	w.status(inst, inst.Status.Observed, "")
 }
 
-// ready reports that an instance is ready. If the instance is a member, it also reports that it is in sync, unless
-// w.slow is set.
+// ready reports that an instance is ready. If the instance is a member and w.slow is false, the report also says that
+// the member is in sync.
 func (w *world) ready(inst *fsm.Instance) {
 	if _, member := w.state.MemberOf(inst); member && !w.slow {
 		a := w.agents[inst.Node]

@@ -21,7 +21,8 @@ func (w *world) movesText(moves []fsm.Move) string {
 	return w.words(out.String())
 }
 
-// cmdRebalance rebalances on an operator's request. It commits the moves that can begin at once, and prints all moves.
+// cmdRebalance carries out an operator's request to rebalance. It commits the moves that can begin at once, and prints
+// all moves.
 func (w *world) cmdRebalance([]string) string {
 	moves, begin := reconcile.Moves(w.input())
 	for _, group := range begin {

@@ -9,21 +9,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// hookOutcome says how the next preparations of an instance go.
+// hookOutcome is what the hook of an instance does in the next preparations.
 type hookOutcome struct {
-	silent bool // the agent never reports a result
-	fails  string
-	facts  []string // facts that hold after the hook
+	silent bool     // the agent never reports a result
+	fails  string   // the message with which the hook fails; "" means that it succeeds
+	facts  []string // the facts that the instance has after the hook, such as leader=false
 }
 
 // roleVocabulary returns the commands for facts and hooks.
 func roleVocabulary() map[string]func(*world, []string) string {
 	return map[string]func(*world, []string) string{
-		// facts db-main-0a leader=true in_sync=true: its role check reports this from now on; facts db-main-0a: its facts are
-		// withdrawn
+		// facts db-main-0a leader=true in_sync=true: the instance's role check reports these facts from now on, and no
+		// others; without any facts, all are withdrawn
 		"facts": (*world).cmdFacts,
-		// hook db-main-0a fails it is busy: the hook fails; hook db-main-0a silent: no result comes; hook db-main-0a
-		// leader=false: the hook succeeds, and these facts hold afterwards
+		// hook db-main-0a fails it is busy: the hook fails with this message; hook db-main-0a silent: the agent reports no
+		// result; hook db-main-0a leader=false: the hook succeeds, and the instance has these facts afterwards
 		"hook": func(w *world, a []string) string {
 			id, o := w.id(a[0]), hookOutcome{}
 			switch {
@@ -45,7 +45,7 @@ func roleVocabulary() map[string]func(*world, []string) string {
 			w.live[n.ID] = l
 			return ""
 		},
-		// older n1: this leader has heard no heartbeat that announced the facts of the last report
+		// older n1: the leader has heard no heartbeat that announced the facts of the last report
 		"older": func(w *world, a []string) string {
 			l := w.live[model.NodeID(a[0])]
 			l.FactsGen = 0
@@ -70,7 +70,7 @@ func (w *world) roleKey(g *model.GroupSpec, key, value string) bool {
 		}
 	case "facts":
 		g.RoleCheck = &model.RoleCheckSpec{Exec: []string{value}}
-	case "when": // ~ stands for a space
+	case "when": // gates with commas between them, and ~ instead of spaces
 		g.Eviction.When = gates()
 	case "replace_when":
 		g.Replacement.When = gates()
@@ -131,8 +131,8 @@ func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *model
 	return w.must(w.apply("agent:"+model.Actor(n.ID), report))
 }
 
-// prepare does what an agent does for a preparation: it runs the hook, then checks the instance's own gates. It returns
-// false if there is nothing to report.
+// prepare does what an agent does for a preparation: it runs the hook, then checks the instance's own gates if the
+// eviction's cause requires that, and reports the result. It returns false if there is nothing to report.
 func (w *world) prepare(inst *fsm.Instance) bool {
 	seq := inst.Preparation()
 	o := w.hooks[inst.ID]
@@ -163,7 +163,7 @@ func (w *world) prepare(inst *fsm.Instance) bool {
 	return true
 }
 
-// showHeld prints how many units of each group's budget are held: show held.
+// showHeld prints how many units of each group's budget are in use by preparations.
 func (w *world) showHeld() string {
 	var out strings.Builder
 	for _, g := range w.state.Groups.All() {

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// cmdRun submits a job with one or more groups: run web http count=3 key=value... ; db ...
+// cmdRun submits a job with one or more groups, for example: run web http count=3 memory=1GiB ; db volume=data
 func (w *world) cmdRun(args []string) string {
 	spec := w.parseJob(args)
 	w.specs[spec.Name] = spec
@@ -20,7 +20,7 @@ func (w *world) parseJob(args []string) model.JobSpec {
 	spec := model.JobSpec{Name: model.JobName(args[0])}
 	for _, text := range strings.Split(strings.Join(args[1:], " "), ";") {
 		words := strings.Fields(text)
-		// With the overhead, an instance needs 100 MiB.
+		// With the default overhead of 64 MiB, an instance needs 100 MiB.
 		g := model.GroupSpec{Name: words[0], Count: 1, Exec: model.ExecSpec{Command: "/bin/app"},
 			Resources: model.Resources{MemoryBytes: 36 << 20}}
 		for _, word := range words[1:] {
@@ -49,7 +49,7 @@ func (w *world) groupKey(g *model.GroupSpec, key, value string) {
 		g.Exec.Args = []string{value}
 	case "service":
 		g.Services = append(g.Services, model.ServiceSpec{Name: a, Port: b})
-	case "expose": // expose=8080 exposes the service named before it
+	case "expose": // expose=8080 exposes the service of the last key service
 		g.Services[len(g.Services)-1].Expose = number(value)
 	case "port":
 		p := model.PortSpec{Name: a}
@@ -202,7 +202,7 @@ func (w *world) cmdShow(args []string) string {
 		out.WriteString(w.showAddresses())
 	case "held":
 		out.WriteString(w.showHeld())
-	case "spread": // number of wanted instances on each node
+	case "spread": // how many instances should run on each node
 		count := map[model.NodeID]int{}
 		for _, inst := range w.state.Instances.All() {
 			if inst.Desired == model.DesiredRunning {

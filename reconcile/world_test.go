@@ -18,8 +18,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		// settings offline_after=2s place_on_degraded failure_domain_label=rack algorithm=binpack paused
 		// start_timeout=1m
 		"settings": (*world).cmdSettings,
-		// node n1 memory=1GiB cpu=1000 rack=r1 ports=20000-20003 name=blue: an agent registers and sends its (empty)
-		// inventory; without a name, the node is called as its id
+		// node n1 n2 memory=1GiB cpu=1000 rack=r1 ports=20000-20003: the agents of new nodes register and send an empty
+		// inventory
 		"node": (*world).cmdNode,
 		// run web http count=3 memory=128MiB ... ; db count=1 volume=data: submits a job of groups
 		"run": (*world).cmdRun,
@@ -69,16 +69,16 @@ func vocabulary() map[string]func(*world, []string) string {
 			k, v, _ := strings.Cut(a[1], "=")
 			return w.must(w.apply("cli:ann", &fsm.NodeLabel{ID: model.NodeID(a[0]), Labels: map[string]string{k: v}}))
 		},
-		// class batch fair: instances of the class may preempt each other
+		// class batch fair: sets preempt_equal of the class; with fair, its instances may preempt each other
 		"class": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.ClassSet{Name: model.ClassName(a[0]), PreemptEqual: model.PreemptEqual(a[1])}))
 		},
-		// hold off: an operator ends the hold
+		// hold on, hold off: HOLD begins or ends
 		"hold": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.HoldSet{Active: a[0] == "on", Reason: "ann says so"}))
 		},
-		// evict web-http-0a: an operator stops it, if the budget allows; evict web-http-0a surge [avoid] [grace=3s]: its
-		// replacement comes first
+		// evict web-http-0a: an operator stops the instance, if the budget allows; evict web-http-0a surge [avoid]
+		// [grace=3s]: the instance is replaced before it is stopped
 		"evict": func(w *world, a []string) string {
 			if slices.Contains(a, "surge") {
 				c := &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Surge: true, Cause: model.CauseUser, By: "ann",
@@ -91,45 +91,46 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann"}))
 		},
-		// agents [n1 n2]: these agents (default: all) start and stop instances as assigned; started ones become ready. An
-		// agent that can't reach the servers does nothing.
+		// agents [n1 n2]: these agents (without names, all agents) start and stop instances as assigned, and started
+		// instances become ready. An agent that can't reach the servers does nothing.
 		"agents": func(w *world, a []string) string { w.work(a); return "" },
-		// report web-http-0a failed crash_loop: its agent reports a status
+		// report web-http-0a failed crash_loop: the agent of the instance reports this status
 		"report": (*world).cmdReport,
-		// sync off: a member that becomes ready does not report that it is in sync; sync on: it does (the default);
-		// sync web-db-0a: this member reports now that it is in sync
+		// sync off, sync on (the default): whether members that become ready report that they are in sync; sync web-db-0a:
+		// this member reports now that it is in sync
 		"sync": (*world).cmdSync,
-		// copies: the copies of replicated volumes, and the nodes from which a policy evicts members
+		// copies: prints the copies of replicated volumes, and the nodes from which a policy evicts members
 		"copies": (*world).cmdCopies,
-		// unsync web-db-0a: its copy is not complete any more
+		// unsync web-db-0a: the member reports that it is not in sync any more
 		"unsync": func(w *world, a []string) string {
 			for _, name := range a {
 				w.say1(name, "false")
 			}
 			return ""
 		},
-		// rebuild web-db-0a: a user asks for its copy to be built elsewhere
+		// rebuild web-db-0a: a user asks that the member is rebuilt on another node
 		"rebuild": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann",
 				&fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Cause: model.CauseUser, By: "ann"}))
 		},
-		// unmark web-db-0a: a user cancels its eviction
+		// unmark web-db-0a: a user cancels the eviction of the instance
 		"unmark": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceMark{ID: w.id(a[0])}))
 		},
-		// force web-db-0a: an operator stops it and bypasses all limits
+		// force web-db-0a: an operator stops the instance and bypasses all limits
 		"force": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: "ann", Bypass: true}))
 		},
-		// silent 70s n1 n2: their last heartbeats are this old, and the servers agree that they are offline. The leader marks
-		// them offline unless the guard against mass eviction forbids it.
+		// silent 70s n1 n2: the last heartbeats of these nodes are 70 s old, and the servers agree that the nodes are
+		// offline. The next decision marks them offline, unless HOLD forbids that.
 		"silent": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: true}
 			}
 			return ""
 		},
-		// unheard 70s n1 n2@s2: like silent, but the leader has never heard these nodes; server s2 hears n2
+		// unheard 70s n1 n2@s2: like silent, but the leader has never heard these nodes. The server s2 hears n2, so n2 is not
+		// silent.
 		"unheard": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")
@@ -138,11 +139,12 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// restored: the state comes from a snapshot; restored confirm: an operator confirms the restore
+		// restored: the state was restored from a snapshot; restored confirm: an operator confirms the restore
 		"restored": func(w *world, a []string) string {
 			return w.must(w.apply(model.ActorLeader, &fsm.RestoreMark{Confirm: len(a) > 0}))
 		},
-		// late 40s n1 n2@s2: their heartbeats have been missing for this long, but gossip sees both alive; server s2 hears n2
+		// late 40s n1 n2@s2: the last heartbeats of these nodes are 40 s old, but gossip sees both nodes alive, and the
+		// server s2 hears n2
 		"late": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				id, by, _ := strings.Cut(n, "@")
@@ -150,26 +152,27 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// paused 40s n1 n2: the leader was paused for this long and has not heard these nodes since
+		// paused 40s n1 n2: the leader was paused for 40 s and has not heard these nodes since
 		"paused": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipAlive, Paused: true}
 			}
 			return ""
 		},
-		// avoid web-http-0a: an operator evicts it and makes its group avoid the node
+		// avoid web-http-0a: an operator stops the instance, and its group avoids the node for an hour
 		"avoid": func(w *world, a []string) string {
 			why := cmp.Or(strings.Join(a[1:], " "), "ann")
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: model.CauseUser, By: why, Avoid: true}))
 		},
-		// moves: what the rescheduler would do on request; rebalance: an operator requests it
+		// moves: prints the moves that the rescheduler would make on an operator's request; rebalance: an operator makes this
+		// request
 		"moves":     func(w *world, _ []string) string { moves, _ := reconcile.Moves(w.input()); return w.movesText(moves) },
 		"rebalance": (*world).cmdRebalance,
 		"gossip": func(w *world, a []string) string {
 			w.live[model.NodeID(a[0])] = fsm.Liveness{Gossip: fsm.Gossip(a[1])}
 			return ""
 		},
-		// deaf 30s n1 n2: their heartbeats arrive, but their agents have got no answer for this long
+		// deaf 30s n1 n2: the heartbeats of these nodes arrive, but their agents have got no answer for 30 s
 		"deaf": func(w *world, a []string) string {
 			for _, n := range a[1:] {
 				w.live[model.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive, Deaf: duration(a[0])}
@@ -182,10 +185,12 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// troubled n1 n2 disk_full: a check of their own machine fails; well n1: none fails any more
+		// troubled n1 n2 disk_full: these agents report that a check of their machine fails; well n1: this agent reports that
+		// no check fails any more
 		"troubled": (*world).cmdTroubled,
 		"well":     (*world).cmdTroubled,
-		// return n1: the agent comes back with the instances that it still runs; reboot n1: it comes back with none
+		// return n1: the agent registers again and still runs its instances; reboot n1: the agent registers again after a
+		// reboot, which ended its instances
 		"return": func(w *world, a []string) string { return w.comeBack(model.NodeID(a[0]), false) },
 		"reboot": func(w *world, a []string) string { return w.comeBack(model.NodeID(a[0]), true) },
 		"advance": func(w *world, a []string) string {
@@ -199,7 +204,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			return ""
 		},
 		"decide": func(w *world, _ []string) string { return w.decide() },
-		// settle: decide and let all agents work, until nothing changes
+		// settle: decides and lets all agents work, until nothing changes; prints what was decided
 		"settle": (*world).cmdSettle,
 		// quietly COMMAND...: runs the command and prints nothing
 		"quietly": func(w *world, a []string) string { w.run(strings.Join(a, " ")); return "" },
@@ -210,10 +215,10 @@ func vocabulary() map[string]func(*world, []string) string {
 		"why":      (*world).cmdWhy,
 		"plan":     (*world).cmdPlan,
 		"events":   (*world).cmdEvents,
-		// remember: keeps the state; stale: decides on the kept state and commits the plan to the present one
+		// remember: keeps the state; stale: decides on the kept state and commits the plan to the present state
 		"remember": func(w *world, _ []string) string { w.remembered = w.state; return "" },
 		"stale":    (*world).cmdStale,
-		// failover: another leader takes over, which knows only the state and hears the same agents
+		// failover: another server becomes the leader; it knows only the state, and hears the same agents
 		"failover": func(w *world, _ []string) string { w.term++; return "" },
 	}
 }
@@ -237,7 +242,7 @@ func (w *world) run(line string) string {
 	return command(w, words[1:])
 }
 
-// id returns an instance by its name, or by its group and node as in web-db@n1.
+// id returns the id of an instance. The instance is given by its name, or by its group and node, such as web-db@n1.
 func (w *world) id(name string) model.InstanceID {
 	if group, node, at := strings.Cut(name, "@"); at {
 		for inst := range w.state.InstancesOn(model.NodeID(node)) {

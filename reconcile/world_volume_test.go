@@ -84,8 +84,8 @@ func (w *world) tell(node model.NodeID, r model.TransferReport) string {
 		&fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Transfers: []model.TransferReport{r}}))
 }
 
-// moveVolumes makes each reachable agent take one step of its part in every transfer, and report it. If nodes is not
-// empty, only agents of these nodes do so.
+// moveVolumes makes each reachable agent carry out and report one step of its part in every transfer. If nodes is not
+// empty, only the agents of these nodes do so. The result is whether an agent reported anything.
 func (w *world) moveVolumes(nodes []string) bool {
 	changed := false
 	can := func(id model.NodeID) bool {
@@ -117,7 +117,7 @@ func (w *world) moveVolumes(nodes []string) bool {
 	return changed
 }
 
-// showVolumes prints the rows for show volumes, show transfers and show backups. It returns false for anything else.
+// showVolumes returns the output of show volumes, show transfers or show backups. It returns false for any other word.
 func (w *world) showVolumes(what string) (string, bool) {
 	var out strings.Builder
 	switch what {

@@ -20,13 +20,14 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the log of the current format anew")
 
-// goldenSeed is the seed of the histories whose logs are kept, one history for each scenario and format.
+// goldenSeed is the seed of the histories whose logs are kept in testdata/log, one history for each scenario and
+// format.
 const goldenSeed = 20261123
 
 // TestGoldenLog checks that a log that was once written always leads to the same states. Servers of different versions
 // apply the same entries, and a server that restarts replays its own log. A difference means that Apply now treats
-// entries of that format differently. If the format was released, either make Apply depend on Entry.Format or raise
-// model.CurrentFormat, and keep the file.
+// entries of that format differently. If the format was released, keep the files: the new behaviour needs a higher
+// model.CurrentFormat, and Apply must depend on Entry.Format.
 func TestGoldenLog(t *testing.T) {
 	current := filepath.Join("testdata", "log", fmt.Sprintf("format%d", model.CurrentFormat))
 	if *rewrite {
@@ -53,8 +54,8 @@ func TestGoldenLog(t *testing.T) {
 	}
 }
 
-// replay applies the entries of a log to an empty state. It returns digests of states on the way, one in each line, and
-// the kinds of the commands.
+// replay applies the entries of a log to an empty state. It returns the indexes and digests of some of the states, one
+// pair per line, and the kinds of all commands.
 func replay(t *testing.T, file string) (digests string, kinds map[string]bool) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -143,7 +144,6 @@ func writeGoldenLogs(t *testing.T, dir string) {
 	}
 }
 
-// firstDifference describes the first line that differs.
 func firstDifference(got, want string) string {
 	was := strings.Split(want, "\n")
 	for i, line := range strings.Split(got, "\n") {

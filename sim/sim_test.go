@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	fixed       = 66 // seeds 1 to fixed run each time
+	fixed       = 66 // TestSeeds runs the seeds 1 to fixed
 	traceLines  = 60
 	shrinkLimit = 20 * time.Second
 )
@@ -26,7 +26,7 @@ type job struct {
 	scenario string
 }
 
-// corpus returns the seeds that once found a bug.
+// corpus returns the histories that once found a bug.
 func corpus(t *testing.T) []job {
 	t.Helper()
 	f, err := os.Open("testdata/seeds")
@@ -50,13 +50,13 @@ func corpus(t *testing.T) []job {
 	return jobs
 }
 
-// runAll runs histories on several cores and reports the failures. It shrinks the first three.
+// runAll runs histories on several cores and reports those that fail. It shrinks the first three of them.
 func runAll(t *testing.T, jobs []job, cores int) *Total {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	total := &Total{}
-	// Histories are small and short, so frequent garbage collection would take a third of the time.
+	// With the default setting, garbage collection would take a third of the time, because the heap stays small.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	next, before := 0, spent(t)
 	for range cores {
@@ -71,7 +71,7 @@ func runAll(t *testing.T, jobs []job, cores int) *Total {
 				}
 				r := Run(Config{Seed: jobs[i].seed, Scenario: jobs[i].scenario})
 				if r.Failure != nil {
-					t.Logf("OUTSPAN_SEED=%d scenario %s: %v", r.Seed, r.Scenario, r.Failure) // now, because the story comes at the end
+					t.Logf("OUTSPAN_SEED=%d scenario %s: %v", r.Seed, r.Scenario, r.Failure) // t.Errorf follows only at the end
 				}
 				mu.Lock()
 				total.Add(r)
@@ -90,7 +90,7 @@ func runAll(t *testing.T, jobs []job, cores int) *Total {
 	return total
 }
 
-// spent returns the CPU time of this process, without other processes of the machine.
+// spent returns the CPU time that this process has used so far.
 func spent(t *testing.T) time.Duration {
 	t.Helper()
 	var use syscall.Rusage
@@ -100,8 +100,8 @@ func spent(t *testing.T) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// TestSeeds runs the corpus and a fixed set of histories. Together they must reach everything that is counted: a
-// simulation that never preempts proves nothing about preemption.
+// TestSeeds runs the corpus and a fixed set of histories. Together they must raise every counter, because a simulation
+// that never preempts proves nothing about preemption.
 func TestSeeds(t *testing.T) {
 	jobs := corpus(t)
 	all := scenarios()
@@ -117,8 +117,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestDeterminism checks that a seed determines its history: a second run must be the same bit for bit, whatever the
-// order of maps.
+// TestDeterminism checks that a seed determines its history: a second run must be the same bit for bit, although Go
+// iterates over maps in a random order.
 func TestDeterminism(t *testing.T) {
 	for _, s := range scenarios() {
 		for seed := uint64(100); seed < 101; seed++ {

@@ -14,7 +14,7 @@ func TestBodies(t *testing.T) {
 	busy := &model.Error{Code: model.CodeBusy}
 	for _, step := range []struct {
 		who  pki.Identity
-		n    int64 // bytes to take; if negative, to give back
+		n    int64 // bytes to take, or if negative, bytes to give back
 		want error
 	}{
 		{agent("a"), 60, nil},
@@ -26,7 +26,7 @@ func TestBodies(t *testing.T) {
 		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 50, nil},
 		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 1, busy},
 		{agent("c"), -100, nil},
-		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 100, nil}, // for a server, only the limit of all callers counts
+		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 100, nil}, // a server is subject only to the limit of all callers
 	} {
 		if step.n < 0 {
 			b.Give(step.who, -step.n)

@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestBubble: two servers and an agent in fake time. A bubble ends only when every goroutine has ended, so the test
-// also shows that no goroutine is left.
+// TestBubble runs two servers and an agent in fake time. A bubble ends only when all its goroutines have ended, so the
+// test also shows that no goroutine is left.
 func TestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -43,7 +43,7 @@ func TestBubble(t *testing.T) {
 	})
 }
 
-// pollInTime checks that a long poll over HTTP/2 lasts its minute.
+// pollInTime checks that a long poll over HTTP/2 is answered after one minute.
 func pollInTime(t *testing.T, network *memnet.Net, ca *transport.Authority) {
 	d := transport.Dialer{Credentials: credentials(t, ca, pki.RoleAgent, "n1"), Dial: network.Dialer("n1")}
 	began := time.Now()
@@ -56,7 +56,8 @@ func pollInTime(t *testing.T, network *memnet.Net, ca *transport.Authority) {
 	}
 }
 
-// stopInTime checks that a server which stops gives a rude poll the default five seconds, and no more.
+// stopInTime checks that a stopping server waits five seconds, the default, for a poll that ignores the stop, and then
+// cuts the poll off.
 func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *station, p *poller) {
 	for len(p.entered) > 0 {
 		<-p.entered
@@ -75,8 +76,8 @@ func stopInTime(t *testing.T, network *memnet.Net, ca *transport.Authority, s *s
 }
 
 // A peer may fall silent without closing its connections, such as a machine that lost power or a server that hangs. The
-// other end notices that within five seconds, even during a long poll that expects no answer for a minute. Otherwise
-// the agent would get no news for that minute.
+// other end notices the silence within five seconds, even during a long poll that expects no answer for a minute.
+// Otherwise the agent would get no assignments for that minute.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()
@@ -124,8 +125,8 @@ func (m *muffled) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// TestSlowHandshake: the connection of a peer that sends its hello byte by byte is closed after exactly the default two
-// seconds. So is that of a peer that sends one byte and then nothing.
+// TestSlowHandshake: a connection is closed if its handshake is not complete after two seconds, which is the default.
+// This applies to a peer that sends its hello byte by byte, and to a peer that sends one byte and then nothing.
 func TestSlowHandshake(t *testing.T) {
 	hello := clientHello(t)
 	for name, pause := range map[string]time.Duration{"drip": 50 * time.Millisecond, "silent": time.Hour} {
@@ -171,7 +172,7 @@ func drip(ctx context.Context, c net.Conn, data []byte, pause time.Duration) {
 	}
 }
 
-// TestNobodyServes: an authenticated connection that nobody accepts is closed after two seconds.
+// TestNobodyServes: if nobody accepts an authenticated connection, the listener closes this connection after 2 s.
 func TestNobodyServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := memnet.New()

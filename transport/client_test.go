@@ -61,8 +61,8 @@ func closedPort(t testing.TB) string {
 	return "https://" + l.Addr().String()
 }
 
-// The client skips a server that can't be reached or knows no leader. It asks the server that carried out the request
-// first from then on.
+// The client skips a server that can't be reached or knows no leader. Later requests go first to the server that
+// carried out the last one.
 func TestClientFailsOver(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
@@ -103,7 +103,8 @@ func TestClientUnreachable(t *testing.T) {
 	wantCode(t, err, model.CodeInvalid, "OUTSPAN_ADDR")
 }
 
-// A certificate of another CA is explained, even when other servers are merely away.
+// If a server's certificate is from another CA, the client's error explains this, even if another server can't be
+// reached.
 func TestClientWrongCertificate(t *testing.T) {
 	address := apiServer(t, authority(t, "test"), func(http.ResponseWriter, *http.Request) {})
 	_, _, err := newClient(t, authority(t, "test"), -1, closedPort(t), address).
@@ -114,7 +115,8 @@ func TestClientWrongCertificate(t *testing.T) {
 	}
 }
 
-// While the servers have no leader a call is repeated; a write keeps its request id, so it is carried out once.
+// The client repeats a call if the servers have no leader or the outcome is unknown. A write keeps its request id, so
+// it is carried out only once.
 func TestClientRetries(t *testing.T) {
 	ca := authority(t, "test")
 	var mu sync.Mutex
@@ -143,7 +145,7 @@ func TestClientRetries(t *testing.T) {
 	}
 }
 
-// After a refusal the client does not try again. Its error contains all that the server said.
+// After a refusal the client does not try again. The client's error contains the whole problem that the server sent.
 func TestClientRefusal(t *testing.T) {
 	ca := authority(t, "test")
 	var calls atomic.Int32
@@ -159,7 +161,8 @@ func TestClientRefusal(t *testing.T) {
 	}
 }
 
-// If a server takes the request and then hangs, another one is asked.
+// If a server accepts a request and then hangs, the client asks another server. If the request may be sent only once
+// (reach.Request.Once), the call fails with an unknown outcome instead.
 func TestClientLeavesAHangingServer(t *testing.T) {
 	ca := authority(t, "test")
 	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -191,7 +194,7 @@ func TestClientContext(t *testing.T) {
 	}
 }
 
-// Servers that are not outspan's are reported as such.
+// If the answer is not from an outspan server, the client's error says so.
 func TestClientForeignServer(t *testing.T) {
 	ca := authority(t, "test")
 	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hello", http.StatusTeapot) })

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// variableFindings lists package variables that are written after their declaration, or whose type is made for values
-// that change (locks, atomics, channels). All clusters, servers and tests of a process would share such a variable, and
-// nobody would own it. Tables that are only read, compiled expressions and embedded files are allowed.
+// variableFindings reports package variables that code writes to, or whose values change by design (locks, atomics,
+// channels, cobra commands). All servers and tests of a process would share these variables, and nobody would own them.
+// Tables that are only read, compiled regular expressions and embedded files are allowed.
 func variableFindings(s source) []string {
 	var found []string
 	add := func(n ast.Node, format string, args ...any) {
@@ -36,7 +36,7 @@ func variableFindings(s source) []string {
 	return found
 }
 
-// declared returns the names that a declaration of variables introduces.
+// declared returns the names of the variables that decl declares.
 func declared(decl ast.Decl) []*ast.Ident {
 	gen, ok := decl.(*ast.GenDecl)
 	if !ok || gen.Tok != token.VAR {
@@ -49,7 +49,8 @@ func declared(decl ast.Decl) []*ast.Ident {
 	return names
 }
 
-// mutableType reports whether t, or the type that it points to, is made for values that change.
+// mutableType reports whether the type t, or the type that t points to, is a channel, or a type of package sync,
+// sync/atomic or cobra.
 func mutableType(t types.Type) bool {
 	if p, ok := t.Underlying().(*types.Pointer); ok {
 		t = p.Elem()
@@ -65,7 +66,8 @@ func mutableType(t types.Type) bool {
 	return path == "sync" || path == "sync/atomic" || path == "github.com/spf13/cobra"
 }
 
-// written returns the expressions that a node writes, or whose address it takes so that other code can write them.
+// written returns the expressions that the node n writes to, and those whose address n takes, because other code could
+// write through the address.
 func written(s source, n ast.Node) []ast.Expr {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
@@ -79,7 +81,7 @@ func written(s source, n ast.Node) []ast.Expr {
 			return []ast.Expr{n.Key, n.Value}
 		}
 	case *ast.UnaryExpr:
-		// The address of an element is allowed, because code that reads a table of large rows takes it.
+		// The address of an element is allowed, because code uses it to read a large element without a copy.
 		if _, element := ast.Unparen(n.X).(*ast.IndexExpr); n.Op == token.AND && !element {
 			return []ast.Expr{n.X}
 		}
@@ -116,7 +118,8 @@ func isPointer(t types.Type) bool {
 	return ok
 }
 
-// packageVariable returns the package variable of this module that e is or is part of; nil if there is none.
+// packageVariable returns the package variable of this module that e is or is a part of. It returns nil if e is
+// neither.
 func packageVariable(s source, e ast.Expr) *types.Var {
 	for {
 		switch x := e.(type) {

@@ -14,7 +14,7 @@ func TestRun(t *testing.T) {
 	tests := []struct {
 		name  string
 		test  string // body of x_test.go after its imports
-		allow string
+		allow string // content of the file for -allow; "" means no such flag; "again" means the flags -again 1 instead
 		code  int
 		want  []string
 	}{

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// historyFixture is a small history to judge: two nodes and a few kinds of jobs, made by the product's own commands.
+// historyFixture has a cluster with two nodes and three jobs, made by the product's own commands, and the judge of the
+// cluster's history.
 type historyFixture struct {
 	t     *testing.T
 	judge *Judge
@@ -42,7 +43,7 @@ func newHistoryFixture(t *testing.T) *historyFixture {
 	return d
 }
 
-// apply commits one entry. The judge must find nothing wrong with the entry.
+// apply commits one entry and fails the test if the judge finds anything wrong with the entry.
 func (d *historyFixture) apply(actor model.Actor, commands ...fsm.Command) *Step {
 	d.t.Helper()
 	s := d.entry(actor, commands...)
@@ -52,7 +53,8 @@ func (d *historyFixture) apply(actor model.Actor, commands ...fsm.Command) *Step
 	return s
 }
 
-// entry commits one entry without judging it. Reports get the current epoch of their node.
+// entry commits one entry and does not show the entry to the judge. It sets the epoch of each NodeReport to the current
+// epoch of the node.
 func (d *historyFixture) entry(actor model.Actor, commands ...fsm.Command) *Step {
 	d.t.Helper()
 	for _, c := range commands {
@@ -71,8 +73,8 @@ func (d *historyFixture) entry(actor model.Actor, commands ...fsm.Command) *Step
 	return &Step{Before: &before, After: &after, Index: index, Term: 1, Entry: e, Results: results}
 }
 
-// unsaid commits an entry with command, and then hides command from the judge. The judge sees a change that no command
-// explains.
+// unsaid commits an entry with the given command. The returned step contains another command instead, so the judge sees
+// a change that no command explains.
 func (d *historyFixture) unsaid(command fsm.Command) *Step {
 	s := d.entry(model.ActorLeader, command)
 	s.Entry.Groups = [][]fsm.Command{{&fsm.HoldSet{}}}
@@ -90,8 +92,8 @@ func report(node model.NodeID, id model.InstanceID, generation uint64, o model.O
 	return &fsm.NodeReport{ID: node, Instances: []model.InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
 }
 
-// stop commits a stop that bypasses every budget. It then changes the reason in the instance's row, so that the judge
-// does not see the bypass.
+// stop commits a stop that bypasses every budget. It then overwrites the reason in the instance's row, so that the
+// judge does not see the bypass.
 func (d *historyFixture) stop(id model.InstanceID) (*Step, *fsm.Instance) {
 	s := d.entry(model.ActorLeader, &fsm.InstanceStop{ID: id, Cause: model.CauseUser, Bypass: true})
 	i, _ := s.After.Instances.Get(id)
@@ -104,8 +106,7 @@ func (d *historyFixture) row(id model.InstanceID) *fsm.Instance {
 	return i
 }
 
-// Every judge can find something. Each case spoils a step in one way, and the judge must find a violation of the case's
-// invariant.
+// Each case spoils a step in one way, and the judge must find a violation of the case's invariant.
 func TestJudgesCanFail(t *testing.T) {
 	for _, test := range []struct {
 		id    fsm.Invariant
@@ -253,7 +254,7 @@ func TestJudgesCanFail(t *testing.T) {
 			s := d.entry(model.ActorLeader,
 				&fsm.NodeHealth{ID: "n2", Health: model.HealthDegraded, BootID: "b", Epoch: n.Agent.Epoch})
 			n, _ = s.After.Nodes.Get("n2")
-			n.Health = model.HealthOffline // set by hand, because Apply would refuse it
+			n.Health = model.HealthOffline // set by hand, because Apply marks no node offline during a hold
 			return s
 		}},
 		{fsm.S15, "another node's instance", func(d *historyFixture) *Step {
@@ -275,7 +276,7 @@ func TestJudgesCanFail(t *testing.T) {
 			d := newHistoryFixture(t)
 			s := test.spoil(d)
 			found := d.judge.rows(s)
-			if test.id == fsm.S8 { // rows does not check S8; fsm.CheckStep does
+			if test.id == fsm.S8 { // only fsm.CheckStep checks S8, and rows does not call it
 				found = d.judge.Step(s)
 			}
 			if !slices.ContainsFunc(found, func(f fsm.Finding) bool { return f.Invariant == test.id }) {

@@ -23,8 +23,8 @@ import (
 
 func newDisk(t *testing.T, seed uint64) *memdisk.Disk {
 	t.Helper()
-	const memory = "/dev/shm"                            // in memory, because syncing would take most of the time
-	dir, err := os.MkdirTemp(memory, "outspan-memdisk-") //nolint:usetesting // that would be on a real disk
+	const memory = "/dev/shm"                            // in memory, because syncs to a real disk are slow
+	dir, err := os.MkdirTemp(memory, "outspan-memdisk-") //nolint:usetesting // t.TempDir would be on a real disk
 	if err != nil {
 		dir = t.TempDir()
 	}
@@ -32,7 +32,7 @@ func newDisk(t *testing.T, seed uint64) *memdisk.Disk {
 	return memdisk.New(dir, rand.New(rand.NewPCG(seed, seed)))
 }
 
-// open opens the store on a disk as the product does.
+// open opens raft's log store on the disk d, with the options that the product uses.
 func open(t *testing.T, d *memdisk.Disk) *memdisk.Log {
 	t.Helper()
 	must(t, os.MkdirAll(d.Dir(), 0o700))
@@ -57,8 +57,8 @@ func entry(index uint64) *raft.Log {
 	return &raft.Log{Index: index, Term: 1, Data: []byte(strings.Repeat(fmt.Sprintf("%d,", index), 1+int(index*37%900)))}
 }
 
-// Acknowledged writes survive any number of power losses. After a power loss, a write in progress is there completely
-// or not at all.
+// Acknowledged writes survive any number of power losses. A write that was in progress at a power loss is stored
+// completely or not at all.
 func TestPowerLoss(t *testing.T) {
 	reports := map[string]int{}
 	for seed := range uint64(40) {
@@ -118,7 +118,8 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// check checks that the log has all entries up to acked, and that each entry is complete. It returns the last index.
+// check checks that the log has all entries up to the index acked, and that each entry is complete. It returns the last
+// index of the log.
 func check(t *testing.T, l *memdisk.Log, acked uint64) uint64 {
 	t.Helper()
 	last, err := l.LastIndex()
@@ -136,7 +137,8 @@ func check(t *testing.T, l *memdisk.Log, acked uint64) uint64 {
 	return last
 }
 
-// What a process writes after its power was lost is not there at the next start.
+// The old process continues after a power loss. The next process must not see anything that the old process writes from
+// then on.
 func TestNothingIsWrittenWithoutPower(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)
@@ -194,7 +196,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// On a full disk, the free space depends on the machine's own files, so deleting a file helps.
+// On a full disk, the free space depends on the machine's own files, so deleting a file frees space.
 func TestFullDisk(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/testbed/memnet"
 )
 
-// pair connects host a to the address b:1.
+// pair connects host a to the address b:1. The result near is a's end of the stream, and far is b's end.
 func pair(t *testing.T, n *memnet.Net) (near, far net.Conn) {
 	t.Helper()
 	l := n.Listen("b:1")
@@ -43,7 +43,8 @@ func say(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// hear checks that the next bytes of c are text. The parameter after is how long they must take to arrive.
+// hear checks that the next bytes read from c are the given text. The parameter after is how long the read must take,
+// exactly.
 func hear(t *testing.T, c net.Conn, text string, after time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -81,7 +82,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// If the peer doesn't read, a writer blocks at some point, as over TCP.
+// A stream buffers a limited number of bytes. If the peer doesn't read, the writer blocks at some point, as over TCP.
 func TestStreamFillsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := pair(t, memnet.New())
@@ -102,7 +103,8 @@ func TestStreamFillsUp(t *testing.T) {
 	})
 }
 
-// Data that is written to a link with the fault Drop arrives once the link is mended. A dial waits until then too.
+// A link with the fault Drop keeps back the data that is written to it, and delivers the data once the link is mended.
+// A dial over this link blocks.
 func TestDrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
@@ -125,7 +127,7 @@ func TestDrop(t *testing.T) {
 }
 
 // Streams break at once when their link is cut or a process at one end is killed. If a machine vanishes, its streams
-// fall silent, and they break when the machine is back.
+// only fall silent. They break when the machine is back.
 func TestCutAndKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()

@@ -10,7 +10,7 @@ import (
 )
 
 // sendNumbered sends packets numbered from 0 to many-1, one millisecond apart. It returns the numbers of the packets
-// that have arrived a minute later, in the order of their arrival.
+// that have arrived one minute after the last one was sent, in the order of their arrival.
 func sendNumbered(t *testing.T, n *memnet.Net, many int) (got []byte) {
 	t.Helper()
 	a, b := n.Packets("10.0.0.1:1"), n.Packets("10.0.0.2:1")
@@ -64,7 +64,8 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
-// A stream over a bad link is late and slow, but in order. The opposite direction is not affected.
+// A delay, a bandwidth limit or jitter makes a stream late or slow, but its bytes arrive in order. The opposite
+// direction is not affected.
 func TestShapedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
