@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// relatives starts and reaps the processes below this one.
+// relatives starts and reaps the descendants of this process.
 var relatives = &procs.Family{}
 
 // output runs a command for at most limit, and returns everything that it printed.
@@ -64,8 +64,7 @@ func environment(p procs.Row) map[string]string {
 	return env
 }
 
-// belonging returns the processes that run a program from a directory or have the directory in their environment. This
-// process is left out.
+// belonging returns the other processes whose program is in a directory, or whose OUTSPAN_DIR or TRY is in it.
 func belonging(dir string) []int {
 	var pids []int
 	for pid, p := range procs.Table() {
