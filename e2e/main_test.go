@@ -59,7 +59,7 @@ const namePrefix = "oe2e-"
 
 var ownName = regexp.MustCompile(`^` + namePrefix + `(\d+)(-|$)`)
 
-// runName returns a name for this run's things. Each call returns another name.
+// runName returns a new name that begins with namePrefix and this run's process id.
 func runName() string {
 	return fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), nameCount.Add(1))
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The kernel enforces the memory limit, and an instance that was killed for it is reported with that reason.
+// The kernel enforces the memory limit. If it kills an instance for that, events and the list of instances say so.
 // proves P30, S1
 func testMemoryCap(t *testing.T, c *cluster) {
 	require(t)
@@ -69,7 +69,8 @@ func hasMemory(root string) bool {
 	return err == nil || strings.Contains(string(controllers), "memory")
 }
 
-// memoryLimit returns the memory limit of a cgroup in bytes, or "" if there is none.
+// memoryLimit returns the memory limit of a cgroup as the kernel shows it, in bytes or "max". It returns "" if the
+// directory has no memory limit.
 func memoryLimit(dir string) string {
 	for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
