@@ -30,8 +30,8 @@ func diskFaults() []fault {
 	}
 }
 
-// fill takes all space of a member's file system until the strike is repaired. The member may exit if it can't
-// continue. Then the repair starts it again.
+// fill takes all space of a member's file system until the strike is repaired. A member that exits because of that is
+// started again by the repair.
 func (s *strike) fill(m *member) {
 	s.mayEnd = m
 	free := m.fillDisk(s.x.t)
@@ -53,8 +53,8 @@ func (s *strike) fail(m *member) {
 	s.inject(m, "pwrite64,fdatasync", "error=EIO")
 }
 
-// countEnd counts, when the strike is repaired, whether the server exited by itself or survived. It must be called
-// before inject, because the repair undoes the last step first.
+// countEnd makes the repair of the strike count whether the server exited by itself or survived. It must be called
+// before inject: the repair runs its steps in reverse order, and must undo the injection before it counts.
 func (s *strike) countEnd(m *member, why string) {
 	s.later(func() {
 		what := "servers that survived " + why

@@ -41,13 +41,13 @@ type strike struct {
 	fault  fault
 	on     []*member // members that the strike touches
 	down   map[*member]bool
-	mayEnd *member // the member that may exit by itself
+	mayEnd *member // a member that may exit by itself, or nil
 	note   string
 	hold   time.Duration // the strike lasts at least this long
 	mends  []func()
 }
 
-// hit records members before the strike touches them.
+// hit records members that the strike is about to touch.
 func (s *strike) hit(members ...*member) {
 	s.x.story.mu.Lock() // the story reads s.on when it judges events
 	defer s.x.story.mu.Unlock()
@@ -77,7 +77,8 @@ func (s *strike) mend() {
 	s.revive()
 }
 
-// revive starts the member in mayEnd again if it has exited. It does that once: after that the member must not exit.
+// revive starts the member in mayEnd again if it has exited. It also clears mayEnd, because the member must not exit
+// again.
 func (s *strike) revive() {
 	if m := s.mayEnd; m != nil && m.hasEnded() {
 		s.mayEnd = nil
@@ -122,9 +123,9 @@ func (s *strike) anyServer() *member {
 	return m
 }
 
-// rest is the least time between two uses of the same one of the first two agents by the method agent. A node that goes
-// offline too often gets no new instances for a while. renewHeldBack replaces the machines of such nodes, but not these
-// two, because the workload needs their labels and the volume of the first one.
+// rest is how long the method agent does not pick one of the first two agents again. A node that goes offline too often
+// gets no new instances for a while. renewHeldBack replaces the machines of such nodes, but not these two, because the
+// workload needs their labels and the volume of the first one.
 const rest = 12 * time.Minute
 
 // agent returns a random agent, and records it as touched by the strike. The fault may cause its node to be marked
@@ -167,7 +168,7 @@ func (s *strike) instance() *alive {
 	return a
 }
 
-// faults lists all faults, in a fixed order. The method next shuffles them.
+// faults lists all faults, in a fixed order. chaos.next shuffles them.
 func faults() []fault {
 	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults())
 }

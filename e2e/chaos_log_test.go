@@ -24,7 +24,7 @@ func (x *chaos) judgeLog(m *member, index uint64) {
 }
 
 // judgeDir replays the log of a stopped server up to index, and calls wrong for each violation. A restore leaves a hole
-// in the log, and so does a snapshot from the leader. There judgeDir continues with the state of a stored snapshot.
+// in the log, and so does a snapshot from the leader. After a hole, judgeDir continues from a stored snapshot.
 func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)) (judged int, err error) {
 	dir, err := room.OpenStopped(path)
 	if err != nil {

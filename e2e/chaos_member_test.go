@@ -91,8 +91,8 @@ func (s *strike) rolling(members []*member, between func(*member)) {
 	}
 }
 
-// rollingUpgrade restarts every member with the other program, or with the first program again. At random, either the
-// servers or the agents are restarted first.
+// rollingUpgrade restarts every member with the other program, or with the usual one if the members already run the
+// other program. Chance decides whether the servers or the agents are restarted first.
 func rollingUpgrade(s *strike) {
 	x := s.x
 	groups := [][]*member{x.c.servers, x.c.agents}

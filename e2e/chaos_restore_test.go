@@ -8,8 +8,8 @@ import (
 )
 
 // restoreSnapshot saves a snapshot, calls change, and restores the snapshot. The workload writes nothing meanwhile, so
-// the restore must undo only what change wrote. Instances that change moved don't run where the restored state has
-// them, so requests of users may fail.
+// the restore must undo none of its acknowledged writes. If change moves instances, they don't run where the restored
+// state has them, and requests of users may fail.
 func (s *strike) restoreSnapshot(change func()) {
 	x := s.x
 	s.hit(x.c.servers...)
@@ -48,7 +48,7 @@ func (s *strike) restoreSnapshot(change func()) {
 func (s *strike) moveMuch() {
 	x := s.x
 	s.hit(x.c.agents...)
-	if err := within(30*time.Second, x.asWanted); err != nil { // evict all the same
+	if err := within(30*time.Second, x.asWanted); err != nil { // evict even if the cluster has not settled
 		s.say("not settled before: %.200v", err)
 	}
 	running := x.kernel.onNode("")
@@ -71,8 +71,8 @@ func (s *strike) moveMuch() {
 	x.book.count("instances evicted before a restore", len(evicted))
 }
 
-// decideKept stops kept instances: the restored state does not contain them, but they hold their slots until a person
-// decides.
+// decideKept decides in place of a person about the instances that the restored state does not contain, but that hold
+// their slots. It stops them.
 func (x *chaos) decideKept() {
 	_ = within(20*time.Second, func() error {
 		var list struct {

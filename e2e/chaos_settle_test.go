@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// settle is the quiet phase after the faults of a window. It stops the workload, and records a violation for each
-// condition that does not become true within its limit.
+// settle is the quiet phase after the faults of a window. It pauses the workload, and records a violation if a
+// condition does not become true within its limit.
 func (x *chaos) settle(w *window) {
 	x.t.Helper()
 	began := time.Now()

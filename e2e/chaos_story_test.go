@@ -42,11 +42,11 @@ type story struct {
 	index     uint64
 	instances map[string]*toldInstance
 	ended     map[string]string // final state of each instance that can't change any more
-	held      bool              // while a restore replaces the state: read does nothing
+	held      bool              // true while a restore replaces the state; read then does nothing
 	counted   uint64            // highest index of events already counted; after a restore, some indexes occur again
 	hold      bool
-	requests  map[string]int // number of events of the job ledger, by request
-	offline   []eventView    // events of nodes that went offline in this window
+	requests  map[string]int // number of events of the job ledger, by request id
+	offline   []eventView    // events of nodes that were marked offline in this window
 	windows   *window
 }
 
@@ -73,7 +73,6 @@ func (s *story) count(what string, n int) {
 	}
 }
 
-// enter begins a window.
 func (s *story) enter(w *window) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +210,7 @@ func (s *story) desired(e toldEvent, id string) {
 	s.settle(id, i)
 }
 
-// settle moves an instance that can't change any more to ended.
+// settle moves an instance that can't change any more to s.ended.
 func (s *story) settle(id string, i *toldInstance) {
 	if i.over() {
 		s.ended[id] = i.observed
@@ -219,7 +218,7 @@ func (s *story) settle(id string, i *toldInstance) {
 	}
 }
 
-// status checks S8 and S9: an instance in ended does not change any more.
+// status checks S8 and S9: an instance in s.ended must not change.
 func (s *story) status(e toldEvent, id string) {
 	if how := s.ended[id]; how != "" {
 		s.x.book.violate("S9: instance %s had ended as %s and is %s (%s)", id, how, e.Data["after"], e.ID)
@@ -282,7 +281,7 @@ func (s *story) catchUp(leader *member) error {
 	return errors.New("there is always more to read")
 }
 
-// holds returns how often a request of the job ledger is in the history.
+// holds returns how many events of the job ledger a request has caused.
 func (s *story) holds(request string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

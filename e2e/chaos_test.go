@@ -21,7 +21,7 @@ const (
 	chaosBeat     = chaosAfter / 6
 	chaosServers  = 3
 	chaosAgents   = 6
-	chaosElection = 2 * time.Second // raft_multiplier 2
+	chaosElection = 2 * time.Second // raft's election timeout with raft_multiplier = 2
 	smokeSeed     = 20              // seed of runs of at most smokeTime: short runs use the same faults each time
 	smokeTime     = 4 * time.Minute
 )
@@ -45,7 +45,7 @@ type chaos struct {
 	other  string  // path of another build of the program
 	clone  *member // runs on a copy of an agent's data; nil before the first copy
 	deck   []fault
-	used   map[*member]time.Time // when each agent was last hit by a fault after which its node may be offline
+	used   map[*member]time.Time // by agent: time of the last fault that may take its node offline
 }
 
 // TestChaos breaks servers, agents, instances, networks and disks of a cluster for as long as OUTSPAN_CHAOS says (make
@@ -176,8 +176,8 @@ func (w *window) well(x *chaos) (count int) {
 	return count
 }
 
-// onlyServers reports whether the window's faults touch only servers, and users must not notice them. In such a window
-// no request of a user may fail.
+// onlyServers reports whether the window's faults touch only servers, and no fault has hurtsUsers. In such a window no
+// request of a user may fail.
 func (w *window) onlyServers() bool {
 	for _, s := range w.strikes {
 		if s.fault.hurtsUsers || slices.ContainsFunc(s.on, func(m *member) bool { return m.role == "agent" }) {

@@ -151,7 +151,6 @@ func (w *workload) submitAll() {
 	}
 }
 
-// start starts all workers.
 func (w *workload) start() {
 	for i, do := range []struct {
 		pause time.Duration

@@ -17,10 +17,8 @@ import (
 	"time"
 )
 
-// commandLimit is the time limit of each command.
 const commandLimit = 2 * time.Minute
 
-// result is the outcome of a command.
 type result struct {
 	args     []string
 	out, err string

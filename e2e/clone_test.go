@@ -48,7 +48,7 @@ func TestClonedMachine(t *testing.T) {
 func TestCopiedContainer(t *testing.T) {
 	c := newCluster(t, options{servers: 3, agents: 2})
 	first := c.agents[0]
-	first.disk(t) // the file system must record when a directory was made
+	first.disk(t) // a tmpfs records when a directory was made, and a copy is detected by that time
 	for _, m := range c.members() {
 		m.start(t)
 	}

@@ -214,7 +214,6 @@ func (m *member) settings() map[string]string {
 	return s
 }
 
-// configure writes the member's configuration file.
 func (m *member) configure(t testing.TB, settings map[string]string) {
 	t.Helper()
 	var text strings.Builder

@@ -37,7 +37,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// revive starts every member that does not run. It waits until all servers have a vote and all nodes have returned.
+// revive starts every member that does not run, and waits until all servers have a vote and all nodes are online.
 func (c *cluster) revive(t *testing.T) {
 	t.Helper()
 	for _, m := range c.members() {

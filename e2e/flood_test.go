@@ -103,7 +103,6 @@ func (c *cluster) writeAllTheTime(t *testing.T) (stop func() []time.Duration) {
 	}
 }
 
-// agentClient returns a client that uses an agent's certificate.
 func (c *cluster) agentClient(t *testing.T, name string) *transport.Client {
 	t.Helper()
 	credentials, err := transport.LoadCredentials(transport.CredentialsConfig{

@@ -56,8 +56,8 @@ func (c *cluster) postTLS(t testing.TB, path, body string) answered {
 	return a
 }
 
-// undisturbed calls deed and asserts that it disturbs nothing: the same processes run, the same server leads, every
-// node is heard, and no object changes.
+// undisturbed calls deed and asserts that it disturbs nothing: the same processes run, the same server leads, the
+// servers hear all nodes, and no object changes.
 func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	t.Helper()
 	leader, running := c.leader(t), identities(c.instances())
@@ -78,7 +78,8 @@ func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	}
 }
 
-// Random bytes are sent to the raft, API and gossip ports, with and without a certificate. They disturb nothing.
+// Random bytes are sent to all ports and sockets of all members, and to the servers also after a TLS handshake, with
+// and without a certificate. They disturb nothing.
 func testGarbage(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	c.undisturbed(t, func() {

@@ -18,7 +18,6 @@ type job struct {
 	more   string   // more blocks and keys of the group
 }
 
-// hcl returns the text of the job's file.
 func (j job) hcl(bin string) string {
 	memory, service := j.memory, ""
 	if memory == "" {

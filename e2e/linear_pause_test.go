@@ -60,7 +60,8 @@ const pendingReads = 64
 // followers' answers to its last heartbeats, so it may believe that it still leads.
 //
 // The test proves this for this build on real processes. It does not reliably detect a server that uses VerifyLeader in
-// place of a Barrier, because the scheduler decides. TestStandstill of package cluster detects that, in fake time.
+// place of a Barrier, because the order of a server's work depends on the scheduler. TestStandstill of package cluster
+// detects such a server, in fake time.
 func TestPausedLeader(t *testing.T) {
 	long(t)
 	t.Setenv("GOMAXPROCS", manyThreads) // for the servers, which inherit the environment
@@ -134,9 +135,9 @@ func (p *pausing) write(t *testing.T, s *member) {
 	p.history.Add(o)
 }
 
-// cycle stops the followers for a moment, so that the leader's heartbeats wait for them, and then stops the leader. The
-// followers continue, answer the heartbeats and elect another leader, which acknowledges a newer value. Then cycle
-// sends reads to the old leader and lets it continue.
+// cycle stops the followers for a moment, so that heartbeats of the leader wait in their sockets, and then stops the
+// leader. The followers continue, answer these heartbeats and elect another leader, which acknowledges a newer value.
+// Then cycle sends reads to the old leader and lets it continue.
 func (p *pausing) cycle(t *testing.T) {
 	t.Helper()
 	c := p.c

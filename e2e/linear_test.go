@@ -71,8 +71,8 @@ func (r *recording) end() {
 	<-r.done
 }
 
-// judge stops the clients, and fails the test if their history is not linearizable. All faults must have been repaired
-// before. It also removes the clients' jobs.
+// judge stops the clients, removes their jobs, and fails the test if their history is not linearizable. All faults must
+// have been repaired before.
 func (r *recording) judge(t testing.TB) linear.Figures {
 	t.Helper()
 	r.end()
@@ -107,7 +107,7 @@ func judgeHistory(t testing.TB, h *linear.History) linear.Figures {
 	return v.Figures
 }
 
-// linearSeed returns OUTSPAN_SEED, or the argument otherwise if OUTSPAN_SEED is not set.
+// linearSeed returns the seed in OUTSPAN_SEED. If that variable is not set, it returns its argument.
 func linearSeed(t testing.TB, otherwise uint64) uint64 {
 	t.Helper()
 	seed := otherwise

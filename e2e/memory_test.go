@@ -47,8 +47,8 @@ func testMemoryCap(t *testing.T, c *cluster) {
 	}
 }
 
-// memoryCgroups returns the directories of memory cgroups, by a pattern for their paths below the root of a hierarchy.
-// If pattern is "", it returns the roots of the hierarchies that account for memory.
+// memoryCgroups returns the directories of the memory cgroups whose paths below the root of a hierarchy match a
+// pattern. For the pattern "" it returns the roots of the hierarchies that account for memory.
 func memoryCgroups(pattern string) []string {
 	var found []string
 	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {

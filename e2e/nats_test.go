@@ -145,10 +145,10 @@ func (c *cluster) watchMembers(job string) (stop func() []string) {
 }
 
 // TestNats runs three members of NATS JetStream with volumes. They find each other by OUTSPAN_PEERS, and messages are
-// published all the time. Each machine is drained in turn, once with the leading server killed in the middle. One
+// published all the time. Each machine is drained in turn, and the leader is killed during one of these drains. One
 // machine dies, and all servers are down for a while.
 //
-// No acknowledged message is lost, there are never fewer than two members, and a member never has two processes.
+// No acknowledged message is lost, at least two members always run, and no member ever has two processes.
 func TestNats(t *testing.T) {
 	long(t)
 	require(t, "nats-server")

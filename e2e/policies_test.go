@@ -46,7 +46,7 @@ func startDatabase(t *testing.T) *database {
 	return db
 }
 
-// query queries the primary, through any agent that answers.
+// query sends SQL to the primary, through the first agent that answers.
 func (db *database) query(sql string) (string, error) {
 	var failed error
 	for _, a := range db.agents {

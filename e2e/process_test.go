@@ -64,7 +64,8 @@ func environment(p procs.Row) map[string]string {
 	return env
 }
 
-// belonging returns the other processes whose program is in a directory, or whose OUTSPAN_DIR or TRY is in it.
+// belonging returns the processes whose program, OUTSPAN_DIR or TRY has a path that begins with dir. It skips this
+// process.
 func belonging(dir string) []int {
 	var pids []int
 	for pid, p := range procs.Table() {
