@@ -29,7 +29,7 @@ type fault struct {
 	name       string
 	kind       kind
 	alone      bool // never used together with another fault
-	rewrites   bool // it undoes acknowledged writes, because an operator restores a snapshot
+	rewrites   bool // the fault includes a restore, which undoes acknowledged writes
 	hurtsUsers bool // requests of users may fail
 	begin      func(*strike)
 }

@@ -156,8 +156,8 @@ func (x *chaos) get(path string, into any) error {
 	return failed
 }
 
-// replace gives a server an empty disk, so that it returns as a new server. If planned is true, the old server is
-// removed from the cluster first. Otherwise it is removed when the new server is in the list of members.
+// replace gives a server an empty disk, so that it returns as a new server. It also removes the old server from the
+// cluster: before it kills the server if planned is true, otherwise after the new server is in the list of members.
 func (s *strike) replace(m *member, planned bool) {
 	x := s.x
 	if !slices.Contains(s.on, m) {

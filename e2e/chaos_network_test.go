@@ -23,7 +23,7 @@ func networkFaults() []fault {
 			m := s.leader()
 			s.cut(m, []*member{without(s.x.c.servers, m)[s.x.random.IntN(2)]})
 		}},
-		{name: "deaf-leader", kind: ofServers, begin: func(s *strike) { // it sends to the servers, but hears none
+		{name: "deaf-leader", kind: ofServers, begin: func(s *strike) { // it receives nothing from other servers
 			m := s.leader()
 			s.lose(m, without(s.x.c.servers, m))
 		}},

@@ -55,7 +55,7 @@ type chaosProbe struct {
 
 const (
 	probeEvery = 50 * time.Millisecond
-	// A longer delay of the probes is a stall. Two such stalls use up a drain_delay of 1 s.
+	// A probe that is late by more than this shows a stall. Two such stalls use up a drain_delay of 1 s.
 	probeStall = 500 * time.Millisecond
 )
 
@@ -73,7 +73,7 @@ func (l lostProbe) String() string {
 }
 
 // duringStall reports whether the test machine stood still during a request or in the second before it. If so, the
-// drain_delay of an instance may have passed before an agent could stop sending requests to it.
+// drain_delay of an instance may have passed before agents could stop sending requests to that instance.
 func (p *chaosProbe) duringStall(l lostProbe) bool {
 	return slices.ContainsFunc(p.stalls, func(s stall) bool {
 		return s.from.Before(l.end) && s.to.After(l.at.Add(-time.Second))

@@ -163,8 +163,8 @@ func (x *chaos) noDrain() error {
 	return nil
 }
 
-// renewHeldBack replaces the machine of one held-back node if fewer than three nodes are not held back. A node is held
-// back for a while when it was offline too often. The replacement is another strike of the window.
+// renewHeldBack replaces the machine of a held-back node if fewer than three nodes take new instances. A node is held
+// back from new instances for a while when it was offline too often. The replacement is another strike of the window.
 func (x *chaos) renewHeldBack(w *window) {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {

@@ -49,9 +49,9 @@ type chaos struct {
 }
 
 // TestChaos breaks servers, agents, instances, networks and disks of a cluster for as long as OUTSPAN_CHAOS says (make
-// chaos: 15 min). It uses every fault, one or two at a time. After each repair the cluster must settle. The process
-// table and the cluster's events are checked all the time, and at the end the log of a server is checked entry by
-// entry. OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes.
+// chaos: 15 min). It uses all faults in turn, one or two at a time. After each repair the cluster must settle. The
+// process table and the cluster's events are checked all the time, and at the end the log of a server is checked entry
+// by entry. OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13
@@ -79,8 +79,8 @@ func TestChaos(t *testing.T) {
 	x.judgeLog(x.c.leader(x.t), x.c.status(x.t).Index)
 }
 
-// chaosSeed returns OUTSPAN_SEED if it is set. Otherwise it returns a fixed seed for a short run, and a fresh one for a
-// longer run.
+// chaosSeed returns OUTSPAN_SEED if it is set. Otherwise it returns smokeSeed for a run of at most smokeTime, and a
+// random seed for a longer run.
 func chaosSeed(t *testing.T, length time.Duration) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -214,7 +214,7 @@ func (x *chaos) window(n int) {
 	x.probe.judge(w)
 }
 
-// draw takes the next faults from the shuffled deck: usually one, sometimes two that break different kinds of members.
+// draw takes the next faults from the shuffled deck: usually one, sometimes two of different kinds.
 func (x *chaos) draw() []fault {
 	first := x.next(func(fault) bool { return true })
 	drawn := []fault{first}

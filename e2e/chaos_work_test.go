@@ -187,7 +187,7 @@ func (w *workload) stop() {
 
 // fate is the outcome of a write.
 type fate struct {
-	done    bool // acknowledged; a write that is neither done nor unknown was refused
+	done    bool // acknowledged; if neither done nor unknown is true, the write was refused
 	unknown bool
 	request string
 	status  int

@@ -153,8 +153,8 @@ func ask(client *http.Client, r *http.Request) (answered, error) {
 	return answered{resp.StatusCode, resp.Header, text}, nil
 }
 
-// get reads a path from one member and decodes the JSON of the answer. If into is a *string, it stores the whole body
-// there. If into is nil, it drops the body. A status other than 200 is an error.
+// get reads a path from one member and decodes the JSON of the answer. If into is a *string, it gets the body as it is.
+// If into is nil, the body is dropped. A status other than 200 is an error.
 func (m *member) get(path string, into any) error {
 	a, err := m.request(http.MethodGet, path, nil, nil)
 	if err != nil {

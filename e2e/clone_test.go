@@ -14,7 +14,8 @@ const quorum = "    role = \"quorum\"\n" +
 	"    role_check {\n      exec     = [\"/bin/echo\", \"{}\"]\n      interval = \"1s\"\n    }\n"
 
 // A machine is copied with its data directory, and the copy is started at another address. The servers refuse the
-// copy's agent however often it registers. Its log names the address of the first agent, and it disturbs nothing.
+// copy's agent however often it registers. The log of the copy's agent names the first agent's address. Nothing is
+// disturbed.
 func TestClonedMachine(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 2})
 	c.run(t, job{name: "single", count: 2, more: quorum + apart})
@@ -43,8 +44,8 @@ func TestClonedMachine(t *testing.T) {
 }
 
 // A container is copied with its data directory on the same kernel, so the copy has the same boot id and machine id.
-// The copy's agent is started while the original's agent is down. The servers refuse it, because the original may still
-// run instances that must not run twice.
+// The copy's agent is started while the original's agent is down. The servers refuse the copy's agent, because the
+// original may still run instances that must not run twice.
 func TestCopiedContainer(t *testing.T) {
 	c := newCluster(t, options{servers: 3, agents: 2})
 	first := c.agents[0]

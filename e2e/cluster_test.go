@@ -229,7 +229,8 @@ func (m *member) configure(t testing.TB, settings map[string]string) {
 	}
 }
 
-// command returns the command that starts the member's process in the member's network namespace, if there is one.
+// command returns the command that starts the member's process. If the member has a network namespace, the process runs
+// in this namespace.
 func (m *member) command() []string {
 	bin := m.c.bin
 	if m.bin != "" {

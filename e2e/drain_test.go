@@ -221,7 +221,7 @@ func testDrainWithoutRoom(t *testing.T, c *cluster) {
 	}
 }
 
-// A program that ignores SIGTERM is killed after its grace. Its instance shows the kill.
+// A program that ignores SIGTERM is killed after its grace. The instance's reason and exit code show the kill.
 // proves P13, P15, P36
 func testDrainStubborn(t *testing.T, c *cluster) {
 	c.run(t,

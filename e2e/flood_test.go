@@ -201,7 +201,8 @@ func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, ref
 	return accepted, refused
 }
 
-// requestIDs makes an agent request n drains of its node, each with its own request id.
+// requestIDs sends n requests for a drain of a node, with the certificate of the node's agent. Each has its own request
+// id. refused is the number of answers with status 429 or 503.
 func (c *cluster) requestIDs(t *testing.T, name string, n int) (answered, refused int64) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: c.tlsConfig(t, "agent-"+name),

@@ -40,8 +40,8 @@ func (m *member) unpause(t testing.TB) {
 	_ = m.Signal(syscall.SIGCONT)
 }
 
-// heartbeatsUnderWay is how long the followers stand still before the leader is paused. In this time the leader sends
-// each of them a heartbeat, as it does every 100 to 200 ms. The time is shorter than the leader's lease.
+// heartbeatsUnderWay is how long the followers are stopped before the leader is stopped. In this time the leader sends
+// each follower a heartbeat, as it does every 100 to 200 ms. The time is shorter than the leader's lease.
 const heartbeatsUnderWay = 250 * time.Millisecond
 
 // busyReads is the number of connections that keep the leader busy until it is paused. A leader that has much work runs
