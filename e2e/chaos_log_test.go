@@ -23,8 +23,9 @@ func (x *chaos) judgeLog(m *member, index uint64) {
 	x.t.Logf("%d entries of the log of %s were judged", judged, m.Name)
 }
 
-// judgeDir replays the log of a stopped server up to index, and calls wrong for each violation. A restore leaves a hole
-// in the log, and so does a snapshot from the leader. After a hole, judgeDir continues from a stored snapshot.
+// judgeDir replays the log of a stopped server up to the given index, and passes each violation to the function wrong.
+// A restore leaves a hole in the log, and so does a snapshot from the leader. After a hole, judgeDir continues from a
+// stored snapshot.
 func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)) (judged int, err error) {
 	dir, err := room.OpenStopped(path)
 	if err != nil {

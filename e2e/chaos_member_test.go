@@ -74,7 +74,8 @@ func transferLeader(s *strike) {
 }
 
 // rolling restarts members one after the other, as a careful operator does. After each restart it waits until all
-// servers and nodes are back. It calls between while a member is down.
+// servers have caught up and all nodes are online. While a member is down, it calls the parameter between with that
+// member.
 func (s *strike) rolling(members []*member, between func(*member)) {
 	x := s.x
 	s.hit(members...)

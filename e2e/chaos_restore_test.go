@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// restoreSnapshot saves a snapshot, calls change, and restores the snapshot. The workload writes nothing meanwhile, so
-// the restore must undo none of its acknowledged writes. If change moves instances, they don't run where the restored
-// state has them, and requests of users may fail.
+// restoreSnapshot saves a snapshot, calls the given function, and restores the snapshot. The workload writes nothing
+// meanwhile, so the restore must undo none of its acknowledged writes. If the function moves instances, they don't run
+// where the restored state has them, and requests of users may fail.
 func (s *strike) restoreSnapshot(change func()) {
 	x := s.x
 	s.hit(x.c.servers...)

@@ -226,8 +226,8 @@ func (x *chaos) draw() []fault {
 	return drawn
 }
 
-// next takes the first fault in the deck that fits, or returns an empty fault if the deck has no such fault. It fills
-// and shuffles the deck again only when the deck is empty, so that every fault is used.
+// next takes the first fault for which fits returns true from the deck. If there is none, it returns an empty fault. It
+// fills and shuffles the deck again only when the deck is empty, so that every fault is used.
 func (x *chaos) next(fits func(fault) bool) fault {
 	if len(x.deck) == 0 {
 		x.deck = slices.Clone(faults())

@@ -119,8 +119,8 @@ func (w *workload) learn(name, text string) {
 	w.specs[name] = spec
 }
 
-// spec returns the body of a request that submits the spec of one job under the given name. Each n makes a different
-// version of the job.
+// spec returns the body of a request that submits the spec of one job under the given name. Each value of n makes a
+// different version of the job.
 func (w *workload) spec(of, name string, n int64) string {
 	spec := maps.Clone(w.specs[of])
 	spec["name"] = name

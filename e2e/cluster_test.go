@@ -284,7 +284,8 @@ func (m *member) die(t testing.TB) {
 	})
 }
 
-// waitFor calls done every 25 ms until it returns nil. After limit the test fails with done's last error.
+// waitFor calls the function done every 25 ms until it returns nil. After the time limit, the test fails with the last
+// error that done returned.
 func waitFor(t testing.TB, what string, limit time.Duration, done func() error) {
 	t.Helper()
 	if err := within(limit, done); err != nil {

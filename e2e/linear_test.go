@@ -148,7 +148,7 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// wait sleeps for a random time between a quarter of longest and longest.
+// wait sleeps for a random part of the given time, but at least for a quarter of that time.
 func wait(random *rand.Rand, longest time.Duration) {
 	time.Sleep(longest/4 + time.Duration(random.Int64N(int64(longest*3/4))))
 }

@@ -64,7 +64,7 @@ func (n *network) drop(t testing.TB, from, to *member) {
 	n.iptables(t, to, "-A", "INPUT", "-s", from.address, "-j", "DROP")
 }
 
-// cut drops every packet between each member in ones and each member in others, in both directions.
+// cut drops every packet between a member of one list and a member of the other list, in both directions.
 func (n *network) cut(t testing.TB, ones, others []*member) {
 	t.Helper()
 	for _, a := range ones {
@@ -100,7 +100,7 @@ func (n *network) remove(t testing.TB) {
 	}
 }
 
-// without returns the members that are in all but not in some.
+// without returns a copy of the first list that lacks the other arguments.
 func without(all []*member, some ...*member) []*member {
 	return slices.DeleteFunc(slices.Clone(all), func(m *member) bool { return slices.Contains(some, m) })
 }

@@ -126,7 +126,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	c.run(t, later)
 }
 
-// undisturbedPrograms asserts that each program in before still runs. It skips the instances in except.
+// undisturbedPrograms asserts that the programs that ran before still run. It skips the instances in except.
 func (c *cluster) undisturbedPrograms(t *testing.T, before map[string][]string, except map[string]bool) {
 	t.Helper()
 	now := c.programs()

@@ -176,8 +176,8 @@ func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	})
 }
 
-// checkBudgetKeeps runs low again, with a budget that allows no stop. It asserts that top waits until the budget allows
-// the stops.
+// checkBudgetKeeps runs the job low again, with a budget that allows no stop. It asserts that the job top waits until
+// the budget allows the stops.
 func (c *cluster) checkBudgetKeeps(t *testing.T, low, top job) {
 	t.Helper()
 	c.must(t, "job", "stop", "top", "--purge")

@@ -16,7 +16,8 @@ import (
 // relatives starts and reaps the descendants of this process.
 var relatives = &procs.Family{}
 
-// output runs a command for at most limit, and returns everything that it printed.
+// output runs a command and returns everything that the command printed. After the time limit it kills the command and
+// returns an error.
 func output(cmd *exec.Cmd, limit time.Duration) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
