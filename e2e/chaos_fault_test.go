@@ -128,8 +128,8 @@ func (s *strike) anyServer() *member {
 // workload needs their labels and the volume of the first one.
 const rest = 12 * time.Minute
 
-// agent returns a random agent, and records it as touched by the strike. The fault may cause its node to be marked
-// offline.
+// agent returns a random agent, and records it as touched by the strike. It also records the time, because the fault
+// may take the agent's node offline.
 func (s *strike) agent() *member {
 	var fit []*member
 	for i, m := range s.x.c.agents {

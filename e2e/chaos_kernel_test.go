@@ -28,7 +28,7 @@ type alive struct {
 	processes           []procs.Row
 }
 
-// kernelEye reads the process table all the time. Its verdicts use nothing that the product reports.
+// kernelEye reads the process table every kernelLook, and checks S1 and S2. It uses nothing that the product reports.
 type kernelEye struct {
 	x    *chaos
 	done sync.WaitGroup

@@ -313,7 +313,7 @@ func (x *chaos) sameState() error {
 	return nil
 }
 
-// served sends three requests to the web service through every agent.
+// served returns an error unless the web service answers three requests through every agent.
 func (x *chaos) served() error {
 	for _, m := range x.c.agents {
 		for range 3 {
@@ -325,7 +325,8 @@ func (x *chaos) served() error {
 	return nil
 }
 
-// checkMarks checks S4: each label has its last acknowledged value. The caller must hold the workload's gate.
+// checkMarks checks S4: each label has its last acknowledged value. The caller must have locked the workload's gate, so
+// that no worker writes.
 func (w *workload) checkMarks() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

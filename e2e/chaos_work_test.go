@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The jobs of the cluster and their sizes.
+// Properties of the agents and of the workload's jobs.
 const (
 	chaosMemory = 2 << 30 // bytes of memory of each agent
 	chaosPort   = 18080

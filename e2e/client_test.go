@@ -153,8 +153,8 @@ func ask(client *http.Client, r *http.Request) (answered, error) {
 	return answered{resp.StatusCode, resp.Header, text}, nil
 }
 
-// get reads a path from one member and decodes the JSON of the answer. If into is a *string, it gets the body as it is.
-// If into is nil, the body is dropped. A status other than 200 is an error.
+// get reads a path from one member and decodes the JSON of the answer. If into is a *string, the whole body is stored
+// in it. If into is nil, the body is dropped. A status other than 200 is an error.
 func (m *member) get(path string, into any) error {
 	a, err := m.request(http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -192,7 +192,8 @@ func (c *cluster) get(path string, into any) error {
 	return failed
 }
 
-// mustGet reads a path from any server. It tries again after errors, and fails the test after the time patience.
+// mustGet reads a path from any server. After an error it tries again. If no try succeeds within the limit patience,
+// the test fails.
 func (c *cluster) mustGet(t testing.TB, path string, into any) {
 	t.Helper()
 	waitFor(t, "an answer to GET "+path, patience, func() error { return c.get(path, into) })

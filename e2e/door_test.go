@@ -147,7 +147,7 @@ func fifty(m *member, port int) (stop func() (int, []string)) {
 	}
 }
 
-// doorsOf returns the process ids of the doors of the listed agents, in order.
+// doorsOf returns the process ids of the doors of the listed agents, in ascending order.
 func (c *cluster) doorsOf(on ...*member) (pids []int) {
 	for pid, p := range procs.Descendants() {
 		args := strings.Split(p.Args(), "\x00")

@@ -104,8 +104,8 @@ type ended struct {
 	err       error
 }
 
-// watchEnd waits until a drain of the node is shown as drained. Then it immediately looks which processes run on the
-// node, and sends them to the returned channel.
+// watchEnd waits until a drain of the node is shown as drained. Immediately after that it reads which processes run on
+// the node, and sends them to the returned channel.
 func (c *cluster) watchEnd(m *member) <-chan ended {
 	result := make(chan ended, 1)
 	go func() {

@@ -198,7 +198,7 @@ func testAllServersKilled(t *testing.T, c *cluster) {
 			s.Kill()
 		}
 	})
-	time.Sleep(offlineAfter + 2*time.Second) // with servers, silent nodes would be offline after this time
+	time.Sleep(offlineAfter + 2*time.Second) // longer than the time after which a silent node is marked offline
 	if now := identities(c.instances()); !maps.Equal(running, now) {
 		t.Errorf("without servers: before %v, now %v", running, now)
 	}

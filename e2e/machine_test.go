@@ -192,8 +192,8 @@ const polite = `job "polite" {
 }
 `
 
-// An instance is replaced while its agent is dead. When the agent returns, the instance is asked to stop and not killed
-// immediately, because clients may be connected to it.
+// An instance is replaced while its agent is dead. When the agent returns, it asks the instance to stop. It does not
+// kill the instance immediately, because clients may be connected to it.
 func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	asked := c.path("asked")
 	if err := errors.Join(os.WriteFile(asked, nil, 0o600),

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// The kernel enforces the memory limit. If it kills an instance for that, events and the list of instances say so.
+// The kernel enforces the memory limit. If the kernel kills an instance because of the limit, events and the list of
+// instances say so.
 // proves P30, S1
 func testMemoryCap(t *testing.T, c *cluster) {
 	require(t)

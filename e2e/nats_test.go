@@ -220,7 +220,7 @@ func TestNats(t *testing.T) {
 		s.Kill()
 	}
 	acked := w.acked.Load()
-	time.Sleep(3 * offlineAfter) // with servers, silent nodes would be offline after this time
+	time.Sleep(3 * offlineAfter) // longer than the time after which a silent node is marked offline
 	if more := w.acked.Load() - acked; more == 0 {
 		t.Error("no message was acknowledged while all servers were away")
 	}

@@ -179,9 +179,9 @@ func testMassGuard(t *testing.T, c *cluster) {
 	}
 }
 
-// TCP packets to an agent are lost, so the servers hear the agent's heartbeats, but the agent gets no answers. The node
-// is unreachable and gets no new instances, and its instances keep running. When the agent gets answers again, the node
-// accepts instances again.
+// TCP packets to an agent are lost. The servers still hear the agent's heartbeats, which are UDP packets, but the agent
+// gets no answers. The node is unreachable and gets no new instances, and its instances keep running. When the agent
+// gets answers again, the node accepts instances again.
 func testDeafAgent(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
 	deaf := c.agents[0]

@@ -40,8 +40,8 @@ func (c *cluster) writeClass(t *testing.T, class string, j job) string {
 }
 
 // Two nodes are full: one runs two instances of a low class, the other runs one instance of a higher class. An instance
-// of an even higher class takes the room of the two. It starts only after both have exited. A budget that allows no
-// stop prevents a second preemption.
+// of an even higher class takes the room of the two. It starts only after these two have exited. A budget that allows
+// no stop prevents a second preemption.
 // proves R10, R12, R44, R45, R46, R47
 func TestPreempt(t *testing.T) {
 	long(t)

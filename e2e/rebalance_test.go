@@ -140,8 +140,8 @@ func (c *cluster) moved(t testing.TB) []eventView {
 	})
 }
 
-// checkMoves asserts that all moves went to the empty node, that no minute had more than perCycle moves, and that why
-// and the metrics show the moves.
+// checkMoves asserts that all moves went to the empty node, that no minute had more than perCycle moves, and that the
+// command why and the metrics show the moves.
 func (c *cluster) checkMoves(t *testing.T, moved []eventView, perCycle int) {
 	t.Helper()
 	n4 := c.node(t, c.agents[3])
