@@ -30,30 +30,31 @@ func diskFaults() []fault {
 	}
 }
 
-// fill takes all space of a member's file system until the strike is repaired. The member may exit if it can't
-// continue, and is then started again.
+// fill takes all space of a member's file system until the strike is repaired. A member that exits because of that is
+// started again by the repair.
 func (s *strike) fill(m *member) {
 	s.mayEnd = m
 	free := m.fillDisk(s.x.t)
 	s.later(free)
 }
 
-// hang delays each fsync of a server for longer than the store's watchdog waits. The server should exit, and a leader
-// should be replaced. countEnd counts whether it exited.
+// hang delays each fsync of a server for longer than the store's watchdog waits (10 s). The server should exit, so that
+// another server can lead.
 func (s *strike) hang(m *member) {
 	s.mayEnd, s.hold = m, 20*time.Second
 	s.countEnd(m, "a hung fsync")
 	s.inject(m, "fsync,fdatasync", "delay_enter=60s")
 }
 
-// fail makes each write to the log fail.
+// fail makes each write and each fdatasync of a server fail, as a broken disk does.
 func (s *strike) fail(m *member) {
 	s.mayEnd = m
 	s.countEnd(m, "EIO")
 	s.inject(m, "pwrite64,fdatasync", "error=EIO")
 }
 
-// countEnd counts a server that exited by itself, or survived. It does that after the rest of the strike is repaired.
+// countEnd makes the repair of the strike count whether the server exited by itself or survived. It must be called
+// before inject: the repair runs its steps in reverse order, and must undo the injection before it counts.
 func (s *strike) countEnd(m *member, why string) {
 	s.later(func() {
 		what := "servers that survived " + why
@@ -81,14 +82,15 @@ func (m *member) inject(t *testing.T, calls, how string) (end func()) {
 		t.Fatalf("strace of %s: %v", m.Name, err)
 	}
 	return func() {
-		tracer.Kill() // a softer signal may have to wait for a call that strace delays; the kernel detaches its processes
+		tracer.Kill() // other signals may have to wait for a call that strace delays; the kernel detaches its tracees
 		if err := within(10*time.Second, func() error { return untraced(m) }); err != nil {
 			t.Errorf("%s behind its tracer: %v", m.Name, err)
 		}
 	}
 }
 
-// untraced returns an error if a member's process has exited and is not reaped yet, as may happen behind a tracer.
+// untraced returns an error if a member's process has exited but is not reaped yet. The parent can't reap the process
+// while a tracer is attached.
 func untraced(m *member) error {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.PID()))
 	if m.Running() && (err != nil || strings.Contains(string(text), "State:\tZ")) {
@@ -108,8 +110,8 @@ func traced(pid int) error {
 	return nil
 }
 
-// flip kills a server and flips bits in its data. The restarted server must refuse to run, or agree with the others.
-// When the strike is repaired, the server is replaced.
+// flip kills a server, flips bits in one of its files and starts the server again. The server must refuse to run, or
+// have the same state as the other servers. The repair of the strike replaces the server.
 func (s *strike) flip(pattern string) {
 	m, x := s.follower(), s.x
 	s.mayEnd = m
@@ -140,7 +142,7 @@ func (s *strike) flip(pattern string) {
 	case !ended:
 		x.book.count("servers that started over flipped bits", 1)
 		s.w.history.end()
-		x.work.gate.Lock() // no writes, so that all servers reach one index
+		x.work.gate.Lock() // stops the writes, so that all servers can reach the same index
 		err := within(time.Minute, func() error { return x.sameOrEnded(m) })
 		x.work.gate.Unlock()
 		if err != nil {
@@ -155,7 +157,8 @@ func (s *strike) flip(pattern string) {
 	s.later(func() { s.replace(m, false) })
 }
 
-// sameOrEnded returns nil if all servers have the same state, or if m has exited, as a server does whose state differs.
+// sameOrEnded returns nil if all servers have the same state, or if m has exited. A server that sees that its state
+// differs from the majority's must exit.
 func (x *chaos) sameOrEnded(m *member) error {
 	if !m.Running() {
 		return nil

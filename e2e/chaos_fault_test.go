@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// kind says what a fault breaks. Two faults at the same time are of different kinds.
+// kind says what a fault breaks. Two faults of the same window have different kinds.
 type kind string
 
 const (
@@ -29,8 +29,8 @@ type fault struct {
 	name       string
 	kind       kind
 	alone      bool // never used together with another fault
-	rewrites   bool // it takes back acknowledged writes at the request of a person
-	hurtsUsers bool // users may notice it
+	rewrites   bool // the fault includes a restore, which undoes acknowledged writes
+	hurtsUsers bool // requests of users may fail
 	begin      func(*strike)
 }
 
@@ -41,15 +41,15 @@ type strike struct {
 	fault  fault
 	on     []*member // members that the strike touches
 	down   map[*member]bool
-	mayEnd *member // the member that may exit by itself
+	mayEnd *member // a member that may exit by itself, or nil
 	note   string
 	hold   time.Duration // the strike lasts at least this long
 	mends  []func()
 }
 
-// hit records members before the strike touches them.
+// hit records members that the strike is about to touch.
 func (s *strike) hit(members ...*member) {
-	s.x.story.mu.Lock() // the code that judges events reads the list
+	s.x.story.mu.Lock() // the story reads s.on when it judges events
 	defer s.x.story.mu.Unlock()
 	s.on = append(s.on, members...)
 }
@@ -62,7 +62,7 @@ func (s *strike) ends(m *member) {
 	s.down[m] = true
 }
 
-// later registers do to be called when the strike is repaired. The last one registered is called first.
+// later registers a step of the strike's repair. mend calls the steps in reverse order.
 func (s *strike) later(do func()) { s.mends = append(s.mends, do) }
 
 func (s *strike) mend() {
@@ -77,7 +77,8 @@ func (s *strike) mend() {
 	s.revive()
 }
 
-// If the member that may exit by itself has done so, revive starts it again, but only once.
+// revive starts the member in mayEnd again if it has exited. It also clears mayEnd, because the member must not exit
+// again.
 func (s *strike) revive() {
 	if m := s.mayEnd; m != nil && m.hasEnded() {
 		s.mayEnd = nil
@@ -85,8 +86,8 @@ func (s *strike) revive() {
 	}
 }
 
-// hasEnded reports whether a member has exited. If the member has logged that it must exit, hasEnded waits for that for
-// up to 10 s, because a strike on its system calls delays the exit too.
+// hasEnded reports whether a member has exited. If the member's log says that it must exit, hasEnded waits up to 10 s
+// for the exit, because a fault that delays system calls also delays the exit.
 func (m *member) hasEnded() bool {
 	if strings.Contains(m.LastLines(1), "this server must not go on") {
 		_ = within(10*time.Second, func() error {
@@ -101,7 +102,8 @@ func (m *member) hasEnded() bool {
 
 func (s *strike) say(format string, args ...any) { s.note += fmt.Sprintf(format, args...) + " " }
 
-// leader hits the leader and returns it. follower does that with a random other server.
+// leader returns the leader, and records it as touched by the strike. follower does the same with a random other
+// server.
 func (s *strike) leader() *member {
 	m := s.x.c.leader(s.x.t)
 	s.hit(m)
@@ -121,12 +123,13 @@ func (s *strike) anyServer() *member {
 	return m
 }
 
-// rest is the least time between two strikes on the same one of the first two agents, whose nodes hold data. A node
-// that returns too often is rightly held back from new work. Other agents are then replaced by new machines
-// (renewHeldBack), but these two can't be.
+// rest is how long the method agent does not pick one of the first two agents again. A node that goes offline too often
+// gets no new instances for a while. renewHeldBack replaces the machines of such nodes, but not these two, because the
+// workload needs their labels and the volume of the first one.
 const rest = 12 * time.Minute
 
-// agent hits a random agent and returns it. The agent's node may be marked offline because of that.
+// agent returns a random agent, and records it as touched by the strike. It also records the time, because the fault
+// may take the agent's node offline.
 func (s *strike) agent() *member {
 	var fit []*member
 	for i, m := range s.x.c.agents {
@@ -140,7 +143,7 @@ func (s *strike) agent() *member {
 	return m
 }
 
-// holderNode hits an agent that runs the exclusive job without a volume. If no agent runs that job, it hits any agent.
+// holderNode is like agent, but prefers the agent of an instance of the exclusive job solo.
 func (s *strike) holderNode() *member {
 	holders := s.x.kernel.of("solo")
 	if len(holders) == 0 {
@@ -152,7 +155,8 @@ func (s *strike) holderNode() *member {
 	return m
 }
 
-// instance hits the agent of a random running instance. It returns the instance, or nil if none runs.
+// instance returns a random running instance, or nil if nothing runs. It records the instance's agent as touched by the
+// strike.
 func (s *strike) instance() *alive {
 	all := s.x.kernel.onNode("")
 	if len(all) == 0 {
@@ -164,7 +168,7 @@ func (s *strike) instance() *alive {
 	return a
 }
 
-// faults lists all faults, in a fixed order that the seed then shuffles.
+// faults lists all faults, in a fixed order. chaos.next shuffles them.
 func faults() []fault {
 	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults())
 }
@@ -191,7 +195,7 @@ func processFaults() []fault {
 		{name: "stop-agent", kind: ofAgents, begin: func(s *strike) { s.pause(s.agent()) }},
 		{name: "kill-door", kind: ofAgents, begin: func(s *strike) { s.door(syscall.SIGKILL) }},
 		{name: "stop-door", kind: ofAgents, begin: func(s *strike) {
-			s.hold = 12 * time.Second // after 10 s its agent replaces the door
+			s.hold = 12 * time.Second // the agent replaces a door that has not answered for 10 s
 			s.door(syscall.SIGSTOP)
 		}},
 		{name: "kill-instance", kind: ofInstances, begin: killInstance},
@@ -215,8 +219,8 @@ func (s *strike) pause(m *member) {
 	s.later(func() { _ = m.Signal(syscall.SIGCONT) })
 }
 
-// leaderAfterReturn kills the leader while another server has just returned and is still behind. The answers that
-// agents got meanwhile must remain valid.
+// leaderAfterReturn kills the leader when another server was just started again and may still lag. What agents were
+// assigned while that server was down must remain valid.
 func leaderAfterReturn(s *strike) {
 	back, leader := s.follower(), s.leader()
 	back.Kill()
@@ -254,8 +258,8 @@ func killShim(s *strike) {
 	}
 }
 
-// shimOf returns the process id of an instance's shim, which is the parent of its first process. It returns 0 if there
-// is none.
+// shimOf returns the process id of an instance's shim, which is the parent of the instance's first process. It returns
+// 0 if it finds no shim.
 func shimOf(a *alive) int {
 	inside := map[int]bool{}
 	for _, p := range a.processes {
@@ -295,7 +299,7 @@ func (s *strike) signalled(a *alive) {
 	})
 }
 
-// machineDies kills an agent and everything that it runs. The rest of the cluster must notice in time (L4).
+// machineDies kills an agent and everything that it runs. The servers must mark its node offline in time (L4).
 func machineDies(s *strike) {
 	m := s.agent()
 	s.ends(m)
@@ -321,7 +325,7 @@ func machineDies(s *strike) {
 	})
 }
 
-// waitOffline waits up to 10 s longer for a node that should be offline by now. It logs the node's state.
+// waitOffline logs the state of a node that should be offline by now, and waits up to 10 s until the node is offline.
 func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	var node json.RawMessage
 	err := x.get("/v1/nodes/"+m.Name, &node)
@@ -335,8 +339,8 @@ func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
 	return at, marked
 }
 
-// A server that has logged that it must exit counts as ended, even if its exit is delayed. A running server that has
-// not logged that does not count as ended.
+// For a server whose log says that it must exit, hasEnded waits until the server has exited. For any other running
+// server it returns false at once.
 func TestHasEnded(t *testing.T) {
 	for _, tt := range []struct {
 		says  string

@@ -45,8 +45,8 @@ func freezeInstance(s *strike) {
 	}
 }
 
-// freezeMachine freezes an agent, its door, its shims and all its instances together, as a hypervisor does when it
-// moves a machine. They are thawed when the strike is repaired, or when thaw is called before that.
+// freezeMachine freezes an agent, its door, its shims and all its instances, as a hypervisor does when it moves a
+// machine. The repair of the strike thaws them, unless the caller has called thaw before.
 func (s *strike) freezeMachine(m *member) (thaw func()) {
 	x := s.x
 	own, below := filepath.Join(freezerRoot(), x.c.name+"-"+m.Name), filepath.Join(freezerRoot(), x.c.name, m.Name)
@@ -54,7 +54,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 		x.t.Fatal(err)
 	}
 	for _, pid := range slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.PID()}) {
-		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // it may have exited
+		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // the process may have exited
 	}
 	if err := freezeDir(own, true); err != nil {
 		x.t.Fatalf("freeze %s: %v", m.Name, err)
@@ -62,7 +62,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 	for _, a := range x.kernel.onNode(m.Name) {
 		x.kernel.freeze(a.id)
 	}
-	_ = freezeDir(below, true) // it does not exist if nothing runs there
+	_ = freezeDir(below, true) // this cgroup does not exist if the agent runs no instances
 	once := false
 	thaw = func() {
 		if once {
@@ -80,7 +80,7 @@ func (s *strike) freezeMachine(m *member) (thaw func()) {
 	return thaw
 }
 
-// thawAll records that everything that was frozen runs again.
+// thawAll records that all frozen instances run again.
 func (k *kernelEye) thawAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,9 +91,9 @@ func (k *kernelEye) thawAll() {
 	}
 }
 
-// confirmDead freezes a machine that holds an exclusive slot and confirms by force that it is dead. When another holder
-// has begun, it thaws the machine. The old holder must be dead within a second after that, so that the false
-// confirmation does no harm.
+// confirmDead freezes a machine that has holders of exclusive slots, and falsely confirms that it is dead. When other
+// machines have new holders, it thaws the machine. The old holders must be dead within a second after the thaw, so that
+// the false confirmation does no harm.
 func confirmDead(s *strike) {
 	m, x := s.holderNode(), s.x
 	var old []*alive
@@ -113,7 +113,7 @@ func confirmDead(s *strike) {
 		return
 	}
 	if f := x.work.order(x.random, http.MethodPost, "/v1/nodes/"+m.Name+"/confirm-dead", `{"force":true}`); !f.done {
-		s.say("not confirmed: %s", f.body) // there is a hold, or the node has returned
+		s.say("not confirmed: %s", f.body) // because of a hold, or because the node has returned
 		return
 	}
 	others := func() (n int) {

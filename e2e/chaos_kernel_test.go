@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// kernelLook is the time between two readings of the process table. thawLimit is how long a holder that was frozen may
-// run at the same time as its successor. kernelSlack is how late a reading may be.
+// kernelLook is the time between two readings of the process table. thawLimit is how long a holder may run beside its
+// successor after it was thawed. kernelSlack is how late a reading may be.
 const (
 	kernelLook  = 100 * time.Millisecond
 	thawLimit   = time.Second
@@ -28,7 +28,7 @@ type alive struct {
 	processes           []procs.Row
 }
 
-// kernelEye reads the process table all the time. Its verdicts use nothing that the product reports.
+// kernelEye reads the process table every kernelLook, and checks S1 and S2. It uses nothing that the product reports.
 type kernelEye struct {
 	x    *chaos
 	done sync.WaitGroup
@@ -36,9 +36,9 @@ type kernelEye struct {
 
 	mu     sync.Mutex
 	cache  map[string]map[string]string // environment of each process of an instance, by the process's identity
-	frozen map[string]time.Time         // when the instances that a fault froze were thawed; zero while frozen
+	frozen map[string]time.Time         // by instance that a fault froze: when it was thawed, or zero while it is frozen
 	last   time.Time
-	gap    time.Duration // longest time between two readings since the last call of starved
+	gap    time.Duration // the longest time between two readings since the last call of starved
 	looks  int
 }
 
@@ -93,8 +93,8 @@ func (k *kernelEye) starved() time.Duration {
 	return gap
 }
 
-// instances returns the instances with a running process, as the processes' environments show them. Each environment is
-// read once.
+// instances returns the instances with a running process, as the processes' environments show them. The environment of
+// an instance's process is read only once.
 func (k *kernelEye) instances() map[string]*alive {
 	found, seen := map[string]*alive{}, map[string]map[string]string{}
 	for _, p := range procs.Table() {
@@ -106,7 +106,7 @@ func (k *kernelEye) instances() map[string]*alive {
 		k.mu.Unlock()
 		if !known {
 			if env = environment(p); env["OUTSPAN_INSTANCE_ID"] == "" || !strings.HasPrefix(env["OUTSPAN_DIR"], k.x.c.dir) {
-				continue // it may become part of an instance with its next exec
+				continue // not cached, because the process may become part of an instance with its next exec
 			}
 		}
 		seen[p.String()] = env
@@ -151,7 +151,7 @@ func (k *kernelEye) thaw(id string) {
 	k.frozen[id] = time.Now()
 }
 
-// harmless reports whether an instance is frozen, or was thawed so recently that it may not be fenced yet.
+// harmless reports whether an instance is frozen, or was thawed so recently that its shim may not have killed it yet.
 func (k *kernelEye) harmless(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -193,7 +193,7 @@ func bothLive(list []*alive) bool {
 	return true
 }
 
-// judgeMemory checks S1: the memory limits of a node's cgroups together stay below what the node has.
+// judgeMemory checks S1: the sum of the memory limits of a node's cgroups is at most the node's memory.
 func (k *kernelEye) judgeMemory() {
 	for _, m := range k.x.c.agents {
 		sum := int64(0)
@@ -210,21 +210,21 @@ func (k *kernelEye) judgeMemory() {
 	}
 }
 
-// judgeWitness checks S2 by a file to which the holders of one exclusive slot write. Each line has an instance, its
-// fencing epoch, its node and the uptime. An earlier holder must never write after a later one, except in the moment
-// before a thawed holder is fenced.
+// judgeWitness checks S2 with the file to which the holders of one exclusive slot write. Each line has an instance, its
+// fencing epoch if it has one, its node and the uptime. A holder must not write after a later holder has written. Only
+// a thawed holder may, because it runs for a moment before its shim kills it.
 func (k *kernelEye) judgeWitness(job string) {
 	text, err := os.ReadFile(k.x.witness(job))
 	if err != nil {
 		k.x.book.violate("the witness of %s: %v", job, err)
 		return
 	}
-	epochs, last, highest := map[string]int{}, "", -1 // the job base has no epochs: its volume is in only one place
+	epochs, last, highest := map[string]int{}, "", -1 // the job base has no epochs
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	for n, line := range lines {
 		words := strings.Fields(line)
 		if len(words) < 3 || words[0] == last {
-			continue // incomplete, or the same holder again; a line without an epoch has one word less
+			continue // an incomplete line, or the same holder again
 		}
 		id, epoch := words[0], 0
 		if len(words) > 3 {
@@ -239,7 +239,7 @@ func (k *kernelEye) judgeWitness(job string) {
 		case known && epoch != first:
 			k.x.book.violate("S2: holder %s of %s writes under another epoch than its own:\n%s", id, job, context)
 		case known && k.thawed(id):
-			continue // a thawed holder may write with its old epoch until it is fenced
+			continue // a thawed holder may write with its old epoch until its shim kills it
 		case known:
 			k.x.book.violate("S2: holder %s of %s writes again behind %s (instance, epoch, node, uptime):\n%s",
 				id, job, last, context)
@@ -257,8 +257,8 @@ func (k *kernelEye) thawed(id string) bool {
 	return was
 }
 
-// leaks returns an error if there are cgroups or shims of instances that don't run. Both must disappear soon after
-// their instance.
+// leaks returns an error if there are cgroups or shims of instances that don't run. Cgroups and shims must disappear
+// soon after their instance.
 func (k *kernelEye) leaks() error {
 	running := map[string]bool{}
 	for _, a := range k.onNode("") {

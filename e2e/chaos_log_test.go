@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 
-	room "github.com/outspan/outspan/cluster" // the name is taken
+	room "github.com/outspan/outspan/cluster" // cluster is a type of this package
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/testbed/invariant"
 )
 
-// judgeLog stops a server and shows its log, up to index, to the judge of histories.
+// judgeLog stops a server and checks the entries of its log up to the given index.
 func (x *chaos) judgeLog(m *member, index uint64) {
 	if code := m.terminate(x.t); code != 0 {
 		x.book.violate("L1: %s ended with code %d when it was asked to end:\n%s", m.Name, code, m.LastLines(15))
@@ -23,8 +23,9 @@ func (x *chaos) judgeLog(m *member, index uint64) {
 	x.t.Logf("%d entries of the log of %s were judged", judged, m.Name)
 }
 
-// judgeDir replays the log of a stopped server from its first entry, or from the oldest snapshot behind what the log
-// lacks. A restore and a snapshot from the leader leave a hole in the log: the history goes on with that snapshot.
+// judgeDir replays the log of a stopped server up to the given index, and passes each violation to the function wrong.
+// A restore leaves a hole in the log, and so does a snapshot from the leader. After a hole, judgeDir continues from a
+// stored snapshot.
 func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)) (judged int, err error) {
 	dir, err := room.OpenStopped(path)
 	if err != nil {
@@ -36,7 +37,7 @@ func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)
 		if err != nil {
 			return judged, err
 		}
-		if r.Kind == room.RecordDamaged { // or missing: the next entry shows it
+		if r.Kind == room.RecordDamaged { // unreadable or missing; the index of the next entry shows the hole
 			continue
 		}
 		if r.Index != at+1 {
@@ -64,7 +65,8 @@ func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)
 	return judged, nil
 }
 
-// snapshotBetween is the state of the newest snapshot that fills a hole in the log; the first entry behind it is next.
+// snapshotBetween returns the state of the newest snapshot that fills a hole in the log. The log lacks the entries from
+// first up to next-1.
 func snapshotBetween(dir *room.StoppedDir, first, next uint64) (fsm.State, error) {
 	stored := dir.Snapshots()
 	i := slices.IndexFunc(stored, func(s room.StoredSnapshot) bool { return s.Index >= first && s.Index < next })

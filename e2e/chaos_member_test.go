@@ -40,8 +40,8 @@ func memberFaults() []fault {
 	}
 }
 
-// otherProgram returns a second build of the program. OUTSPAN_CHAOS_OLD may name one of an earlier release. By default
-// it is built from the same source with another version.
+// otherProgram returns the path of another build of the program. OUTSPAN_CHAOS_OLD can name a build of an earlier
+// release. Without it, otherProgram builds the same source with another version.
 func otherProgram(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("OUTSPAN_CHAOS_OLD"); path != "" {
@@ -73,8 +73,9 @@ func transferLeader(s *strike) {
 	}
 }
 
-// rolling restarts members one after the other, as a careful operator does: each only when the one before is back.
-// between is called while a member is down.
+// rolling restarts members one after the other, as a careful operator does. After each restart it waits until all
+// servers have caught up and all nodes are online. While a member is down, it calls the parameter between with that
+// member.
 func (s *strike) rolling(members []*member, between func(*member)) {
 	x := s.x
 	s.hit(members...)
@@ -91,7 +92,8 @@ func (s *strike) rolling(members []*member, between func(*member)) {
 	}
 }
 
-// rollingUpgrade moves every member to the other program, or back. Either the agents or the servers come first.
+// rollingUpgrade restarts every member with the other program, or with the usual one if the members already run the
+// other program. Chance decides whether the servers or the agents are restarted first.
 func rollingUpgrade(s *strike) {
 	x := s.x
 	groups := [][]*member{x.c.servers, x.c.agents}
@@ -135,7 +137,7 @@ func (x *chaos) nodesOnline() error {
 	return nil
 }
 
-// get reads a path from the first server that answers with success within 4 s.
+// get reads a path of the API from the first running server that answers 200 within 4 s.
 func (x *chaos) get(path string, into any) error {
 	failed := errNever
 	for _, s := range x.c.servers {
@@ -155,8 +157,8 @@ func (x *chaos) get(path string, into any) error {
 	return failed
 }
 
-// replace gives a server an empty disk, so that it returns as a new server. A person removes the old server: before
-// that if planned is true, otherwise after the new one was seen.
+// replace gives a server an empty disk, so that it returns as a new server. It also removes the old server from the
+// cluster: before it kills the server if planned is true, otherwise after the new server is in the list of members.
 func (s *strike) replace(m *member, planned bool) {
 	x := s.x
 	if !slices.Contains(s.on, m) {
@@ -196,9 +198,9 @@ func (s *strike) replace(m *member, planned bool) {
 	x.waitServers()
 }
 
-// removeCutOff removes a server that can't be reached but keeps running. When this server reaches the other servers
-// again, it disturbs none of them, reports that it was removed, and exits. Then it returns with an empty disk as a new
-// server.
+// removeCutOff removes a server from the cluster while the server runs but reaches no other member. When the network is
+// repaired, the removed server must log that it was removed and exit, and the leader must stay the same. Then the
+// member starts with an empty disk as a new server.
 func removeCutOff(s *strike) {
 	x, m := s.x, s.follower()
 	old := x.memberIDs(m)
@@ -231,8 +233,8 @@ func removeCutOff(s *strike) {
 	x.waitServers()
 }
 
-// cloneAgent starts an agent on a copy of another agent's data directory, at another address. The clone must be
-// refused, and the node must stay with the first agent.
+// cloneAgent starts an agent on a copy of another agent's data directory, at another address. The servers must refuse
+// the clone, and the node must keep the address and the epoch of the first agent.
 func cloneAgent(s *strike) {
 	x := s.x
 	first := x.c.agents[x.random.IntN(len(x.c.agents))]
@@ -283,7 +285,7 @@ func (x *chaos) memberIDs(m *member) (ids []string) {
 	return ids
 }
 
-// wipe empties a member's data directory. The directory itself stays, because it is a file system of its own.
+// wipe empties a member's data directory. It does not remove the directory, because that is a mount point.
 func (m *member) wipe(t testing.TB) {
 	t.Helper()
 	entries, err := os.ReadDir(m.data())
@@ -297,7 +299,7 @@ func (m *member) wipe(t testing.TB) {
 	}
 }
 
-// renew replaces a machine for good. The machine dies, a person confirms that and forgets its node, and an empty
+// renew replaces an agent's machine. The machine dies, a person confirms its death and deletes its node, and an empty
 // machine with the same name joins.
 func (s *strike) renew(m *member) {
 	x := s.x
@@ -326,7 +328,7 @@ func (s *strike) renew(m *member) {
 	})
 }
 
-// person sends one write, as a person would, and repeats it until its outcome is known.
+// person sends one write on behalf of an operator, and repeats it until its outcome is known.
 func (x *chaos) person(method, path, body string) fate {
 	return x.work.order(rand.New(rand.NewPCG(x.random.Uint64(), 7)), method, path, body)
 }

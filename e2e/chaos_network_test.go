@@ -13,7 +13,7 @@ func networkFaults() []fault {
 	return []fault{
 		{name: "isolate-leader", kind: ofServers, begin: func(s *strike) { s.isolate(s.leader()) }},
 		{name: "isolate-follower", kind: ofServers, begin: func(s *strike) { s.isolate(s.follower()) }},
-		{name: "split-servers", kind: ofServers, alone: true, begin: func(s *strike) { // no majority on either side
+		{name: "split-servers", kind: ofServers, alone: true, begin: func(s *strike) { // no server reaches another
 			s.hit(s.x.c.servers...)
 			for i, m := range s.x.c.servers {
 				s.cut(m, s.x.c.servers[:i])
@@ -23,7 +23,7 @@ func networkFaults() []fault {
 			m := s.leader()
 			s.cut(m, []*member{without(s.x.c.servers, m)[s.x.random.IntN(2)]})
 		}},
-		{name: "deaf-leader", kind: ofServers, begin: func(s *strike) { // it can send to the servers, but not receive
+		{name: "deaf-leader", kind: ofServers, begin: func(s *strike) { // it receives nothing from other servers
 			m := s.leader()
 			s.lose(m, without(s.x.c.servers, m))
 		}},
@@ -69,8 +69,8 @@ func networkFaults() []fault {
 	}
 }
 
-// rule adds a rule to a member's packet filter. chain may name a table first (TABLE/CHAIN). The repair of the strike
-// deletes only this rule.
+// rule adds a rule of iptables at a member until the strike is repaired. chain is CHAIN, or TABLE/CHAIN if the table is
+// not filter.
 func (s *strike) rule(at *member, chain string, rule ...string) {
 	table, chain, ok := strings.Cut(chain, "/")
 	if !ok {
@@ -80,8 +80,8 @@ func (s *strike) rule(at *member, chain string, rule ...string) {
 	s.later(func() { s.x.c.network.iptables(s.x.t, at, slices.Concat([]string{"-t", table, "-D", chain}, rule)...) })
 }
 
-// lose drops the packets that a member receives from certain others. If which is given, it is a match of iptables, and
-// other packets pass.
+// lose drops the packets that a member receives from the listed members. Without arguments in which, it drops all of
+// them. Otherwise it drops only the packets that this match of iptables selects.
 func (s *strike) lose(at *member, from []*member, which ...string) {
 	for _, m := range from {
 		if m != at {
@@ -90,7 +90,7 @@ func (s *strike) lose(at *member, from []*member, which ...string) {
 	}
 }
 
-// cut drops packets between a member and others, in both directions. which works as in lose.
+// cut drops the packets between a member and the listed members, in both directions. It selects packets as lose does.
 func (s *strike) cut(m *member, others []*member, which ...string) {
 	s.lose(m, others, which...)
 	for _, other := range others {
@@ -100,7 +100,8 @@ func (s *strike) cut(m *member, others []*member, which ...string) {
 
 func (s *strike) isolate(m *member) { s.cut(m, without(s.x.c.members(), m)) }
 
-// lossy drops some of the packets that a member receives and sends.
+// lossy drops 2 to 30 % of the packets that a member sends. If the kernel lacks netem, it also drops as many of the
+// packets that the member receives.
 func (s *strike) lossy(m *member) {
 	part := fmt.Sprintf("%.2f", 0.02+0.28*s.x.random.Float64())
 	s.say("%s of its packets", part)
@@ -112,8 +113,7 @@ func (s *strike) lossy(m *member) {
 	}
 }
 
-// slow delays what a member sends, and reorders it, if the kernel can do that. Otherwise it limits the rate of the
-// member's link.
+// slow delays and reorders the packets that a member sends. If the kernel lacks netem, it limits their rate instead.
 func (s *strike) slow(m *member) {
 	if s.x.netem(s, m, "delay", "80ms", "60ms", "reorder", "25%") {
 		s.say("80 ms, out of order")
@@ -123,7 +123,8 @@ func (s *strike) slow(m *member) {
 	s.traffic(m, "tbf", "rate", "512kbit", "burst", "8kb", "latency", "600ms")
 }
 
-// duplicate sends half of a member's packets twice. If the kernel lacks netem, it sends all of them twice.
+// duplicate makes a member send half of its packets twice. If the kernel lacks netem, the member sends all packets to
+// other members twice.
 func (s *strike) duplicate(m *member) {
 	if s.x.netem(s, m, "duplicate", "50%") {
 		return
@@ -133,7 +134,7 @@ func (s *strike) duplicate(m *member) {
 	}
 }
 
-// netem applies a netem rule to what a member sends. It returns false if the kernel lacks netem.
+// netem applies a netem rule to the packets that a member sends. It returns false if the kernel lacks netem.
 func (x *chaos) netem(s *strike, m *member, how ...string) bool {
 	if !kernelHasNetem(x) {
 		return false
@@ -153,7 +154,7 @@ func kernelHasNetem(x *chaos) bool {
 	})
 }
 
-// hasNetem calls ask once, and remembers the answer.
+// hasNetem calls its argument only the first time, and remembers the answer.
 var hasNetem = func() func(func() bool) bool {
 	var once sync.Once
 	var has bool
@@ -163,7 +164,7 @@ var hasNetem = func() func(func() bool) bool {
 	}
 }()
 
-// traffic sets the queueing rule for what a member sends, until the strike is repaired.
+// traffic sets the queueing discipline of the packets that a member sends, until the strike is repaired.
 func (s *strike) traffic(m *member, how ...string) {
 	args := slices.Concat([]string{"--net=" + s.x.c.network.space(m), "--", "tc", "qdisc", "add", "dev", "eth0", "root"},
 		how)
@@ -179,8 +180,8 @@ func (s *strike) traffic(m *member, how ...string) {
 	})
 }
 
-// massCut cuts off more than half of the agents together. A hold must begin before any of their nodes is marked offline
-// (S12). The hold takes a minute to end.
+// massCut cuts off four of the six agents from the servers at once. A hold must begin before any of their nodes is
+// marked offline (S12).
 func massCut(s *strike) {
 	cut := s.x.c.agents[:4]
 	s.hit(cut...)

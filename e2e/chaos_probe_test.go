@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialIn connects from inside a network namespace. The thread that entered the namespace ends with its goroutine.
+// dialIn connects from inside a network namespace.
 func dialIn(ctx context.Context, space, network, address string) (net.Conn, error) {
 	type outcome struct {
 		conn net.Conn
@@ -22,7 +22,7 @@ func dialIn(ctx context.Context, space, network, address string) (net.Conn, erro
 	}
 	result := make(chan outcome, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked, so that Go ends the thread
+		runtime.LockOSThread() // never unlocked, so that the thread in the namespace ends with this goroutine
 		fd, err := unix.Open(space, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Setns(fd, unix.CLONE_NEWNET)
@@ -39,8 +39,8 @@ func dialIn(ctx context.Context, space, network, address string) (net.Conn, erro
 	return o.conn, o.err
 }
 
-// chaosProbe uses the web service as a user would, through each agent's forwarding port in turn. It also watches which
-// server leads.
+// chaosProbe sends requests to the web service as a user would, through the exposed port of each agent in turn. It also
+// counts changes of the leader.
 type chaosProbe struct {
 	x      *chaos
 	client *http.Client
@@ -55,14 +55,14 @@ type chaosProbe struct {
 
 const (
 	probeEvery = 50 * time.Millisecond
-	// two pauses of the test machine that are this long use up a drain_delay of 1 s
+	// A probe that is late by more than this shows a stall. Two such stalls use up a drain_delay of 1 s.
 	probeStall = 500 * time.Millisecond
 )
 
-// stall is a time in which the test machine ran no process.
+// stall is a time during which the test machine seems to have run no process.
 type stall struct{ from, to time.Time }
 
-// lostProbe is a request that failed, with its beginning and end.
+// lostProbe is a failed request, with the times of its beginning and end.
 type lostProbe struct {
 	at, end time.Time
 	text    string
@@ -72,8 +72,8 @@ func (l lostProbe) String() string {
 	return l.at.Format("15:04:05.000 to ") + l.end.Format("05.000 ") + l.text
 }
 
-// duringStall reports whether the test machine stood still shortly before a request or during it. An instance's
-// drain_delay may have passed during that time.
+// duringStall reports whether the test machine stood still during a request or in the second before it. If so, the
+// drain_delay of an instance may have passed before agents could stop sending requests to that instance.
 func (p *chaosProbe) duringStall(l lostProbe) bool {
 	return slices.ContainsFunc(p.stalls, func(s stall) bool {
 		return s.from.Before(l.end) && s.to.After(l.at.Add(-time.Second))
@@ -106,7 +106,7 @@ func probeService(x *chaos) *chaosProbe {
 	return p
 }
 
-// woke records a stall if a sleep took much longer than it should have.
+// woke records a stall if a sleep that began at the given time took much longer than probeEvery.
 func (p *chaosProbe) woke(asleep time.Time) {
 	if now := time.Now(); now.Sub(asleep) > probeEvery+probeStall {
 		p.mu.Lock()
@@ -123,7 +123,7 @@ func (p *chaosProbe) stop() {
 	p.x.book.count("times that this machine stood still for half a second", len(p.stalls))
 }
 
-// ask sends one request through an agent's forwarding port.
+// ask sends one request to an agent's exposed port, and records a failure.
 func (p *chaosProbe) ask(at *member) error {
 	began := time.Now()
 	err := fetch(p.client, "http://"+net.JoinHostPort(at.address, strconv.Itoa(chaosPort))+"/")
@@ -136,8 +136,8 @@ func (p *chaosProbe) ask(at *member) error {
 	return err
 }
 
-// judge checks the requests that began in a window. If only servers were hit, none may fail, unless the test machine
-// stood still.
+// judge checks the requests that began in a window. If the window's faults touch only servers, no request may fail,
+// unless the test machine stood still.
 func (p *chaosProbe) judge(w *window) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

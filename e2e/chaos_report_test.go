@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// zeros lists the counts of violations, which must all be zero. A violation's text begins with its invariant.
+// zeros lists the numbers of violations by invariant. The text of a violation begins with the invariant's id.
 func (b *book) zeros() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -24,7 +24,7 @@ func (b *book) zeros() string {
 		len(b.wrong)-found["S2"]-found["S3"]-found["S4"]-found["S5"]-found["LIN"])
 }
 
-// report prints the figures. If there were violations, the test fails. After a failure report also prints what was
+// report fails the test for each violation, and prints all counts. If the test has failed, it also prints what was
 // done, and when.
 func (x *chaos) report() {
 	x.book.mu.Lock()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// restoreSnapshot saves a snapshot, calls change, and restores the snapshot. The workload writes nothing meanwhile.
-// After that, only what was written after the snapshot is missing. Instances that were moved by change are not where
-// the restored state has them, so users may notice.
+// restoreSnapshot saves a snapshot, calls the given function, and restores the snapshot. The workload writes nothing
+// meanwhile, so the restore must undo none of its acknowledged writes. If the function moves instances, they don't run
+// where the restored state has them, and requests of users may fail.
 func (s *strike) restoreSnapshot(change func()) {
 	x := s.x
 	s.hit(x.c.servers...)
@@ -20,7 +20,7 @@ func (s *strike) restoreSnapshot(change func()) {
 			x.book.violate("S5: the history around a restore: %v", err)
 		}
 	}
-	if x.random.IntN(3) > 0 { // otherwise change runs while other changes may be in progress
+	if x.random.IntN(3) > 0 { // otherwise instances of web may be moving when the snapshot is saved
 		_ = within(10*time.Second, func() error { return x.story.calm(probedGroup) })
 	}
 	file := x.c.path("chaos.snap")
@@ -43,12 +43,12 @@ func (s *strike) restoreSnapshot(change func()) {
 	s.later(x.decideKept)
 }
 
-// moveMuch evicts instances of several jobs, restarts an agent, and waits until everything is in order again. A
-// snapshot from before is then outdated.
+// moveMuch evicts instances of several jobs, restarts an agent, and waits until all jobs have their instances again.
+// This makes an earlier snapshot outdated.
 func (s *strike) moveMuch() {
 	x := s.x
 	s.hit(x.c.agents...)
-	if err := within(30*time.Second, x.asWanted); err != nil { // do it even if other changes are still in progress
+	if err := within(30*time.Second, x.asWanted); err != nil { // evict even if the cluster has not settled
 		s.say("not settled before: %.200v", err)
 	}
 	running := x.kernel.onNode("")
@@ -71,8 +71,8 @@ func (s *strike) moveMuch() {
 	x.book.count("instances evicted before a restore", len(evicted))
 }
 
-// decideKept stops, as a person may decide, the instances that a restore has lost and whose slots have another instance
-// too.
+// decideKept decides in place of a person about the instances that the restored state does not contain, but that hold
+// their slots. It stops them.
 func (x *chaos) decideKept() {
 	_ = within(20*time.Second, func() error {
 		var list struct {

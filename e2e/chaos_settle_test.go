@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// settle is the quiet phase after the faults of a window. The workload pauses, and every promise must be kept within
-// its time limit.
+// settle is the quiet phase after the faults of a window. It pauses the workload, and records a violation if a
+// condition does not become true within its limit.
 func (x *chaos) settle(w *window) {
 	x.t.Helper()
 	began := time.Now()
 	x.wait("L1: a leader", 10*chaosElection+5*time.Second, func() error { return x.haveLeader() })
 	x.wait("L1: three servers that vote and have caught up", chaosPatience, func() error {
-		for _, s := range w.strikes { // effects of a strike may show only now
+		for _, s := range w.strikes { // a server may exit only now because of a strike
 			s.revive()
 		}
 		x.lookForDead(w)
@@ -61,8 +61,8 @@ func (x *chaos) settle(w *window) {
 	x.book.count("windows", 1)
 }
 
-// judgeHistory checks whether some order explains what clients of all servers saw in the window. Then it removes the
-// labels that they wrote.
+// judgeHistory checks that the history of the window's clients is linearizable. Then it removes the labels that the
+// clients wrote.
 func (x *chaos) judgeHistory(w *window) {
 	if w.history == nil || !x.book.clean() {
 		return
@@ -163,8 +163,8 @@ func (x *chaos) noDrain() error {
 	return nil
 }
 
-// If fewer than three machines accept new work, renewHeldBack replaces one of those that are held back because they
-// returned too often. That counts as another strike of the window.
+// renewHeldBack replaces the machine of a held-back node if fewer than three nodes take new instances. A node is held
+// back from new instances for a while when it was offline too often. The replacement is another strike of the window.
 func (x *chaos) renewHeldBack(w *window) {
 	var l struct{ Items []nodeView }
 	if err := x.get("/v1/nodes", &l); err != nil {
@@ -187,7 +187,7 @@ func (x *chaos) renewHeldBack(w *window) {
 	}
 }
 
-// asWanted returns nil if what users want, what the servers report and what the kernel shows agree.
+// asWanted returns nil if users' wishes, the servers' reports and the kernel's process table agree about all instances.
 func (x *chaos) asWanted() error {
 	var l struct{ Items []instanceView }
 	if err := x.get("/v1/instances", &l); err != nil {
@@ -254,7 +254,7 @@ func (x *chaos) asAgentsSay() error {
 	return nil
 }
 
-// unwritten returns a function that returns nil once the index has not changed for three seconds.
+// unwritten returns a function that returns nil once the cluster's index has not changed for three seconds.
 func (x *chaos) unwritten() func() error {
 	var last uint64
 	var since time.Time
@@ -273,9 +273,9 @@ func (x *chaos) unwritten() func() error {
 	}
 }
 
-// ages matches values that a server computes for the present moment, from its own clock or from what it hears. They are
-// not part of the replicated state. One of them is until, the wall time at which something ends: a server that ran
-// while the others were down is ahead of them in cluster time until it leads.
+// ages matches values that are not part of the replicated state. Each server computes them for its answer, from its own
+// clock or from the heartbeats that it hears. The value "until" is a wall time, computed from the server's cluster
+// time. A server that ran while the others were down is ahead of them in cluster time until it leads.
 var ages = regexp.MustCompile(`"(last_seen|seen_by|next_allowed|until)":("[^"]*"|null),?|is held back for [0-9a-z.]+`)
 
 // sameState returns an error unless all running servers show the same replicated state from their own copies, and
@@ -313,7 +313,7 @@ func (x *chaos) sameState() error {
 	return nil
 }
 
-// served requests the service through every agent, three times each.
+// served returns an error unless the web service answers three requests through every agent.
 func (x *chaos) served() error {
 	for _, m := range x.c.agents {
 		for range 3 {
@@ -325,8 +325,8 @@ func (x *chaos) served() error {
 	return nil
 }
 
-// checkMarks checks S4: each label has its last acknowledged value. The caller makes sure that nothing is written
-// meanwhile.
+// checkMarks checks S4: each label has its last acknowledged value. The caller must have locked the workload's gate, so
+// that no worker writes.
 func (w *workload) checkMarks() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,11 +21,11 @@ type toldInstance struct {
 func (i *toldInstance) wanted() bool { return i.desired == "running" && i.observed != "lost" }
 func (i *toldInstance) ready() bool  { return i.desired == "running" && i.observed == "ready" }
 
-// over reports whether the instance can't change any more. A failed instance may still be started, until its agent has
-// heard that the instance is replaced.
+// over reports whether the instance can't change any more. A failed instance can: its agent may restart it as long as
+// the agent does not know that the instance is replaced.
 func (i *toldInstance) over() bool { return i.desired == "stopped" && i.observed == "stopped" }
 
-// steady reports whether no change of the instance is under way.
+// steady reports whether the instance neither starts nor stops.
 func (i *toldInstance) steady() bool {
 	return i.ready() || i.desired == "stopped" && i.observed == "failed"
 }
@@ -42,11 +42,11 @@ type story struct {
 	index     uint64
 	instances map[string]*toldInstance
 	ended     map[string]string // final state of each instance that can't change any more
-	held      bool              // no events are read, because the state is being replaced
-	counted   uint64            // index of the latest event that was counted; after a restore some events are read again
+	held      bool              // true while a restore replaces the state; read then does nothing
+	counted   uint64            // highest index of events already counted; after a restore, some indexes occur again
 	hold      bool
-	requests  map[string]int // number of events of the job ledger, by request
-	offline   []eventView    // events of nodes that went offline in this window
+	requests  map[string]int // number of events of the job ledger, by request id
+	offline   []eventView    // events of nodes that were marked offline in this window
 	windows   *window
 }
 
@@ -59,28 +59,27 @@ func newStory(x *chaos) *story {
 			case <-s.quit:
 				return
 			case <-time.After(250 * time.Millisecond):
-				_ = s.read(x.c.servers[n%len(x.c.servers)]) // after an error, the next server has the same events
+				_ = s.read(x.c.servers[n%len(x.c.servers)]) // after an error, another server has the same events
 			}
 		}
 	})
 	return s
 }
 
-// count adds to a count for the latest event, unless that event was counted before.
+// count adds n to one of the book's counts, unless the event that was read last was already counted before a restore.
 func (s *story) count(what string, n int) {
 	if s.index > s.counted {
 		s.x.book.count(what, n)
 	}
 }
 
-// enter begins a window.
 func (s *story) enter(w *window) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.windows, s.offline = w, nil
 }
 
-// read takes the events that a server has after the last one that was read.
+// read judges the events that a server has after the event that was read last.
 func (s *story) read(from *member) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +181,7 @@ func (s *story) allocated(e toldEvent, id string) {
 var budgeted = []string{"node_draining", "user_requested", "preempted", "rebalance", "affinity",
 	"role_replacement", "rollout"}
 
-// desired checks S3 for each voluntary stop of a ready instance, and S8 for each change of what is desired.
+// desired checks S8 for each change of an instance's desired state, and S3 for each voluntary stop of a ready instance.
 func (s *story) desired(e toldEvent, id string) {
 	if how := s.ended[id]; how != "" {
 		s.x.book.violate("S8: instance %s had ended as %s and goes to %s (%s)", id, how, e.Data["after"], e.ID)
@@ -211,7 +210,7 @@ func (s *story) desired(e toldEvent, id string) {
 	s.settle(id, i)
 }
 
-// settle moves an instance that can't change any more to ended.
+// settle moves an instance that can't change any more to s.ended.
 func (s *story) settle(id string, i *toldInstance) {
 	if i.over() {
 		s.ended[id] = i.observed
@@ -219,7 +218,7 @@ func (s *story) settle(id string, i *toldInstance) {
 	}
 }
 
-// status checks S8 and S9: an instance that has ended stays ended.
+// status checks S8 and S9: an instance in s.ended must not change.
 func (s *story) status(e toldEvent, id string) {
 	if how := s.ended[id]; how != "" {
 		s.x.book.violate("S9: instance %s had ended as %s and is %s (%s)", id, how, e.Data["after"], e.ID)
@@ -230,8 +229,8 @@ func (s *story) status(e toldEvent, id string) {
 	}
 }
 
-// wentOffline checks S13: a node that no fault touches is not marked offline while a majority of the servers is not
-// touched either. It also checks S12.
+// wentOffline checks S12: no node is marked offline during a hold. It also checks S13: if the window's faults touch
+// only a minority of the servers, only nodes that these faults touch are marked offline.
 func (s *story) wentOffline(e toldEvent) {
 	s.offline = append(s.offline, e.eventView)
 	s.count("nodes marked offline", 1)
@@ -250,7 +249,7 @@ func (s *story) wentOffline(e toldEvent) {
 		m.Name, w.number, w.name, e.ID)
 }
 
-// offlineAt returns when a node was marked offline in this window, or false if it was not.
+// offlineAt returns when a node was marked offline in this window. It returns false if the node was not marked offline.
 func (s *story) offlineAt(m *member) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,8 +261,8 @@ func (s *story) offlineAt(m *member) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// catchUp reads the events of a server that has applied everything, until there are no more. After 20 reads it returns
-// an error.
+// catchUp reads the leader's events until there are no more. If there are still more after 20 reads, it returns an
+// error.
 func (s *story) catchUp(leader *member) error {
 	for range 20 {
 		s.mu.Lock()
@@ -282,14 +281,14 @@ func (s *story) catchUp(leader *member) error {
 	return errors.New("there is always more to read")
 }
 
-// holds returns how often a request of the job ledger is in the history.
+// holds returns how many events of the job ledger a request has caused.
 func (s *story) holds(request string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[request]
 }
 
-// memory is what a story knows at some moment.
+// memory is a copy of what a story knows at some moment.
 type memory struct {
 	last      string
 	index     uint64
@@ -299,8 +298,8 @@ type memory struct {
 	hold      bool
 }
 
-// remember reads all events so far and returns what the story knows. Any snapshot that is saved after that contains all
-// of it.
+// remember reads all events so far and returns what the story knows. A snapshot that is saved afterwards contains all
+// these events.
 func (s *story) remember(from *member) (memory, error) {
 	if err := s.catchUp(from); err != nil {
 		return memory{}, err
@@ -316,7 +315,7 @@ func (s *story) remember(from *member) (memory, error) {
 	return m, nil
 }
 
-// calm returns nil if no change of a group is under way.
+// calm returns nil if all instances of a group are steady.
 func (s *story) calm(group string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,8 +327,8 @@ func (s *story) calm(group string) error {
 	return nil
 }
 
-// movedSince counts the instances of a group that were changing at the time of m, or have changed since. After that no
-// events are read until rewind.
+// movedSince counts the instances of a group that were not steady in m, or have changed since. Afterwards the story
+// reads no events until rewind is called.
 func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	if err := s.catchUp(from); err != nil {
 		return 0, err
@@ -345,8 +344,8 @@ func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	return moved, nil
 }
 
-// rewind takes the story back to m, from where another history continues. The story can't be read again from the
-// beginning, because the cluster may have dropped the oldest events.
+// rewind sets the story back to m after a restore, and reads the events that follow in the restored state. It does not
+// read all events again, because the cluster may have dropped the oldest ones.
 func (s *story) rewind(m memory, from *member) error {
 	s.mu.Lock()
 	s.held, s.counted = false, max(s.counted, s.index)

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settings of the tested cluster. A node is offline after chaosAfter, which is so long that a busy machine is not
-// mistaken for a dead one.
+// Settings of the tested cluster. chaosAfter is its offline_after, and is so long that a busy machine is not mistaken
+// for a dead one. chaosBeat is the interval of heartbeats.
 const (
 	chaosAfter    = 5 * time.Second
 	chaosBeat     = chaosAfter / 6
 	chaosServers  = 3
 	chaosAgents   = 6
-	chaosElection = 2 * time.Second // raft_multiplier 2
-	smokeSeed     = 20              // seed of runs up to smokeTime, so that they use the same faults each time
+	chaosElection = 2 * time.Second // raft's election timeout with raft_multiplier = 2
+	smokeSeed     = 20              // seed of runs of at most smokeTime: short runs use the same faults each time
 	smokeTime     = 4 * time.Minute
 )
 
-// chaosPatience bounds each step of a quiet phase that has no limit of its own.
+// chaosPatience is the limit of each step of a quiet phase for which no other limit is given.
 const chaosPatience = 2 * time.Minute
 
 // chaos breaks one cluster of real processes with random faults from a seed, while users and programs use it.
@@ -45,14 +45,13 @@ type chaos struct {
 	other  string  // path of another build of the program
 	clone  *member // runs on a copy of an agent's data; nil before the first copy
 	deck   []fault
-	used   map[*member]time.Time // when each agent was last hit by a fault after which its node may be offline
+	used   map[*member]time.Time // by agent: time of the last fault that may take its node offline
 }
 
-// For as long as OUTSPAN_CHAOS says (make chaos: 15 min), TestChaos breaks servers, agents, instances, networks and
-// disks of a cluster, one or two at a time and each fault in turn. After each repair it expects everything to settle.
-// OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes. The kernel and the cluster's own
-// events show what runs and what is safe (chaos_kernel_test.go, chaos_story_test.go). At the end the log of a server is
-// judged entry by entry (chaos_log_test.go).
+// TestChaos breaks servers, agents, instances, networks and disks of a cluster for as long as OUTSPAN_CHAOS says (make
+// chaos: 15 min). It uses all faults in turn, one or two at a time. After each repair the cluster must settle. The
+// process table and the cluster's events are checked all the time, and at the end the log of a server is checked entry
+// by entry. OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13
@@ -80,8 +79,8 @@ func TestChaos(t *testing.T) {
 	x.judgeLog(x.c.leader(x.t), x.c.status(x.t).Index)
 }
 
-// chaosSeed returns OUTSPAN_SEED if it is set. Otherwise it returns a fixed seed for a short run, and a fresh one for a
-// longer run.
+// chaosSeed returns OUTSPAN_SEED if it is set. Otherwise it returns smokeSeed for a run of at most smokeTime, and a
+// random seed for a longer run.
 func chaosSeed(t *testing.T, length time.Duration) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -152,14 +151,14 @@ func (x *chaos) begin() {
 	x.work.start()
 }
 
-// window is one fault, or two together, with the quiet phase that follows.
+// window is one fault, or two together, and the quiet phase that follows.
 type window struct {
 	name    string
 	number  int
 	began   time.Time
 	mended  time.Time
 	strikes []*strike
-	history *recording // what clients read and write through all servers; nil if there are none
+	history *recording // what clients read and write through all servers; nil if the fault undoes acknowledged writes
 }
 
 // touches reports whether a fault of the window touches a member.
@@ -177,8 +176,8 @@ func (w *window) well(x *chaos) (count int) {
 	return count
 }
 
-// onlyServers reports whether the faults touched only servers and are none that users may notice. Then no request of a
-// user may fail.
+// onlyServers reports whether the window's faults touch only servers, and no fault has hurtsUsers. In such a window no
+// request of a user may fail.
 func (w *window) onlyServers() bool {
 	for _, s := range w.strikes {
 		if s.fault.hurtsUsers || slices.ContainsFunc(s.on, func(m *member) bool { return m.role == "agent" }) {
@@ -188,7 +187,7 @@ func (w *window) onlyServers() bool {
 	return true
 }
 
-// window draws faults, keeps them up for a while, repairs them, and waits until everything is quiet.
+// window begins one or two faults, waits while they last, repairs them, and waits until the cluster has settled.
 func (x *chaos) window(n int) {
 	x.t.Helper()
 	w := &window{number: n, began: time.Now()}
@@ -215,7 +214,7 @@ func (x *chaos) window(n int) {
 	x.probe.judge(w)
 }
 
-// draw takes the next faults from the shuffled deck: usually one, sometimes two that break different kinds of members.
+// draw takes the next faults from the shuffled deck: usually one, sometimes two of different kinds.
 func (x *chaos) draw() []fault {
 	first := x.next(func(fault) bool { return true })
 	drawn := []fault{first}
@@ -227,8 +226,8 @@ func (x *chaos) draw() []fault {
 	return drawn
 }
 
-// next takes the first fault in the deck that fits, or returns an empty fault if none does. When the deck is empty, it
-// is filled and shuffled again, so that every fault is used.
+// next takes the first fault for which fits returns true from the deck. If there is none, it returns an empty fault. It
+// fills and shuffles the deck again only when the deck is empty, so that every fault is used.
 func (x *chaos) next(fits func(fault) bool) fault {
 	if len(x.deck) == 0 {
 		x.deck = slices.Clone(faults())
@@ -247,7 +246,7 @@ func (x *chaos) next(fits func(fault) bool) fault {
 	return f
 }
 
-// hold waits while the faults last, and looks for members that exit although no fault allows that.
+// hold waits while the faults last. Meanwhile it looks for members that exit although no fault allows them to.
 func (x *chaos) hold(w *window) {
 	length := time.Duration(2000+x.random.IntN(8000)) * time.Millisecond
 	for _, s := range w.strikes {
@@ -258,7 +257,7 @@ func (x *chaos) hold(w *window) {
 	}
 }
 
-// lookForDead records a violation for each member that exited although no fault allows that, and starts the member
+// lookForDead records a violation for each member that exited although no fault allows it to, and starts the member
 // again.
 func (x *chaos) lookForDead(w *window) {
 	for _, m := range x.c.members() {
@@ -321,7 +320,7 @@ func (b *book) count(what string, n int) {
 	b.counts[what] += n
 }
 
-// greatest keeps the greatest number for each name. longest does that for durations.
+// greatest keeps the greatest number for each name. longest keeps the longest duration for each name.
 func (b *book) greatest(what string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

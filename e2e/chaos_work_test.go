@@ -17,25 +17,26 @@ import (
 	"time"
 )
 
-// The jobs of the cluster and their sizes.
+// Properties of the agents and of the workload's jobs.
 const (
 	chaosMemory = 2 << 30 // bytes of memory of each agent
 	chaosPort   = 18080
 	probedGroup = "web/http" // the group that answers the probes
-	ledgerJob   = "ledger"   // has no instances; its versions count acknowledged writes
+	ledgerJob   = "ledger"   // a job without instances, of which each write makes a version
 )
 
 var (
-	exclusiveJobs = []string{"solo", "base"} // at most one holder of each slot: by fencing, or by the home of a volume
+	exclusiveJobs = []string{"solo", "base"} // each of their slots may have only one holder
 	minReady      = map[string]int{probedGroup: 4, "pool/http": 2}
 	chaosCounts   = map[string]int{"web": 6, "pool": 4, "solo": 2, "base": 1}
 )
 
-// stubborn makes a program restart each time, however often it is killed.
+// stubborn is a part of job files. It makes the agent restart a program each time that a fault kills it.
 const stubborn = "    restart {\n      attempts = 1000\n      interval = \"10m\"\n" +
 	"      delay    = \"200ms\"\n    }\n    reschedule {\n      attempts = 1000\n      interval = \"10m\"\n    }\n"
 
-// holderJob is the job file of an exclusive group. Its program writes its instance id to a file that all nodes share.
+// holderJob is the job file of a group whose slots may have only one holder each. Every 0.2 s an instance appends a
+// line to a file that its slot's instances on all nodes share.
 const holderJob = `job %q {
   group "one" {
     count = %d
@@ -58,21 +59,21 @@ const holderJob = `job %q {
 // and drains.
 type workload struct {
 	x     *chaos
-	gate  sync.RWMutex // locked for writing in quiet phases, so that no worker acts
+	gate  sync.RWMutex // a worker locks it for reading in each step; a quiet phase locks it to stop all workers
 	quit  chan struct{}
 	done  sync.WaitGroup
 	count atomic.Int64
-	specs map[string]map[string]any // job specs, by job
+	specs map[string]map[string]any // by job
 
 	mu     sync.Mutex
-	marks  map[string]mark // the last write to each label
+	marks  map[string]mark // the last acknowledged write to each label
 	booked []string        // acknowledged requests of the job ledger that are not checked yet
 	refuse []string        // refused requests of the job ledger
-	web    int             // the wanted count of the web service
+	web    int             // count of the web service
 	churn  map[string]int  // count of each job that churnJobs submits and purges; 0 means that there is no such job
 }
 
-// mark is a label to which one writer writes growing numbers.
+// mark is a label to which one worker writes growing numbers, with the last acknowledged number.
 type mark struct{ node, label, acked string }
 
 func newWorkload(x *chaos) *workload {
@@ -107,7 +108,7 @@ func newWorkload(x *chaos) *workload {
 // witness returns the prefix of the files that the holders of an exclusive job write to.
 func (x *chaos) witness(job string) string { return filepath.Join(x.c.path("witness"), job) }
 
-// learn converts a job file into the body of an API request, and keeps it.
+// learn converts a job file into a spec of the API, and stores it in specs.
 func (w *workload) learn(name, text string) {
 	w.x.t.Helper()
 	var spec map[string]any
@@ -118,7 +119,8 @@ func (w *workload) learn(name, text string) {
 	w.specs[name] = spec
 }
 
-// spec returns the body that submits the job file of under another name. A different n makes a different version.
+// spec returns the body of a request that submits the spec of one job under the given name. Each value of n makes a
+// different version of the job.
 func (w *workload) spec(of, name string, n int64) string {
 	spec := maps.Clone(w.specs[of])
 	spec["name"] = name
@@ -130,7 +132,7 @@ func (w *workload) spec(of, name string, n int64) string {
 		w.mu.Unlock()
 	}
 	spec["groups"] = []any{group}
-	text, _ := json.Marshal(map[string]any{"job": spec}) // it can't fail: the body has only maps and strings
+	text, _ := json.Marshal(map[string]any{"job": spec}) // can't fail, because spec was decoded from JSON
 	return string(text)
 }
 
@@ -149,7 +151,6 @@ func (w *workload) submitAll() {
 	}
 }
 
-// start starts all workers. Each has its own random source.
 func (w *workload) start() {
 	for i, do := range []struct {
 		pause time.Duration
@@ -186,15 +187,15 @@ func (w *workload) stop() {
 
 // fate is the outcome of a write.
 type fate struct {
-	done    bool // acknowledged; a write that is neither done nor unknown was refused
+	done    bool // acknowledged; if neither done nor unknown is true, the write was refused
 	unknown bool
 	request string
 	status  int
 	body    string
 }
 
-// order sends a write to random servers, with the same request id, until its outcome is known. If that takes too long,
-// it records a violation.
+// order sends a write to random servers, with the same request id, until its outcome is known. If the outcome is still
+// unknown after 2*chaosPatience, it records a violation.
 func (w *workload) order(random *rand.Rand, method, path, body string) fate {
 	f := fate{request: fmt.Sprintf("chaos-%d", w.count.Add(1)), unknown: true}
 	w.x.book.count("commands", 1)
@@ -244,8 +245,8 @@ func (m *member) ask(method, path, body string, limit time.Duration) (answered, 
 	return ask(&http.Client{Transport: transport}, r)
 }
 
-// labeller returns a function that writes the next number to one label of one node. At the end the label must have the
-// last acknowledged number.
+// labeller returns a worker's step, which writes the next number to one label of one node. checkMarks checks that the
+// label has the last acknowledged number.
 func (w *workload) labeller(node, label string) func(*rand.Rand) {
 	n := 0
 	return func(random *rand.Rand) {
@@ -262,7 +263,7 @@ func (w *workload) labeller(node, label string) func(*rand.Rand) {
 	}
 }
 
-// keepLedger submits a version of the job ledger. Each acknowledged one must be in the history once.
+// keepLedger submits a version of the job ledger. checkLedger looks for the acknowledged requests in the events.
 func (w *workload) keepLedger(random *rand.Rand) {
 	f := w.order(random, http.MethodPost, "/v1/jobs", w.spec(ledgerJob, ledgerJob, w.count.Load()))
 	w.mu.Lock()
@@ -316,7 +317,7 @@ func (w *workload) changeWeb(random *rand.Rand) {
 	}
 }
 
-// evict requests the eviction of a random instance. The budget decides when it happens.
+// evict requests the eviction of a random instance. The budget decides when the instance stops.
 func (w *workload) evict(random *rand.Rand) {
 	var l struct{ Items []instanceView }
 	a, err := w.x.c.servers[random.IntN(len(w.x.c.servers))].ask(http.MethodGet,
@@ -337,17 +338,18 @@ func (w *workload) drain(random *rand.Rand) {
 		if w.order(random, http.MethodPost, "/v1/nodes/"+node+"/drain", body).done {
 			w.x.book.count("drains", 1)
 		}
-		if node == "n1" && random.IntN(2) == 0 { // its volume can't move
+		if node == "n1" && random.IntN(2) == 0 { // the local volume of job base can't leave n1
 			w.order(random, http.MethodPost, "/v1/nodes/n1/ack-blockers", "{}")
 		}
 		return
 	}
 	for _, m := range w.x.c.agents {
-		w.order(random, http.MethodPost, "/v1/nodes/"+m.Name+"/uncordon", "{}") // refused if it is not cordoned
+		w.order(random, http.MethodPost, "/v1/nodes/"+m.Name+"/uncordon", "{}") // refused if the node is not cordoned
 	}
 }
 
-// checkLedger checks S4: each acknowledged version of the job ledger is in the history once, and no refused version is.
+// checkLedger checks S4: the events contain each acknowledged request of the job ledger exactly once, and no refused
+// one.
 func (w *workload) checkLedger() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -365,7 +367,7 @@ func (w *workload) checkLedger() {
 	w.booked, w.refuse = nil, nil
 }
 
-// wanted returns how many instances each job should have now.
+// wanted returns how many instances each job should have.
 func (w *workload) wanted() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,10 +17,8 @@ import (
 	"time"
 )
 
-// commandLimit bounds the time of every command.
 const commandLimit = 2 * time.Minute
 
-// result is the outcome of a command.
 type result struct {
 	args     []string
 	out, err string
@@ -31,8 +29,8 @@ func (r result) String() string {
 	return fmt.Sprintf("outspan %s: exit code %d\n%s%s", strings.Join(r.args, " "), r.code, r.out, r.err)
 }
 
-// environment returns the variables by which a command finds the cluster, as a user would set them. If the cluster uses
-// loopback, they name TLS addresses and a certificate. Otherwise they name the servers' sockets.
+// environment returns the variables by which a command finds the cluster, as a user would set them. A command reaches
+// the servers by TLS if the cluster uses loopback, and by their unix sockets if it has network namespaces.
 func (c *cluster) environment() []string {
 	var addresses []string
 	for _, s := range c.servers {
@@ -95,7 +93,7 @@ func (c *cluster) mustJSON(t testing.TB, into any, args ...string) {
 	}
 }
 
-// refused runs a command that must fail with this exit code and with each of the words on stderr.
+// refused runs a command that must fail with the given exit code and with each of the words on stderr.
 func (c *cluster) refused(t testing.TB, code int, words []string, args ...string) result {
 	t.Helper()
 	r := c.cli(t, args...)
@@ -124,7 +122,7 @@ type answered struct {
 	body   []byte
 }
 
-// request sends one request to a member's socket. It returns an error only if there was no complete answer.
+// request sends one request to a member's socket. It returns an error only if there is no complete answer within 10 s.
 func (m *member) request(method, path string, body io.Reader, header http.Header) (answered, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -155,8 +153,8 @@ func ask(client *http.Client, r *http.Request) (answered, error) {
 	return answered{resp.StatusCode, resp.Header, text}, nil
 }
 
-// get reads a path from one member and decodes the JSON of the answer. If into is a *string, it stores the whole body
-// there. If into is nil, it drops the body. A status other than 200 is an error.
+// get reads a path from one member and decodes the JSON of the answer. If into is a *string, the whole body is stored
+// in it. If into is nil, the body is dropped. A status other than 200 is an error.
 func (m *member) get(path string, into any) error {
 	a, err := m.request(http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -178,7 +176,7 @@ func (m *member) get(path string, into any) error {
 	return nil
 }
 
-// get reads a path from the first server that answers with success.
+// get reads a path from the first running server that answers 200.
 func (c *cluster) get(path string, into any) error {
 	failed := errors.New("no server runs")
 	for _, s := range c.servers {
@@ -194,7 +192,8 @@ func (c *cluster) get(path string, into any) error {
 	return failed
 }
 
-// mustGet reads a path from any server. It tries again until patience is over, and then fails the test.
+// mustGet reads a path from any server. After an error it tries again. If no try succeeds within the limit patience,
+// the test fails.
 func (c *cluster) mustGet(t testing.TB, path string, into any) {
 	t.Helper()
 	waitFor(t, "an answer to GET "+path, patience, func() error { return c.get(path, into) })

@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// quorum gives a group the role quorum and a role check that reports no facts. So no member is evicted automatically,
-// and none may run twice.
+// quorum gives a group the role quorum, which allows no member to run twice. The role check reports no facts, so no
+// member is evicted automatically.
 const quorum = "    role = \"quorum\"\n" +
 	"    role_check {\n      exec     = [\"/bin/echo\", \"{}\"]\n      interval = \"1s\"\n    }\n"
 
-// A machine is copied with its data directory, and the copy is started at another address. The copy's agent is refused
-// however often it registers, reports which machine uses the node, and disturbs nothing.
+// A machine is copied with its data directory, and the copy is started at another address. The servers refuse the
+// copy's agent however often it registers. The log of the copy's agent names the first agent's address. Nothing is
+// disturbed.
 func TestClonedMachine(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 2})
 	c.run(t, job{name: "single", count: 2, more: quorum + apart})
@@ -43,12 +44,12 @@ func TestClonedMachine(t *testing.T) {
 }
 
 // A container is copied with its data directory on the same kernel, so the copy has the same boot id and machine id.
-// The copy's agent is started while the original's agent is down. The copy's agent is refused as long as instances that
-// must not run twice may run on the original. So nothing runs twice.
+// The copy's agent is started while the original's agent is down. The servers refuse the copy's agent, because the
+// original may still run instances that must not run twice.
 func TestCopiedContainer(t *testing.T) {
 	c := newCluster(t, options{servers: 3, agents: 2})
 	first := c.agents[0]
-	first.disk(t) // the file system must record when a directory was made
+	first.disk(t) // a tmpfs records when a directory was made, and a copy is detected by that time
 	for _, m := range c.members() {
 		m.start(t)
 	}
@@ -75,8 +76,8 @@ func TestCopiedContainer(t *testing.T) {
 	}
 }
 
-// copyAgent returns an agent on a copy of another agent's data directory, at another address. The agent is not started.
-// prepare is called first and may make the directory.
+// copyAgent returns an agent on a copy of another agent's data directory, at another address. It does not start the
+// agent. It calls prepare before it copies, so that prepare can make the new data directory.
 func (c *cluster) copyAgent(t *testing.T, first *member, prepare func(*member, *testing.T)) *member {
 	t.Helper()
 	parts := strings.Split(first.address, ".")
@@ -94,8 +95,9 @@ func (c *cluster) copyAgent(t *testing.T, first *member, prepare func(*member, *
 	return clone
 }
 
-// A copy's agent is refused. Then a state is restored that does not know the node, and the copy's agent registers
-// before the original's. The copy's agent is still refused. The original's programs continue, and nothing runs twice.
+// A copy's agent is refused. Then a state is restored that does not know the node, and the copy's agent runs while the
+// original's agent is down. The copy's agent is still refused. The original's programs continue, and nothing runs
+// twice.
 func TestRefusedCopyAfterARestore(t *testing.T) {
 	c := newCluster(t, options{servers: 3, agents: 2})
 	early, first := c.agents[0], c.agents[1]

@@ -19,12 +19,12 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// patience bounds every wait for something that must happen but has no promised time. It is long because two busy cores
-// are slow.
+// patience is the limit of every wait for something that has no promised time. It is long because tests run on busy
+// machines.
 const patience = 45 * time.Second
 
 // offlineAfter (T) is the time after which a silent node is offline, and heartbeat (H) is the time between two
-// heartbeats. Both are those of every cluster here that is not unhurried.
+// heartbeats. Clusters with the option unhurried have longer times.
 const (
 	offlineAfter = 2 * time.Second
 	heartbeat    = offlineAfter / 6
@@ -35,7 +35,7 @@ type options struct {
 	servers, agents int
 	namespaces      bool   // each member has its own network namespace; needs root
 	memory          string // memory of each agent; default 2GiB
-	unhurried       bool   // use the product's defaults: a node is offline after 60 s, and gossip is slow
+	unhurried       bool   // use the product's defaults: a node is offline after 60 s, and gossip has the profile lan
 }
 
 // cluster is a whole cluster of real processes. It is removed when its test ends.
@@ -60,7 +60,7 @@ func startCluster(t testing.TB, o options) *cluster {
 	return c
 }
 
-// newCluster prepares a cluster and starts nothing.
+// newCluster makes everything that a cluster needs, but starts no member.
 func newCluster(t testing.TB, o options) *cluster {
 	t.Helper()
 	if o.memory == "" {
@@ -120,8 +120,8 @@ func (c *cluster) path(elements ...string) string {
 	return filepath.Join(append([]string{c.dir}, elements...)...)
 }
 
-// remove kills all processes of the cluster and removes its files, cgroups and namespaces. After a failure it first
-// shows the ends of the logs. With OUTSPAN_E2E_KEEP=1 it then keeps the files.
+// remove kills all processes of the cluster and removes its files, cgroups and namespaces. If the test has failed, it
+// also prints the ends of the logs, and with OUTSPAN_E2E_KEEP=1 it keeps the files.
 func (c *cluster) remove(t testing.TB) {
 	for _, m := range c.members() {
 		m.Kill()
@@ -162,8 +162,8 @@ type member struct {
 	c       *cluster
 	role    string
 	address string
-	cert    string // base name of its certificate
-	bin     string // another build of the program; default: the cluster's
+	cert    string // base name of the certificate's files
+	bin     string // path of another build of the program; "" means the cluster's bin
 }
 
 func (c *cluster) newMember(role, name, address string) *member {
@@ -180,7 +180,8 @@ func (m *member) socket() string { return m.c.path(m.Name + ".sock") }
 // api returns the address of the member's API, as host:port.
 func (m *member) api() string { return net.JoinHostPort(m.address, "7640") }
 
-// settings returns the contents of the member's configuration file: the inside of each block, and name and data_dir.
+// settings returns the usual contents of the member's configuration file: name, data_dir, and the text inside each
+// block.
 func (m *member) settings() map[string]string {
 	quoted := func(members []*member, port string) string {
 		var list []string
@@ -213,7 +214,6 @@ func (m *member) settings() map[string]string {
 	return s
 }
 
-// configure writes the member's configuration file.
 func (m *member) configure(t testing.TB, settings map[string]string) {
 	t.Helper()
 	var text strings.Builder
@@ -229,7 +229,8 @@ func (m *member) configure(t testing.TB, settings map[string]string) {
 	}
 }
 
-// command returns the command that starts the member's process, in its namespace if it has one.
+// command returns the command that starts the member's process. If the member has a network namespace, the process runs
+// in this namespace.
 func (m *member) command() []string {
 	bin := m.c.bin
 	if m.bin != "" {
@@ -283,7 +284,8 @@ func (m *member) die(t testing.TB) {
 	})
 }
 
-// waitFor calls done every 25 ms until it returns nil. After limit the test fails with done's last error.
+// waitFor calls the function done every 25 ms until it returns nil. After the time limit, the test fails with the last
+// error that done returned.
 func waitFor(t testing.TB, what string, limit time.Duration, done func() error) {
 	t.Helper()
 	if err := within(limit, done); err != nil {

@@ -61,7 +61,7 @@ func TestCompare(t *testing.T) {
 		!strings.Contains(text, "it had another state than this server") {
 		t.Errorf("the status does not tell:\n%s", text)
 	}
-	for range 2 { // as a supervisor would
+	for range 2 { // a supervisor would restart the server
 		wrong.start(t)
 		if code := wrong.exitCode(t); code != 7 {
 			t.Errorf("%s started again and ended with %d, want 7", wrong.Name, code)
@@ -107,8 +107,8 @@ func (c *cluster) waitVerified(t *testing.T) {
 	})
 }
 
-// spoilSnapshot adds a snapshot that is listed before the latest one. The new snapshot has another state for the same
-// index, with correct checksums.
+// spoilSnapshot adds a snapshot with the index of the latest one, but with another state and correct checksums. The
+// server starts from this snapshot, because raft takes the newest one.
 func spoilSnapshot(t *testing.T, dir string) {
 	t.Helper()
 	store, err := raft.NewFileSnapshotStoreWithLogger(dir, 3, hclog.NewNullLogger())
@@ -127,7 +127,7 @@ func spoilSnapshot(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = in.Close() // it was only read
+	_ = in.Close() // an error means nothing after reading
 	id, _, _ := before.Nodes.Min()
 	after, results := before.Apply(before.Index+1, before.LogTerm, fsm.Entry{
 		Format: before.Format, At: before.Now, Wall: before.Wall, Actor: model.ActorLeader,
@@ -150,7 +150,7 @@ func spoilSnapshot(t *testing.T, dir string) {
 	}
 }
 
-// reports asserts that a server with a wrong state left a report and that state.
+// reports asserts that a server with a wrong state has stored a report and this state.
 func (m *member) reports(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(m.data(), "state-differs", "report.json"))
@@ -180,7 +180,7 @@ func (m *member) reports(t *testing.T) {
 	}
 }
 
-// emptyBut removes everything from a member's data directory except one name.
+// emptyBut removes everything from a member's data directory except the entry with the given name.
 func (m *member) emptyBut(t *testing.T, name string) {
 	t.Helper()
 	entries, err := os.ReadDir(m.data())

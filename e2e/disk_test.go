@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The leader's disk is full, and another server takes the lead. Then the disks of two servers are full: writes are
-// refused, and reads work. Nothing is lost or corrupt once there is space again (S4).
+// When the leader's disk is full, another server takes the lead. When the disks of two servers are full, writes are
+// refused, and reads work. When there is space again, nothing is lost or corrupt (S4).
 func TestFullDisk(t *testing.T) {
 	require(t)
 	c := newCluster(t, options{servers: 3, agents: 1})
@@ -133,8 +133,8 @@ func (m *member) smallDisk(t testing.TB) {
 	})
 }
 
-// fillDisk takes all space of a member's file system until the returned function frees it. It does so repeatedly,
-// because a server frees some space.
+// fillDisk takes all space of a member's file system until the returned function is called. Until then it also takes
+// the space that a server frees, for example by removing its ballast.
 func (m *member) fillDisk(t testing.TB) (free func()) {
 	t.Helper()
 	path := filepath.Join(m.data(), "filler")

@@ -14,9 +14,9 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestAgentUpgrade sends 50 requests a second, each over a new connection, to a port that an agent exposes. It also
-// holds one more connection. The agent is killed, stopped, replaced by another version, and restarted while all servers
-// are dead. No request fails, and the held connection never breaks.
+// TestAgentUpgrade sends 50 requests a second, each over a new connection, to a port that an agent exposes. It keeps
+// one more connection open. The agent is killed, stopped, replaced by another version, and restarted while all servers
+// are dead. No request fails, and the open connection never breaks.
 func TestAgentUpgrade(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2})
@@ -147,7 +147,7 @@ func fifty(m *member, port int) (stop func() (int, []string)) {
 	}
 }
 
-// doorsOf returns the processes that listen on the exposed ports of these agents.
+// doorsOf returns the process ids of the doors of the listed agents, in ascending order.
 func (c *cluster) doorsOf(on ...*member) (pids []int) {
 	for pid, p := range procs.Descendants() {
 		args := strings.Split(p.Args(), "\x00")

@@ -13,7 +13,7 @@ import (
 )
 
 // TestWork does what a user does with a healthy cluster of three servers and four agents. The parts run one after the
-// other on the same cluster; each leaves it empty.
+// other on the same cluster, which is emptied after each of them.
 func TestWork(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 4})
 	for _, part := range []struct {
@@ -45,8 +45,8 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// A node with its share of 12 instances is drained under min_ready. When the drain is shown as drained, nothing runs on
-// the node any more. No request fails meanwhile.
+// A node that runs 3 of 12 instances is drained, and the budget's min_ready is 11. When the drain is shown as drained,
+// nothing runs on the node any more. No request fails meanwhile.
 // proves P4, P5, P6, P11, P14, P24, P34, B3, B9, R25, R48, S3
 func testDrain(t *testing.T, c *cluster) {
 	const count, minReady = 12, 11
@@ -98,13 +98,14 @@ func testDrain(t *testing.T, c *cluster) {
 	}
 }
 
-// ended is what the kernel showed of a node just after its drain was shown as drained.
+// ended contains the processes that the kernel showed on a node just after its drain was shown as drained.
 type ended struct {
 	processes []int
 	err       error
 }
 
-// watchEnd waits until a drain of the node is shown as drained, and then immediately counts what runs on the node.
+// watchEnd waits until a drain of the node is shown as drained. Immediately after that it reads which processes run on
+// the node, and sends them to the returned channel.
 func (c *cluster) watchEnd(m *member) <-chan ended {
 	result := make(chan ended, 1)
 	go func() {
@@ -129,8 +130,8 @@ func (c *cluster) watchEnd(m *member) <-chan ended {
 	return result
 }
 
-// checkDrainOrder checks the events of a drain. Nothing was placed on the node after the reply. Each old instance began
-// to stop only after its single replacement was ready.
+// checkDrainOrder checks the events of a drain. Nothing may be placed on the node after the reply. Each old instance
+// must have one replacement, and may begin to stop only after the replacement is ready.
 func (c *cluster) checkDrainOrder(t *testing.T, reply drainReply, old map[string][]procs.Row) {
 	t.Helper()
 	drained := map[string]bool{}
@@ -220,7 +221,7 @@ func testDrainWithoutRoom(t *testing.T, c *cluster) {
 	}
 }
 
-// A program that ignores SIGTERM is killed after its grace, and that is reported.
+// A program that ignores SIGTERM is killed after its grace. The instance's reason and exit code show the kill.
 // proves P13, P15, P36
 func testDrainStubborn(t *testing.T, c *cluster) {
 	c.run(t,
@@ -252,8 +253,8 @@ func testDrainStubborn(t *testing.T, c *cluster) {
 	}
 }
 
-// An instance with a local volume stays on a node that is drained, and the drain's blockers name instance and volume.
-// After ack-blockers the drain ends as drained.
+// An instance with a local volume stays on a node that is drained. The drain's blockers name the instance and the
+// volume. After ack-blockers the drain reaches the phase drained.
 // proves P7, P8, P9, P10, P11
 func testDrainLocalVolume(t *testing.T, c *cluster) {
 	c.run(t,

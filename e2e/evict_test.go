@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Two evictions are requested at the same time, and the budget has room for one. Exactly one is accepted; the other
-// request is answered with what it waits for.
+// Two evictions are requested at the same time, and the budget allows one. Exactly one request is accepted. The refusal
+// of the other request names the budget.
 // proves R20, R23, R33
 func testEvict(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4, args: []string{"--boot", "1s"}, more: "    budget { min_ready = 3 }"})
@@ -38,7 +38,7 @@ func testEvict(t *testing.T, c *cluster) {
 	}
 }
 
-// If a rate refuses a stop, the refusal says when the next one is allowed.
+// If a budget's rate refuses a stop, the refusal says when the next stop is allowed.
 // proves R22
 func testEvictRate(t *testing.T, c *cluster) {
 	const window = 8 * time.Second

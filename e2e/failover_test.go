@@ -37,7 +37,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// revive starts every member that does not run. It waits until all servers have a vote and all nodes have returned.
+// revive starts every member that does not run, and waits until all servers have a vote and all nodes are online.
 func (c *cluster) revive(t *testing.T) {
 	t.Helper()
 	for _, m := range c.members() {
@@ -88,7 +88,7 @@ func (c *cluster) waitVoters(t *testing.T, count int) []memberView {
 	return seen
 }
 
-// The leader is killed with SIGKILL in the middle of a drain. The drain continues, and budgets hold all the time.
+// The leader is killed with SIGKILL in the middle of a drain. The drain continues, and the budget is never exceeded.
 // proves B13, S3, S7
 func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	const count, minReady, window = 12, 11, 2 * time.Second
@@ -153,8 +153,8 @@ func testLeaderKilledInDrain(t *testing.T, c *cluster) {
 	c.checkStops(t, old, killed, window)
 }
 
-// checkStops asserts that the stops of a drain continued within 5 s of the leader's death, and that the budget's rate
-// held all the time.
+// checkStops asserts that a drain stopped its next instance within 5 s of the leader's death, and that the drain never
+// exceeded the budget's rate.
 func (c *cluster) checkStops(t *testing.T, old map[string][]procs.Row, killed time.Time, window time.Duration) {
 	t.Helper()
 	var stops []time.Time
@@ -198,7 +198,7 @@ func testAllServersKilled(t *testing.T, c *cluster) {
 			s.Kill()
 		}
 	})
-	time.Sleep(offlineAfter + 2*time.Second) // longer than the time after which a silent node is offline
+	time.Sleep(offlineAfter + 2*time.Second) // longer than the time after which a silent node is marked offline
 	if now := identities(c.instances()); !maps.Equal(running, now) {
 		t.Errorf("without servers: before %v, now %v", running, now)
 	}
@@ -225,8 +225,8 @@ func testAllServersKilled(t *testing.T, c *cluster) {
 	c.checkUndisturbed(t, "web", instances, events)
 }
 
-// checkUndisturbed asserts that a job has the same instances as before. event is the number of events at that time. No
-// later event may be about an instance, or about a node that went offline.
+// checkUndisturbed asserts that a job has the same instances as before. The parameter event is the number of events at
+// that time. No later event may be about an instance, or mark a node offline.
 func (c *cluster) checkUndisturbed(t *testing.T, job string, before []instanceView, event int) {
 	t.Helper()
 	for _, was := range before {
@@ -272,8 +272,8 @@ func (c *cluster) writeUntil(t *testing.T, deed func()) (acknowledged int) {
 	return acknowledged
 }
 
-// testRollingRestart restarts the servers one after the other with SIGTERM. Each exits with code 0, no request fails,
-// and nothing is disturbed.
+// testRollingRestart restarts the servers one after the other with SIGTERM. Each server exits with code 0, no request
+// fails, and all instances continue.
 func testRollingRestart(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "web", count: 4, expose: port})

@@ -22,9 +22,9 @@ import (
 )
 
 // In TestFlood a client with an agent's certificate floods the servers. It sends registrations with warnings of 1 MiB
-// and of 1,000 bytes, reports of thousands of unknown instances, and 100,000 writes with different ids. No server grows
-// by more than 100 MB, and a user's writes succeed meanwhile. The log does not keep those reports, and the servers
-// count what they refuse.
+// and of 1,000 bytes, reports of thousands of unknown instances, and 100,000 writes with different request ids. No
+// server's memory may grow by more than mayGrow, the reports must not fill the log, and a user's writes must succeed
+// meanwhile. The servers must count their refusals.
 func TestFlood(t *testing.T) {
 	long(t)
 	c := newCluster(t, options{servers: 3, agents: 1, unhurried: true})
@@ -103,7 +103,6 @@ func (c *cluster) writeAllTheTime(t *testing.T) (stop func() []time.Duration) {
 	}
 }
 
-// agentClient returns a client that uses an agent's certificate.
 func (c *cluster) agentClient(t *testing.T, name string) *transport.Client {
 	t.Helper()
 	credentials, err := transport.LoadCredentials(transport.CredentialsConfig{
@@ -125,7 +124,7 @@ func (c *cluster) agentClient(t *testing.T, name string) *transport.Client {
 	return agent
 }
 
-// reportStrangers sends n reports of nearly 1 MiB about unknown instances.
+// reportStrangers registers a node and sends n reports of nearly 1 MiB about instances that the servers don't know.
 func (c *cluster) reportStrangers(t *testing.T, name string, n int) (accepted, refused int64) {
 	t.Helper()
 	agent := c.agentClient(t, name)
@@ -202,7 +201,8 @@ func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, ref
 	return accepted, refused
 }
 
-// requestIDs makes an agent request n drains of its node, each with its own request id.
+// requestIDs sends n requests for a drain of a node, with the certificate of the node's agent. Each has its own request
+// id. refused is the number of answers with status 429 or 503.
 func (c *cluster) requestIDs(t *testing.T, name string, n int) (answered, refused int64) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: c.tlsConfig(t, "agent-"+name),

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// mayGrow bounds the growth of a server's memory, in bytes, while clients with and without certificates send as much as
-// they can.
+// mayGrow is the number of bytes by which a server's memory may grow while clients with and without certificates send
+// as much as they can.
 const mayGrow = 100 << 20
 
-// testGreed checks that no client fills the servers' memory, with or without a certificate. Other clients are served
-// meanwhile. The greedy clients send reads and writes with large bodies that never end, and gossip streams of 20 MiB.
+// In testGreed, clients send reads and writes with large bodies that never end, and gossip streams of 20 MiB. They must
+// not fill the servers' memory, and other clients must be served meanwhile.
 func testGreed(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	largest := c.sampleMemory(t)
@@ -43,7 +43,7 @@ func testGreed(t *testing.T, c *cluster) {
 			for i := range 400 {
 				conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 5 * time.Second}, "tcp", c.servers[i%2].api(), config)
 				if err != nil {
-					continue // one identity may not hold more connections
+					continue // the servers limit the connections of one identity
 				}
 				send(conn, fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
 					request, 1<<20), 1<<20-1)
@@ -84,7 +84,7 @@ func testGreed(t *testing.T, c *cluster) {
 }
 
 // sampleMemory samples the resident memory of the servers until the test ends. The returned function returns the
-// largest values so far, in bytes, by name.
+// largest values so far, in bytes, by server.
 func (c *cluster) sampleMemory(t *testing.T) func() map[string]int64 {
 	var mu sync.Mutex
 	largest := map[string]int64{}

@@ -56,8 +56,8 @@ func (c *cluster) postTLS(t testing.TB, path, body string) answered {
 	return a
 }
 
-// undisturbed asserts that deed disturbs nothing: the same processes run, the same server leads, every node stays
-// eligible, and no object changes.
+// undisturbed calls deed and asserts that it disturbs nothing: the same processes run, the same server leads, the
+// servers hear all nodes, and no object changes.
 func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	t.Helper()
 	leader, running := c.leader(t), identities(c.instances())
@@ -78,7 +78,8 @@ func (c *cluster) undisturbed(t *testing.T, deed func()) {
 	}
 }
 
-// Random bytes are sent to the raft, API and gossip ports, with and without a certificate. They disturb nothing.
+// Random bytes are sent to all ports and sockets of all members, and to the servers also after a TLS handshake, with
+// and without a certificate. They disturb nothing.
 func testGarbage(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	c.undisturbed(t, func() {
@@ -134,7 +135,7 @@ func (c *cluster) spitTLS(t testing.TB, address, certificate, protocol string) {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	conn, err := tls.DialWithDialer(dialer, "tcp", address, c.tlsConfig(t, certificate, protocol))
 	if err != nil {
-		return // a refusal is fine too
+		return // the server may refuse the handshake
 	}
 	defer conn.Close()
 	noise := make([]byte, 5000)
@@ -144,7 +145,8 @@ func (c *cluster) spitTLS(t testing.TB, address, certificate, protocol string) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// 1,000 open connections don't keep out clients with a certificate. The servers close connections that send nothing.
+// While 1,000 connections are open, the servers still serve clients with a certificate. The servers close connections
+// on which nothing is sent.
 func testConnections(t *testing.T, c *cluster) {
 	port := c.freePort(t)
 	c.run(t, job{name: "web", count: 4, expose: port})
@@ -184,7 +186,7 @@ func testConnections(t *testing.T, c *cluster) {
 	}
 }
 
-// testSecrets checks that no secret of a job is in an error, an event, a metric or a log line.
+// testSecrets checks that no value of a job's env is in an error, an event, a metric or a log line.
 func testSecrets(t *testing.T, c *cluster) {
 	const secret = "correct-horse-battery-staple"
 	c.run(t, job{name: "vault", count: 2, more: fmt.Sprintf("    env = { PASSWORD = %q }", secret)})

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// Limits for an idle server with the default settings. A server that detects failures faster sends more packets, and
-// uses more CPU time.
+// Limits for an idle server with the default settings. With settings that detect failures faster, a server needs more
+// CPU time, because it handles more packets.
 const (
 	idleCore = 0.02     // share of one core
 	idleRSS  = 60 << 20 // bytes
@@ -105,7 +105,7 @@ func (c *cluster) written(t *testing.T) map[string]string {
 	return found
 }
 
-// usage returns what the member's process uses now.
+// usage returns the memory that the member's process uses, and the CPU time that it has used.
 func (m *member) usage(t *testing.T) procs.Usage {
 	t.Helper()
 	used, err := m.Usage()

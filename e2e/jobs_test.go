@@ -14,11 +14,10 @@ type job struct {
 	count  int
 	args   []string // arguments of demo-app
 	memory string   // default: 32MiB
-	expose int      // port of the service at every agent; 0: no service
+	expose int      // exposed port of the group's service; 0 means that the group has no service
 	more   string   // more blocks and keys of the group
 }
 
-// hcl returns the text of the job's file.
 func (j job) hcl(bin string) string {
 	memory, service := j.memory, ""
 	if memory == "" {
@@ -66,7 +65,8 @@ func (c *cluster) writeText(t testing.TB, name, text string) string {
 	return path
 }
 
-// run submits a job and waits until all of its instances are ready.
+// run submits a job. It waits until all instances are ready, the deployment has succeeded, and nothing else of the job
+// runs.
 func (c *cluster) run(t testing.TB, j job) {
 	t.Helper()
 	c.must(t, "job", "run", c.write(t, j), "--detach")

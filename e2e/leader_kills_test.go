@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestLeaderKills kills one leader after another; OUTSPAN_KILLS says how many, by default 20. At every second kill
-// another server has just returned and is still behind. There are jobs of every role, with and without a lease, and the
-// kernel shows that none of their programs exits. No acknowledged write is lost.
+// TestLeaderKills kills the leader as many times as OUTSPAN_KILLS says, by default 20. At every second kill, another
+// server was just started again and may still lag. There are jobs of every role, with and without a lease. The kernel
+// shows that no program of these jobs exits, and no acknowledged write is lost.
 func TestLeaderKills(t *testing.T) {
 	long(t)
 	kills := 20

@@ -40,33 +40,31 @@ func (m *member) unpause(t testing.TB) {
 	_ = m.Signal(syscall.SIGCONT)
 }
 
-// heartbeatsUnderWay is long enough for the leader to send each follower a heartbeat that the follower does not answer
-// (the leader sends one every 100 to 200 ms). It is shorter than the leader's lease.
+// heartbeatsUnderWay is how long the followers are stopped before the leader is stopped. In this time the leader sends
+// each follower a heartbeat, as it does every 100 to 200 ms. The time is shorter than the leader's lease.
 const heartbeatsUnderWay = 250 * time.Millisecond
 
-// busyReads is the number of connections that keep the leader busy when it is paused. The order of its work matters
-// when it continues: the more work there is, the less often its timers come first.
+// busyReads is the number of connections that keep the leader busy until it is paused. A leader that has much work runs
+// its timers later when it continues.
 const busyReads = 64
 
-// manyThreads is the number of threads of each server. It makes the order of a server's work as random as possible on
-// few cores.
+// manyThreads is the GOMAXPROCS of each server. More threads make the order of a server's work more random on few
+// cores.
 const manyThreads = "32"
 
 // pendingReads is the number of reads that wait in the sockets of the paused leader when it continues.
 const pendingReads = 64
 
-// TestPausedLeader reads from a leader that was paused while another leader was elected and wrote. The old leader can't
-// just ask the other servers whether it still leads, because their answers from before the pause are in its sockets.
-// Each cycle first stops the followers for a moment, so that heartbeats are under way, and then the leader. The
-// followers continue, answer, and elect one of them, and a newer value is acknowledged. Only then are 64 reads sent to
-// the old leader, and it continues. Every answer to a consistent read must have the newer value.
+// TestPausedLeader reads from a leader that was paused while another leader was elected and acknowledged a newer value.
+// Every answer to a consistent read must have the newer value. When the old leader continues, its sockets contain the
+// followers' answers to its last heartbeats, so it may believe that it still leads.
 //
-// The test proves this for this build on real processes. It does not reliably detect VerifyLeader in place of a
-// Barrier, because that also depends on the scheduler. It did so in 4 of 135 cycles at first, and in none of 60 later
-// ones. TestStandstill of package cluster detects it, in fake time.
+// The test proves this for this build on real processes. It does not reliably detect a server that uses VerifyLeader in
+// place of a Barrier, because the order of a server's work depends on the scheduler. TestStandstill of package cluster
+// detects such a server, in fake time.
 func TestPausedLeader(t *testing.T) {
 	long(t)
-	t.Setenv("GOMAXPROCS", manyThreads) // threads of the servers
+	t.Setenv("GOMAXPROCS", manyThreads) // for the servers, which inherit the environment
 	cycles := 5
 	if text := os.Getenv("OUTSPAN_LINEAR_CYCLES"); text != "" {
 		var err error
@@ -97,7 +95,7 @@ func TestPausedLeader(t *testing.T) {
 
 }
 
-// pausing is the state of the test. It belongs to one goroutine.
+// pausing is the state of TestPausedLeader. Only the test's goroutine changes it.
 type pausing struct {
 	c       *cluster
 	history *linear.History
@@ -111,7 +109,7 @@ type pausing struct {
 
 func (p *pausing) now() time.Duration { return time.Since(p.began) }
 
-// write writes the next value through a server, repeatedly until it is acknowledged.
+// write writes the next value through a server, and repeats the request until it is acknowledged.
 func (p *pausing) write(t *testing.T, s *member) {
 	t.Helper()
 	p.value++
@@ -137,7 +135,9 @@ func (p *pausing) write(t *testing.T, s *member) {
 	p.history.Add(o)
 }
 
-// cycle pauses the leader once, as TestPausedLeader describes.
+// cycle stops the followers for a moment, so that heartbeats of the leader wait in their sockets, and then stops the
+// leader. The followers continue, answer these heartbeats and elect another leader, which acknowledges a newer value.
+// Then cycle sends reads to the old leader and lets it continue.
 func (p *pausing) cycle(t *testing.T) {
 	t.Helper()
 	c := p.c
@@ -149,7 +149,7 @@ func (p *pausing) cycle(t *testing.T) {
 	for _, s := range others {
 		s.pause(t)
 	}
-	time.Sleep(heartbeatsUnderWay) // a sleep, because only the leader could show that the heartbeats are under way
+	time.Sleep(heartbeatsUnderWay) // only the leader itself knows when it has sent the heartbeats
 	old.pause(t)
 	for _, s := range others {
 		s.unpause(t)
@@ -172,7 +172,7 @@ func (p *pausing) cycle(t *testing.T) {
 	p.collect(t, readers, old)
 }
 
-// occupy keeps a server busy with stale reads, which it answers alone, until the returned function is called.
+// occupy keeps a server busy with stale reads until the returned function is called.
 func (p *pausing) occupy(t testing.TB, s *member) (end func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -210,7 +210,7 @@ func (p *pausing) occupy(t testing.TB, s *member) (end func()) {
 	}
 }
 
-// reader is one connection to a server's socket. It is opened before the pause.
+// reader is a connection to the old leader's socket that is opened before the pause.
 type reader struct {
 	conn   net.Conn
 	client int
@@ -227,7 +227,7 @@ func (p *pausing) connect(t *testing.T, s *member) []*reader {
 		}
 		r := &reader{conn: conn, client: i + 1}
 		all = append(all, r)
-		r.ask(t, p.now()) // so that the server has accepted the connection and waits for the next request
+		r.ask(t, p.now()) // after an answer, the server has accepted the connection and waits for the next request
 		if _, err := r.answer(p.key); err != nil {
 			t.Fatalf("a read before the pause: %v", err)
 		}
@@ -235,7 +235,7 @@ func (p *pausing) connect(t *testing.T, s *member) []*reader {
 	return all
 }
 
-// ask writes a request. The kernel accepts it even if the server is paused.
+// ask writes a request. If the server is paused, the kernel keeps the request in the socket.
 func (r *reader) ask(t *testing.T, now time.Duration) {
 	t.Helper()
 	r.begin = now
@@ -280,11 +280,11 @@ func (r *reader) answer(key linear.Key) (linear.Op, error) {
 	return o, nil
 }
 
-// readFor is how long each connection repeats its read after the old leader continues. The old leader notices within a
-// lease that it no longer leads.
+// readFor is how long each connection repeats its read after the old leader continues. It is as long as a leader's
+// lease, after which the old leader must know that it does not lead any more.
 const readFor = 500 * time.Millisecond
 
-// collect takes the answers, repeats the reads for a moment, and records all of them.
+// collect reads the answers, repeats the reads for the time readFor, and adds all reads to the history.
 func (p *pausing) collect(t *testing.T, readers []*reader, old *member) {
 	t.Helper()
 	until := time.Now().Add(readFor)

@@ -17,11 +17,11 @@ import (
 	"github.com/outspan/outspan/e2e/linear"
 )
 
-// linearBounds are the bounds for real processes on few and busy cores. A process may check the lease of 500 ms late,
-// and an answer may wait in a socket for a while.
+// linearBounds are wide, because the test machine may be busy. A leader may check late that its lease of 500 ms has
+// ended, and an answer may wait in a socket.
 var linearBounds = linear.Bounds{Default: 2 * time.Second, Slack: 2 * time.Second}
 
-// recording is what clients of all servers do and see, from startHistory to judge. Any faults may happen meanwhile.
+// recording is the history of clients of all servers, from startHistory to judge. Faults may happen meanwhile.
 type recording struct {
 	c       *cluster
 	load    *linear.Load
@@ -32,8 +32,7 @@ type recording struct {
 
 var recordings atomic.Int64
 
-// startHistory starts some clients in the background. seed determines their operations; the times depend on the
-// machine.
+// startHistory starts some clients in the background. The seed determines their operations, but not when they happen.
 func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 	t.Helper()
 	name := fmt.Sprintf("lin%d", recordings.Add(1))
@@ -52,7 +51,8 @@ func (c *cluster) startHistory(t testing.TB, seed uint64) *recording {
 	return r
 }
 
-// doors returns the sockets of the servers, which work whatever happens to the network.
+// doors returns the servers' unix sockets, which work whatever happens to the network. A door keeps at most the given
+// number of idle connections.
 func (c *cluster) doors(connections int) []linear.Door {
 	var all []linear.Door
 	for _, s := range c.servers {
@@ -65,14 +65,14 @@ func (c *cluster) doors(connections int) []linear.Door {
 	return all
 }
 
-// end stops the clients and waits until each has its last answer or has given up.
+// end stops the clients and waits until each client has its last answer or has given up.
 func (r *recording) end() {
 	r.stop()
 	<-r.done
 }
 
-// judge stops the recording; all faults must be over. It fails the test if no order explains what the clients saw. It
-// removes the jobs that were written.
+// judge stops the clients, removes their jobs, and fails the test if their history is not linearizable. All faults must
+// have been repaired before.
 func (r *recording) judge(t testing.TB) linear.Figures {
 	t.Helper()
 	r.end()
@@ -96,7 +96,7 @@ func (r *recording) judge(t testing.TB) linear.Figures {
 func judgeHistory(t testing.TB, h *linear.History) linear.Figures {
 	t.Helper()
 	dir := t.ArtifactDir()
-	if os.Getenv("OUTSPAN_E2E_KEEP") == "1" { // without -artifacts that directory is removed with the test
+	if os.Getenv("OUTSPAN_E2E_KEEP") == "1" { // without -artifacts, the test removes its ArtifactDir
 		dir = filepath.Join(repository(t), "bin", "linear-"+strings.ReplaceAll(t.Name(), "/", "-"))
 	}
 	v := h.Judge(linearBounds, dir)
@@ -107,7 +107,7 @@ func judgeHistory(t testing.TB, h *linear.History) linear.Figures {
 	return v.Figures
 }
 
-// linearSeed returns OUTSPAN_SEED, or the argument otherwise if OUTSPAN_SEED is not set.
+// linearSeed returns the seed in OUTSPAN_SEED. If that variable is not set, it returns its argument.
 func linearSeed(t testing.TB, otherwise uint64) uint64 {
 	t.Helper()
 	seed := otherwise
@@ -148,7 +148,7 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// wait sleeps for a random time of at least a quarter of longest.
+// wait sleeps for a random part of the given time, but at least for a quarter of that time.
 func wait(random *rand.Rand, longest time.Duration) {
 	time.Sleep(longest/4 + time.Duration(random.Int64N(int64(longest*3/4))))
 }

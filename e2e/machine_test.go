@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// The agent alone is killed with SIGKILL and restarted. Its instances are not touched, are adopted, and keep their ids.
-// An instance that exited while no agent watched is reported by the next agent.
+// Only the agent is killed with SIGKILL and restarted. Its instances continue under the same ids, and the new agent
+// adopts them. If an instance exits while no agent runs, the next agent reports that.
 func testAgentRestart(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
 	n3 := c.agents[2]
@@ -58,7 +58,7 @@ func testAgentRestart(t *testing.T, c *cluster) {
 	c.waitReady(t, "web", 8)
 }
 
-// testAgentRestartInDrain checks that a drain survives the sudden restart of the agent whose node it empties.
+// testAgentRestartInDrain checks that a drain continues when the agent of the drained node is killed and restarted.
 func testAgentRestartInDrain(t *testing.T, c *cluster) {
 	const count, minReady = 8, 7
 	n1 := c.agents[0]
@@ -81,8 +81,8 @@ func testAgentRestartInDrain(t *testing.T, c *cluster) {
 	c.checkDrainOrder(t, reply, old)
 }
 
-// The agent and its instances are killed with SIGKILL. The node is offline within T + 2H + 2 s, and its instances are
-// replaced immediately.
+// The agent and its instances are killed with SIGKILL. The node is offline after at most offlineAfter, two heartbeats
+// and 2 s, and its instances are replaced immediately.
 // proves P17, P18, P22, P35, S7
 func testMachineDies(t *testing.T, c *cluster) {
 	const count = 8
@@ -119,8 +119,8 @@ func testMachineDies(t *testing.T, c *cluster) {
 	}
 }
 
-// waitOffline waits until a node that became silent at the given time is offline. It asserts that this did not take too
-// long.
+// waitOffline waits until a node that became silent at the given time is offline. It asserts that this took at most
+// offlineAfter, two heartbeats and 2 s.
 func (c *cluster) waitOffline(t *testing.T, m *member, since time.Time) {
 	t.Helper()
 	waitFor(t, m.Name+" offline", patience, func() error {
@@ -148,8 +148,8 @@ func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Tim
 	return time.Time{}
 }
 
-// checkReplacedOnce asserts that each lost instance has exactly one replacement, which was placed within 1 s after the
-// node was offline.
+// checkReplacedOnce asserts that each lost instance has exactly one replacement, and that all replacements were placed
+// within 1 s after the node was marked offline.
 func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, since time.Time, whole time.Duration) {
 	t.Helper()
 	offline := c.wentOffline(t, m, since)
@@ -177,7 +177,7 @@ func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, sinc
 	}
 }
 
-// polite is a job whose program records that it was asked to stop.
+// polite is a job whose program writes a line to a file when it is asked to stop.
 const polite = `job "polite" {
   group "main" {
     count = 2
@@ -192,8 +192,8 @@ const polite = `job "polite" {
 }
 `
 
-// An instance is replaced while its agent is dead. When the agent returns, the instance is asked to stop and not killed
-// immediately, because clients may be connected to it.
+// An instance is replaced while its agent is dead. When the agent returns, it asks the instance to stop. It does not
+// kill the instance immediately, because clients may be connected to it.
 func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	asked := c.path("asked")
 	if err := errors.Join(os.WriteFile(asked, nil, 0o600),
@@ -205,7 +205,7 @@ func testReplacedHasItsGrace(t *testing.T, c *cluster) {
 	victim := c.member(c.living(t, "polite")[0].Node)
 	there := len(c.instancesOf("polite", victim))
 	began := time.Now()
-	victim.Kill() // only the agent: the processes that it started continue
+	victim.Kill() // kills only the agent; its instances continue
 	c.waitOffline(t, victim, began)
 	c.waitReady(t, "polite", 2)
 	victim.start(t)

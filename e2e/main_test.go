@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run makes this process the reaper of all processes below it, removes what dead runs have left, and runs the tests. It
-// leaves nothing behind, even if it is interrupted.
+// run makes this process the reaper of all processes below it, removes what earlier runs left because they were killed,
+// and runs the tests. It cleans up after the tests, and also when it is interrupted.
 func run(m *testing.M) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: become the reaper of the tests' processes:", err)
@@ -53,21 +53,21 @@ func cleanUp() {
 	sweepRun(os.Getpid())
 }
 
-// namePrefix begins the names of everything that a run makes outside its process: directories, namespaces and cgroups.
-// The process id follows it, so that a later run can see whether the earlier one still runs.
+// namePrefix begins the names of all directories, network namespaces and cgroups that a run makes. After the prefix
+// comes the run's process id, from which a later run can see whether the earlier one still runs.
 const namePrefix = "oe2e-"
 
 var ownName = regexp.MustCompile(`^` + namePrefix + `(\d+)(-|$)`)
 
-// runName returns a name of this run that was not used before.
+// runName returns a new name that begins with namePrefix and this run's process id.
 func runName() string {
 	return fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), nameCount.Add(1))
 }
 
 var nameCount atomic.Int64
 
-// program builds the binary once for all tests, or takes the one that OUTSPAN_E2E_PROGRAM names. Any user can enter its
-// directory, because an agent that runs as root runs its instances as other users.
+// program builds the binary once for all tests, or takes the binary that OUTSPAN_E2E_PROGRAM names. All users may enter
+// the directory of a built binary, because an agent that runs as root runs its instances as other users.
 var program = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("OUTSPAN_E2E_PROGRAM"); path != "" {
 		return filepath.Abs(path)
@@ -76,7 +76,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
+	if err := os.Chmod(dir, 0o755); err != nil { // the umask may have removed permissions
 		return "", err
 	}
 	path := filepath.Join(dir, "outspan")
@@ -107,7 +107,7 @@ func repository(t testing.TB) string {
 	return dir
 }
 
-// sweepDeadRuns removes what killed runs could not remove themselves.
+// sweepDeadRuns removes what earlier runs left because they were killed.
 func sweepDeadRuns() {
 	dead := map[int]bool{}
 	for _, pattern := range []string{"/tmp/" + namePrefix + "*", "/run/netns/" + namePrefix + "*",

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// testMembers checks changes of membership (S4). Leadership moves on request, a wiped server returns as a new one, and
-// servers are removed and promoted while the majority remains.
+// testMembers checks changes of membership (S4). Leadership moves on request, a wiped server joins as a new server, and
+// a server is removed, joins again and is promoted.
 func testMembers(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	leader := c.leader(t)
@@ -95,7 +95,7 @@ func (c *cluster) removeAndReturn(t *testing.T, m *member) {
 			case one.Name != m.Name || one.ID == id || one.State != "alive":
 			case one.Voter:
 				return nil
-			default: // instead of waiting until it has been healthy for long enough
+			default: // the server would get its vote by itself, but later
 				_ = c.cli(t, "server", "promote", one.ID)
 			}
 		}
@@ -104,7 +104,7 @@ func (c *cluster) removeAndReturn(t *testing.T, m *member) {
 	c.waitVoters(t, 3)
 }
 
-// waitNoVote waits until a server has no vote or is removed.
+// waitNoVote waits until the server with the given id has no vote or is removed.
 func (c *cluster) waitNoVote(t *testing.T, id string) {
 	t.Helper()
 	waitFor(t, "loss of the vote of "+id, patience, func() error {

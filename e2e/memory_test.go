@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// The kernel enforces the memory limit, and an instance that was killed for it is reported with that reason.
+// The kernel enforces the memory limit. If the kernel kills an instance because of the limit, events and the list of
+// instances say so.
 // proves P30, S1
 func testMemoryCap(t *testing.T, c *cluster) {
 	require(t)
@@ -47,8 +48,8 @@ func testMemoryCap(t *testing.T, c *cluster) {
 	}
 }
 
-// memoryCgroups returns the directories of memory cgroups, by a pattern for their paths below the root of a hierarchy.
-// If pattern is "", it returns the roots of the hierarchies that account for memory.
+// memoryCgroups returns the directories of the memory cgroups whose paths below the root of a hierarchy match a
+// pattern. For the pattern "" it returns the roots of the hierarchies that account for memory.
 func memoryCgroups(pattern string) []string {
 	var found []string
 	for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
@@ -69,7 +70,8 @@ func hasMemory(root string) bool {
 	return err == nil || strings.Contains(string(controllers), "memory")
 }
 
-// memoryLimit returns the memory limit of a cgroup in bytes, or "" if there is none.
+// memoryLimit returns the memory limit of a cgroup as the kernel shows it, in bytes or "max". It returns "" if the
+// directory has no memory limit.
 func memoryLimit(dir string) string {
 	for _, name := range []string{"memory.limit_in_bytes", "memory.max"} {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {

@@ -88,7 +88,8 @@ func (n *natsClient) request(subject string, question, answer any) error {
 	}
 }
 
-// natsCalls sends requests through the exposed port of any agent. It keeps one connection as long as that works.
+// natsCalls sends requests through an agent's exposed port. It keeps its connection until a request fails. Then it
+// connects to the next agent.
 type natsCalls struct {
 	c    *cluster
 	port int
@@ -111,7 +112,8 @@ func (a *natsCalls) request(subject string, question, answer any) (err error) {
 	return err
 }
 
-// watchMembers samples the kernel. stop returns the cases in which two processes had one member id.
+// watchMembers samples the process table until stop is called. stop returns the samples in which two processes had the
+// same member id.
 func (c *cluster) watchMembers(job string) (stop func() []string) {
 	var twice []string
 	done := make(chan struct{})
@@ -143,10 +145,10 @@ func (c *cluster) watchMembers(job string) (stop func() []string) {
 }
 
 // TestNats runs three members of NATS JetStream with volumes. They find each other by OUTSPAN_PEERS, and messages are
-// published all the time. Each machine is drained in turn, once with the leading server killed in the middle. One
+// published all the time. Each machine is drained in turn, and the leader is killed during one of these drains. One
 // machine dies, and all servers are down for a while.
 //
-// No acknowledged message is lost, there are never fewer than two members, and a member never has two processes.
+// No acknowledged message is lost, at least two members always run, and no member ever has two processes.
 func TestNats(t *testing.T) {
 	long(t)
 	require(t, "nats-server")
@@ -171,7 +173,7 @@ func TestNats(t *testing.T) {
 		return err
 	}}
 	stopWriting, stopSampling, stopWatching := w.begin(t), c.sample("nats", "default"), c.watchMembers("nats")
-	never := func(during string, ready int) { // asserts that two members ran all the time, and that this many were ready
+	never := func(during string, ready int) { // asserts that two members always ran, and the given number was always ready
 		t.Helper()
 		s := stopSampling()
 		t.Logf("%s: %v", during, s)
@@ -210,7 +212,7 @@ func TestNats(t *testing.T) {
 	c.waitReady(t, "nats", 3)
 	holder.start(t)
 	c.waitHeard(t)
-	// if the members' leader died, no member is current until they have elected another one
+	// If the members' own leader died, the check "current" may fail at all members until they have elected another one.
 	never("a machine's death", 0)
 
 	stopSampling = c.sample("nats", "default")
@@ -218,7 +220,7 @@ func TestNats(t *testing.T) {
 		s.Kill()
 	}
 	acked := w.acked.Load()
-	time.Sleep(3 * offlineAfter) // the test needs this time to pass
+	time.Sleep(3 * offlineAfter) // longer than the time after which a silent node is marked offline
 	if more := w.acked.Load() - acked; more == 0 {
 		t.Error("no message was acknowledged while all servers were away")
 	}

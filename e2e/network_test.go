@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// network has a network namespace for each member. They are connected by a bridge in another namespace. The namespace
-// of the tests is not touched: it gets no address, no route and no rule.
+// network has a network namespace for each member. A bridge in another namespace connects them. The namespace of the
+// tests gets no address, no route and no rule.
 type network struct {
 	c      *cluster
 	spaces []string
@@ -29,7 +29,7 @@ func newNetwork(t testing.TB, c *cluster) *network {
 	return n
 }
 
-// join adds one more namespace to the bridge, and returns its path.
+// join makes a namespace, connects it to the bridge, and returns its path.
 func (n *network) join(t testing.TB, name, address string) string {
 	t.Helper()
 	hub, space := n.c.name+"-hub", n.c.name+"-"+name
@@ -58,13 +58,13 @@ func (n *network) ip(t testing.TB, args ...string) {
 	}
 }
 
-// drop silently drops every packet from one member to another, at the receiver.
+// drop drops every packet from one member to another, at the receiver.
 func (n *network) drop(t testing.TB, from, to *member) {
 	t.Helper()
 	n.iptables(t, to, "-A", "INPUT", "-s", from.address, "-j", "DROP")
 }
 
-// cut drops every packet between each member in ones and each member in others, in both directions.
+// cut drops every packet between a member of one list and a member of the other list, in both directions.
 func (n *network) cut(t testing.TB, ones, others []*member) {
 	t.Helper()
 	for _, a := range ones {
@@ -100,7 +100,7 @@ func (n *network) remove(t testing.TB) {
 	}
 }
 
-// without returns all, except the members in some.
+// without returns a copy of the first list that lacks the other arguments.
 func without(all []*member, some ...*member) []*member {
 	return slices.DeleteFunc(slices.Clone(all), func(m *member) bool { return slices.Contains(some, m) })
 }

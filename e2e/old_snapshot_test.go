@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// An old state is restored, or recovered into three new servers with other names, while a client sends 50 requests a
-// second. After that state was saved, agents were restarted, a volume moved, instances were evicted (one of them with a
-// copy of data), and a job was submitted. The list of what the confirmation will stop is right, and nothing else is
-// disturbed. The volume is where it was moved to, and the servers' state agrees with what runs.
+// An old state is restored, or recovered into three new servers with other names. After the state was saved, a volume
+// was moved, a job was submitted, instances were evicted (one of them with a copy of data), and agents were restarted.
+// The servers list exactly the instances that the confirmation will stop. All other instances continue, and no request
+// of a client fails. The volume stays where it was moved to, and in the end the servers' state agrees with what runs.
 func TestOldSnapshot(t *testing.T) {
 	long(t)
 	t.Run("restored", func(t *testing.T) {
@@ -126,7 +126,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	c.run(t, later)
 }
 
-// undisturbedPrograms asserts that each program in before still runs, unless except has its instance.
+// undisturbedPrograms asserts that the programs that ran before still run. It skips the instances in except.
 func (c *cluster) undisturbedPrograms(t *testing.T, before map[string][]string, except map[string]bool) {
 	t.Helper()
 	now := c.programs()
@@ -137,8 +137,8 @@ func (c *cluster) undisturbedPrograms(t *testing.T, before map[string][]string, 
 	}
 }
 
-// loseServers removes all servers' disks. It then recovers a saved state into three new servers with other names, at
-// the same addresses.
+// loseServers kills all servers and removes their data. It then recovers a saved state into new servers with other
+// names, at the same addresses.
 func (c *cluster) loseServers(t *testing.T, saved string) {
 	t.Helper()
 	old := c.servers

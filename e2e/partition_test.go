@@ -31,14 +31,13 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// since returns the events after an index of the leader's state. The list may come from a server that is slightly
-// behind.
+// since returns the events after the given index of the state.
 func (c *cluster) since(t testing.TB, index uint64) []eventView {
 	t.Helper()
 	return slices.DeleteFunc(c.events(t), func(e eventView) bool { return e.Index <= index })
 }
 
-// calm asserts that in these events no node went offline and no instance was touched.
+// calm asserts that no event marks a node offline or is about an instance.
 func calm(t *testing.T, events []eventView) {
 	t.Helper()
 	for _, e := range events {
@@ -80,7 +79,7 @@ func testLeaderBlind(t *testing.T, c *cluster) {
 
 // An agent that is cut off for longer than offlineAfter stops the replaced instances when it returns (S7, S9).
 func testAgentCutOff(t *testing.T, c *cluster) {
-	// without distinct, other nodes can take the instances of the lost node, and a node may have none
+	// The new version has no distinct, so that other nodes can take the instances of the lost node. A node may run none.
 	c.run(t, job{name: "web", count: 8})
 	lost := c.agents[slices.IndexFunc(c.agents, func(m *member) bool { return len(c.instancesOf("web", m)) > 0 })]
 	old := c.instancesOf("web", lost)
@@ -142,7 +141,7 @@ func testMassGuard(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	time.Sleep(offlineAfter + 2*heartbeat + 2*time.Second) // without the hold, all would be offline by then
+	time.Sleep(offlineAfter + 2*heartbeat + 2*time.Second) // without the hold, all five would be offline by then
 	if n := c.status(t).Nodes["offline"]; n != 0 {
 		t.Errorf("%d nodes are offline", n)
 	}
@@ -180,9 +179,9 @@ func testMassGuard(t *testing.T, c *cluster) {
 	}
 }
 
-// TCP packets to an agent are lost while UDP packets arrive, so its heartbeats arrive but it gets no answers. The node
-// is unreachable and gets no new instances, and its instances keep running. It accepts instances again once its
-// requests are answered.
+// TCP packets to an agent are lost. The servers still hear the agent's heartbeats, which are UDP packets, but the agent
+// gets no answers. The node is unreachable and gets no new instances, and its instances keep running. When the agent
+// gets answers again, the node accepts instances again.
 func testDeafAgent(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 8})
 	deaf := c.agents[0]

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// database runs the example of a primary and replicas with copies of its data, on its own cluster.
+// database is a cluster that runs the example postgres: a primary, and replicas that have copies of its data.
 type database struct {
 	*cluster
 	port   int
@@ -46,7 +46,7 @@ func startDatabase(t *testing.T) *database {
 	return db
 }
 
-// query queries the primary, through any agent that answers.
+// query sends SQL to the primary, through the first agent that answers.
 func (db *database) query(sql string) (string, error) {
 	var failed error
 	for _, a := range db.agents {
@@ -62,7 +62,7 @@ func (db *database) query(sql string) (string, error) {
 	return "", failed
 }
 
-// replicas returns the replicas that should run now.
+// replicas returns the replicas that should run.
 func (db *database) replicas(t testing.TB) []instanceView {
 	t.Helper()
 	return slices.DeleteFunc(db.living(t, "postgres"), func(i instanceView) bool {
@@ -99,7 +99,7 @@ func (db *database) restore(t testing.TB, node string) {
 }
 
 // TestPolicies drains nodes with replicas of a real database under each of the five policies while a client writes.
-// During one drain the leading server is killed.
+// During one drain the leader is killed.
 //
 // proves L1, L2, L4, L5, L6, L13, L17, L18
 func TestPolicies(t *testing.T) {
@@ -131,8 +131,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// In testStoppedInPlace another good replica exists, so the member is stopped in place and starts again there with its
-// copy.
+// In testStoppedInPlace another healthy replica exists, so the drained replica is stopped without a replacement. After
+// the drain it starts again on the same node, with its copy.
 func testStoppedInPlace(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
 	db.cli(t, "node", "drain", old.Node, "--deadline", "60s").want(t, 0)
@@ -150,8 +150,8 @@ func testStoppedInPlace(t *testing.T, db *database) {
 	}
 }
 
-// In testBuiltElsewhere every member is built elsewhere first, so the group always has all its copies. The leading
-// server dies meanwhile.
+// In testBuiltElsewhere the replica is built elsewhere before it is stopped, so the group always has all its copies.
+// The leader is killed during the drain.
 func testBuiltElsewhere(t *testing.T, db *database) {
 	old := db.replicas(t)[0]
 	least := 2
@@ -167,7 +167,7 @@ func testBuiltElsewhere(t *testing.T, db *database) {
 			}
 			var l struct{ Items []instanceView }
 			if db.get("/v1/instances?job=postgres&group=replica&consistency=stale", &l) != nil {
-				continue // no leader was elected yet
+				continue
 			}
 			n := 0
 			for _, i := range l.Items {
@@ -199,7 +199,7 @@ func testBuiltElsewhere(t *testing.T, db *database) {
 }
 
 // In testLastBlocks the last healthy replica blocks the drain. When the policy is changed in the middle of the drain,
-// the replica is released within 2 s.
+// the replica is stopped within 2 s.
 func testLastBlocks(t *testing.T, db *database) {
 	first, last := db.leaveOne(t)
 	var reply drainReply
@@ -233,7 +233,7 @@ func testLastBlocks(t *testing.T, db *database) {
 	db.restore(t, first)
 }
 
-// In testLastIsMoved only the last healthy member is built elsewhere.
+// In testLastIsMoved the last healthy replica is built elsewhere before it is stopped.
 func testLastIsMoved(t *testing.T, db *database) {
 	first, last := db.leaveOne(t)
 	db.cli(t, "node", "drain", last.Node, "--deadline", "90s").want(t, 0)

@@ -25,7 +25,7 @@ const (
 	slowStop  = "    stop {\n      grace       = \"3s\"\n      drain_delay = \"0s\"\n    }\n"
 )
 
-// runClass submits a job of a class. Unless detached is true, it waits until all instances are ready.
+// runClass submits a job of a class. If detached is false, it waits until all instances are ready.
 func (c *cluster) runClass(t *testing.T, class string, j job, detached bool) {
 	t.Helper()
 	c.must(t, "job", "run", c.writeClass(t, class, j), "--detach")
@@ -39,8 +39,9 @@ func (c *cluster) writeClass(t *testing.T, class string, j job) string {
 	return c.writeText(t, j.name+".hcl", strings.Replace(j.hcl(c.bin), "{\n", fmt.Sprintf("{\n  class = %q\n", class), 1))
 }
 
-// Two nodes are full: one with two instances of a low class, the other with one of a higher class. An instance of an
-// even higher class takes the room of the two. It starts only when the kernel shows that both are gone. Budgets hold.
+// Two nodes are full: one runs two instances of a low class, the other runs one instance of a higher class. An instance
+// of an even higher class takes the room of the two. It starts only after these two have exited. A budget that allows
+// no stop prevents a second preemption.
 // proves R10, R12, R44, R45, R46, R47
 func TestPreempt(t *testing.T) {
 	long(t)
@@ -72,9 +73,8 @@ func TestPreempt(t *testing.T) {
 	c.checkBudgetKeeps(t, low, top)
 }
 
-// watchOverlap samples the kernel until stop is called. stop returns an error if instances of both jobs ran at the same
-// time. Each sample reads the first job before the second, so an instance of the second that it finds still ran while
-// one of the first did.
+// watchOverlap samples the kernel until stop is called. stop returns an error if an instance of the first job ran
+// before all instances of the second had exited. So each sample reads the first job before the second.
 func (c *cluster) watchOverlap(first, second string) (stop func() error) {
 	done, result := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -129,8 +129,8 @@ func (c *cluster) checkWaiting(t *testing.T, victims []instanceView) {
 	}
 }
 
-// checkPreemption checks the events. Both stops and the placement are in one entry, and the preemptor is booting only
-// after both victims have stopped.
+// checkPreemption checks the events. Both stops and the placement must be in one entry, and the preemptor must start
+// only after both victims have stopped.
 func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	t.Helper()
 	top := c.living(t, "top")[0].ID
@@ -176,8 +176,8 @@ func (c *cluster) checkPreemption(t *testing.T, victims []instanceView) {
 	})
 }
 
-// checkBudgetKeeps makes the less important instances return, with a budget that allows no stop. It asserts that the
-// important one waits until the budget allows a stop.
+// checkBudgetKeeps runs the job low again, with a budget that allows no stop. It asserts that the job top waits until
+// the budget allows the stops.
 func (c *cluster) checkBudgetKeeps(t *testing.T, low, top job) {
 	t.Helper()
 	c.must(t, "job", "stop", "top", "--purge")

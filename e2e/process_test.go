@@ -13,10 +13,11 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// relatives starts and reaps the processes below this one.
+// relatives starts and reaps the descendants of this process.
 var relatives = &procs.Family{}
 
-// output runs a command for at most limit, and returns everything that it printed.
+// output runs a command and returns everything that the command printed. After the time limit it kills the command and
+// returns an error.
 func output(cmd *exec.Cmd, limit time.Duration) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -64,8 +65,8 @@ func environment(p procs.Row) map[string]string {
 	return env
 }
 
-// belonging returns the processes that run a program from a directory or have the directory in their environment. This
-// process is left out.
+// belonging returns the processes whose program, OUTSPAN_DIR or TRY has a path that begins with dir. It skips this
+// process.
 func belonging(dir string) []int {
 	var pids []int
 	for pid, p := range procs.Table() {

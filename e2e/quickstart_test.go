@@ -13,8 +13,7 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestQuickStart runs every command of docs/quickstart.md as it is written there, as one script. Every command,
-// including the drain, must succeed.
+// TestQuickStart runs all commands of docs/quickstart.md as one script. Every command must succeed.
 func TestQuickStart(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository(t), "docs", "quickstart.md"))
 	if err != nil {

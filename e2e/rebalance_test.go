@@ -21,8 +21,8 @@ type moveView struct {
 	} `json:"blocker"`
 }
 
-// sleepers are instances that only take room. A replacement can't run beside the old instance (stop_first), so they are
-// not moved.
+// sleepers is a job whose instances only take room. The rescheduler does not move them, because their order is
+// stop_first.
 const sleepers = `job "sleepers" {
   group "main" {
     count = %d
@@ -40,8 +40,8 @@ const sleepers = `job "sleepers" {
 }
 `
 
-// A node that returns empty is filled again with at most 5 moves a cycle, and no request fails. The moves stop when
-// nothing can be gained any more. While actuation is paused, the moves are shown and none is made.
+// A node that returns empty is filled again, with at most 5 moves per cycle of a minute, and no request fails. The
+// moves stop when no further move would gain anything. While actuation is paused, the moves are shown but not made.
 // proves R49, R54, R56, R57
 func TestRebalance(t *testing.T) {
 	long(t)
@@ -103,7 +103,7 @@ func TestRebalance(t *testing.T) {
 	}
 }
 
-// pausedShows asserts that while actuation is paused the moves that would begin are shown, and none begins.
+// pausedShows asserts that the moves are shown while actuation is paused, and that no move begins.
 func (c *cluster) pausedShows(t *testing.T, jobs int) {
 	t.Helper()
 	c.must(t, "settings", "pause")
@@ -140,8 +140,8 @@ func (c *cluster) moved(t testing.TB) []eventView {
 	})
 }
 
-// checkMoves asserts that no cycle of a minute had more moves than allowed, that all moves went to the empty node, and
-// that their reasons are shown.
+// checkMoves asserts that all moves went to the empty node, that no minute had more than perCycle moves, and that the
+// command why and the metrics show the moves.
 func (c *cluster) checkMoves(t *testing.T, moved []eventView, perCycle int) {
 	t.Helper()
 	n4 := c.node(t, c.agents[3])

@@ -15,7 +15,7 @@ var (
 	web  = Key{Job, "web", ""}
 )
 
-// at returns an operation that begins and ends at these milliseconds. If its outcome is unknown, it never ends.
+// at returns an operation with its begin and end in milliseconds. An operation with an unknown outcome never ends.
 func at(client, begin, end int, a Ask, got Answer) Op {
 	o := Op{client, time.Duration(begin) * time.Millisecond, time.Duration(end) * time.Millisecond, a, got}
 	if got.Outcome == Unknown {
@@ -57,7 +57,7 @@ func waiting(o Op, after uint64, wait time.Duration) Op {
 	return o
 }
 
-// A checker that can't fail proves nothing. So each kind of violation must be found, and correct histories must pass.
+// Judge must find each kind of violation, and accept correct histories. A judge that finds nothing would prove nothing.
 func TestJudge(t *testing.T) {
 	tests := []struct {
 		name string
@@ -153,8 +153,8 @@ func long(n int) []Op {
 	return ops
 }
 
-// One bad read among thousands of operations is found quickly. The violation is shown as a picture, and with the few
-// operations that the read contradicts.
+// Judge finds one bad read among 2,000 operations. It shows the read with the few operations that the read contradicts,
+// and draws a picture.
 func TestMinimalHistory(t *testing.T) {
 	ops := long(2000)
 	const bad = 1001 // the read that follows write 1000
