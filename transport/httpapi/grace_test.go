@@ -1,7 +1,9 @@
 package httpapi_test
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
@@ -51,4 +53,23 @@ func TestGraceIsTakenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	told(model.DesiredStopped)
+}
+
+// A stop is not an eviction: it refuses the options of an eviction that would take it back, or make it wait.
+func TestStopRefusesOptionsOfAnEviction(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	for option, hint := range map[string]string{
+		"cancel": "outspan instance evict inst-a --cancel", "surge": "evict the instance",
+	} {
+		_, _, err := r.cli().Do(t.Context(), "POST", "/v1/instances/inst-a/stop", nil, map[string]any{option: true})
+		wantCode(t, err, model.CodeInvalid)
+		if e, _ := errors.AsType[*model.Error](err); !strings.Contains(e.Hint, hint) {
+			t.Errorf("%s: the hint is %q, want %q in it", option, e.Hint, hint)
+		}
+		s := r.machine.State()
+		if i, _ := s.FindInstance("inst-a"); i.Desired != model.DesiredRunning {
+			t.Errorf("%s: the instance is to be %s", option, i.Desired)
+		}
+	}
 }

@@ -215,7 +215,7 @@ func (in *evictInput) body() any { return &in.Input }
 func (in *evictInput) ref() string { return in.ID }
 
 // evictInstance returns the write that stops an instance. If the whole id is given, it also stops an instance that runs
-// on a node but is not in the state. It refuses the option surge.
+// on a node but is not in the state. It refuses the options surge and cancel.
 func evictInstance() change[evictInput, api.InstanceReply] {
 	c := evictKnown()
 	known := c.prepare
@@ -223,6 +223,10 @@ func evictInstance() change[evictInput, api.InstanceReply] {
 		if in.Input.Surge {
 			return nil, model.Refuse(model.CodeInvalid, "a stop waits for no replacement").
 				WithHint("leave surge out, or evict the instance")
+		}
+		if in.Input.Cancel {
+			return nil, model.Refuse(model.CodeInvalid, "a stop can't be taken back").
+				WithHint("leave cancel out, or take back an eviction with: outspan instance evict %s --cancel", clip(in.ID))
 		}
 		if n, h, ok := r.UnknownOn(model.InstanceID(in.ID)); ok && !r.Instances.Has(h.ID) {
 			if r.Unconfirmed {
