@@ -21,7 +21,7 @@ import (
 // Limits of one reader of a job's logs.
 const (
 	maxJobLogs = 100      // instances whose logs are read at once; others wait
-	maxLogLine = 64 << 10 // bytes; a longer line is cut into pieces
+	maxLogLine = 64 << 10 // bytes; a longer line is cut into pieces. Must be the same as maxLine of agents
 )
 
 func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
@@ -215,13 +215,21 @@ type jobLines struct {
 	show   bool // show the times
 }
 
-// copy passes on the input line by line. It cuts lines that are too long into pieces. It stops early if nobody reads
-// any more.
+// copy passes on the input line by line. It cuts lines that are too long into pieces of maxLogLine bytes. The agent
+// cuts lines into pieces of the same length and puts the time before each, so the time is not counted. copy stops early
+// if nobody reads any more.
 func (l jobLines) copy(from io.Reader) error {
-	in := bufio.NewReaderSize(from, maxLogLine)
+	in := bufio.NewReaderSize(from, maxLogLine) // ReadSlice returns at most as many bytes as fit into its buffer
 	for {
+		at, err := l.time(in)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 		text, err := in.ReadSlice('\n')
-		if len(text) > 0 && !l.line(bytes.TrimSuffix(text, []byte("\n"))) {
+		if len(text) > 0 && !l.line(at, bytes.TrimSuffix(text, []byte("\n"))) {
 			return nil
 		}
 		switch {
@@ -234,18 +242,22 @@ func (l jobLines) copy(from io.Reader) error {
 	}
 }
 
-// line passes on one line. It returns false if nobody reads any more.
-func (l jobLines) line(text []byte) bool {
-	at, rest := noLogTime, text
-	if l.timed {
-		stamp, after, _ := bytes.Cut(text, []byte(" "))
-		at, rest = string(stamp), after
+// time reads the time that the agent has put before a line.
+func (l jobLines) time(in *bufio.Reader) (string, error) {
+	if !l.timed {
+		return noLogTime, nil
 	}
+	stamp, err := in.ReadSlice(' ')
+	return string(bytes.TrimSuffix(stamp, []byte(" "))), err
+}
+
+// line passes on one line, which was written at the time at. It returns false if nobody reads any more.
+func (l jobLines) line(at string, text []byte) bool {
 	out := []byte(l.prefix)
 	if l.show {
 		out = append(append(out, at...), ' ')
 	}
-	return l.order.add(l.source, at, append(append(out, rest...), '\n'))
+	return l.order.add(l.source, at, append(append(out, text...), '\n'))
 }
 
 // write sends one line. If the reader has gone, write cancels the stream and returns false.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -93,5 +94,50 @@ func TestJobLogsOfAnOlderAgent(t *testing.T) {
 	defer resp.Body.Close()
 	if text := string(must(io.ReadAll(resp.Body))(t)); !strings.Contains(text, "http[0] inst-a | - inst-a one\n") {
 		t.Errorf("got %q", text)
+	}
+}
+
+// longAgent has a line of inst-a that is longer than 64 KiB, and a line of inst-b. It cuts the long line as agents do:
+// into pieces of 64 KiB, each with the time before it.
+type longAgent struct{ time string }
+
+func (a longAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Outspan-Log-Times", "true")
+	if strings.HasSuffix(r.URL.Path, "/inst-b") {
+		io.WriteString(w, "2026-01-01T00:00:05.000000Z short\n")
+		return
+	}
+	for _, c := range []string{"x", "y"} {
+		io.WriteString(w, a.time+" "+strings.Repeat(c, 64<<10))
+	}
+	io.WriteString(w, a.time+" the end\n")
+}
+
+// Each piece of a long line keeps its whole text and its time, so that it stays in order.
+func TestJobLogsOfLongLines(t *testing.T) {
+	for _, at := range []string{"2026-01-01T00:00:01.000000Z", "-"} {
+		r := newRig(t)
+		r.world()
+		r.runAgentOf("01N1", "n1", longAgent{at})
+		r.runAgentOf("01N2", "n2", longAgent{at})
+		request := reach.Request{Path: "/v1/jobs/web/logs", Query: values("timestamps=true")}
+		resp := must(r.cli().Open(t.Context(), request))(t)
+		text := string(must(io.ReadAll(resp.Body))(t))
+		resp.Body.Close()
+		short := func(text string) string {
+			for _, c := range []string{"x", "y"} {
+				text = strings.ReplaceAll(text, strings.Repeat(c, 64<<10), "64 KiB of "+c)
+				text = regexp.MustCompile(c+"{10,}").ReplaceAllStringFunc(text, func(run string) string {
+					return fmt.Sprintf("%d of %s", len(run), c)
+				})
+			}
+			return text
+		}
+		prefix := "http[0] inst-a | " + at + " "
+		want := prefix + "64 KiB of x\n" + prefix + "64 KiB of y\n" + prefix + "the end\n" +
+			"http[1] inst-b | 2026-01-01T00:00:05.000000Z short\n"
+		if got := short(text); got != want {
+			t.Errorf("got\n%swant\n%s", got, want)
+		}
 	}
 }
