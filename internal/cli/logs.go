@@ -111,7 +111,8 @@ func jobLogs(a *app) *cobra.Command {
 		Use: "logs JOB", Short: "show the output of every instance of a job", Args: term.Exactly("JOB"),
 		ValidArgsFunction: a.complete("jobs"),
 		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it " +
-			"also takes up instances that start later.\n" + logsKept,
+			"also takes up instances that start later. At most 100 instances are read at a time: the lines of others " +
+			"come after theirs, with -f once one of them has ended.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.jobLogs(cmd.Context(), args[0], group, &f) },
 	}
 	f.register(cmd)

@@ -16,7 +16,8 @@ const (
 	delayServices = time.Second
 	delayPeers    = 300 * time.Millisecond
 	delayEach     = 300 * time.Microsecond // added per waiting answer, about the time that sending it takes
-	delayMost     = 600 * time.Millisecond // bound of the growth; delayServices is longer, so it never grows
+	// delayMost bounds the growth. delayServices is longer, so it never grows: in a second, 3,000 answers are sent.
+	delayMost = 600 * time.Millisecond
 )
 
 // answerDelay delays the answers of a burst, so that each includes the changes made meanwhile. Up to delayAtOnce

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -39,11 +40,14 @@ func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path str
 			err := s.askAgent(ctx, n, path, &answer)
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil {
-				silent = append(silent, n.Name)
+			if err == nil {
+				take(n, answer)
 				return
 			}
-			take(n, answer)
+			silent = append(silent, n.Name)
+			if !errors.Is(err, &model.Error{Code: model.CodeAgentUnreachable}) { // callers only see that there is no answer
+				s.log.Warn("can't use an agent's answer", "node", n.Name, "path", path, "error", err)
+			}
 		})
 	}
 	asked.Wait()
@@ -51,8 +55,8 @@ func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path str
 	return silent
 }
 
-// askAgent gets path from one agent and decodes the JSON into answer. Codes: agent_unreachable, and those of the agent.
-// An error of the decoder is returned unchanged.
+// askAgent gets path from one agent and decodes the JSON into answer. Codes: agent_unreachable, too_large, and those of
+// the agent. An error of the decoder is returned unchanged.
 func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer any) error {
 	unreachable := model.Refuse(model.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
@@ -73,5 +77,10 @@ func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer 
 	if resp.StatusCode != http.StatusOK {
 		return api.ProblemOf(resp)
 	}
-	return json.NewDecoder(io.LimitReader(resp.Body, maxAgentAnswer)).Decode(answer)
+	limited := &io.LimitedReader{R: resp.Body, N: maxAgentAnswer + 1}
+	err = json.NewDecoder(limited).Decode(answer)
+	if err != nil && limited.N == 0 {
+		return model.Refuse(model.CodeTooLarge, "the answer is larger than %d bytes", maxAgentAnswer)
+	}
+	return err
 }
