@@ -108,7 +108,8 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 
 // unfinished returns the id of the deployment of a job's current version if there is something left to follow: the
 // deployment has not succeeded, and old instances still run or new ones are not ready. Otherwise it returns "". With
-// that id, a user who interrupted job run can submit the same file again and continue to wait.
+// that id, a user who interrupted job run can submit the same file again and continue to wait. The id of a superseded
+// deployment is returned too: the job was changed or stopped since the submit, and followJob must report that.
 func (a *app) unfinished(ctx context.Context, job *api.Job) model.DeploymentID {
 	id := model.NewDeploymentID(job.Name, job.Version)
 	d, err := a.client().Deployments.Get(ctx, string(id), client.ReadOptions{})
