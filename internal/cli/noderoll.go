@@ -25,6 +25,7 @@ type rollFlags struct {
 	noReboot   bool
 	resume     string
 	parallel   int
+	given      func(flag string) bool // reports whether the user gave a flag
 	deadline   term.DurationFlag
 	within     time.Duration
 	message    string
@@ -32,6 +33,7 @@ type rollFlags struct {
 
 func (f *rollFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
+	f.given = fs.Changed
 	fs.BoolVar(&f.dryRun, "dry-run", false,
 		"forecast every node in sequence, change nothing; exit code 21 if one of them could not be drained")
 	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
@@ -40,7 +42,8 @@ func (f *rollFlags) register(cmd *cobra.Command) {
 			"OUTSPAN_NODE and OUTSPAN_NODE_ADDRESS are set")
 	fs.BoolVar(&f.waitReboot, "wait-reboot", false, "wait until a person has rebooted each node")
 	fs.BoolVar(&f.noReboot, "no-reboot", false,
-		"the command of --exec reboots nothing, such as an update of packages: the node is taken back when it has ended")
+		"the command of --exec reboots nothing, such as an update of packages: the node is taken back when it has ended; "+
+			"with --resume, --no-reboot=false takes that back")
 	fs.StringVar(&f.resume, "resume", "", "go on with the roll of this id, from any machine")
 	fs.IntVar(&f.parallel, "max-parallel-nodes", 1, "how many nodes at once")
 	f.deadline.Value = new(model.Duration)
@@ -89,12 +92,20 @@ func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error
 	case f.noReboot && f.exec == "":
 		return term.Usage("--no-reboot needs --exec").
 			WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
-	case f.parallel < 1:
-		return term.Usage("--max-parallel-nodes is %d; it must be at least 1", f.parallel)
+	}
+	if err := f.checkParallel(); err != nil {
+		return err
 	}
 	return a.runRoll(ctx,
 		&roll{plan: model.Roll{ID: ulid.Make().String(), Nodes: names, Exec: f.exec, Parallel: f.parallel,
 			NoReboot: f.noReboot}, flags: f})
+}
+
+func (f *rollFlags) checkParallel() error {
+	if f.parallel < 1 {
+		return term.Usage("--max-parallel-nodes is %d; it must be at least 1", f.parallel)
+	}
+	return nil
 }
 
 // rolledNodes returns the names of the nodes to roll: the nodes in refs in the same order, or the nodes with the labels
@@ -137,9 +148,8 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	return names, nil
 }
 
-// resumeRoll continues an earlier roll with the same nodes and the same limit of nodes at once. If --exec,
-// --wait-reboot or --no-reboot is given, it replaces how the roll reboots nodes. With --dry-run, resumeRoll only
-// forecasts.
+// resumeRoll continues an earlier roll with the same nodes. Of the other options, those that are given replace the
+// roll's own; --wait-reboot replaces its command and --no-reboot. With --dry-run, resumeRoll only forecasts.
 func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	drains, err := a.drainsOfRoll(ctx, f.resume)
 	if err != nil {
@@ -152,10 +162,18 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	case f.noReboot && (f.waitReboot || term.First(f.exec, r.plan.Exec) == ""):
 		return term.Usage("--no-reboot needs a command").
 			WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
-	case f.exec != "" || f.waitReboot:
-		r.plan.Exec, r.plan.NoReboot = f.exec, f.noReboot
-	case f.noReboot:
-		r.plan.NoReboot = true
+	}
+	if f.exec != "" || f.waitReboot {
+		r.plan.Exec = f.exec
+	}
+	if f.given("no-reboot") || f.waitReboot {
+		r.plan.NoReboot = f.noReboot
+	}
+	if f.given("max-parallel-nodes") {
+		if err := f.checkParallel(); err != nil {
+			return err
+		}
+		r.plan.Parallel = f.parallel
 	}
 	if f.dryRun {
 		return a.forecastRoll(ctx, r.plan.Nodes)
