@@ -82,10 +82,12 @@ func (p *process) metrics() http.Handler {
 }
 
 // part is the server or the agent of a process. run serves until its context is canceled or the part fails. It returns
-// after all goroutines of the part have stopped. reload applies what can change at run time.
+// after all goroutines of the part have stopped and it has called release. reload applies what can change at run time.
+// release closes what opening the part opened.
 type part interface {
 	run(ctx context.Context) error
 	reload(*config.Config) error
+	release()
 }
 
 // Run runs a server, an agent or both, as cfg says, until ctx is canceled, SIGTERM or SIGINT arrives, or one of them
@@ -124,6 +126,9 @@ func (p *process) open(ctx context.Context) error {
 	if p.cfg.Agent != nil {
 		a, err := openAgent(ctx, p)
 		if err != nil {
+			for _, opened := range p.parts {
+				opened.release()
+			}
 			return err
 		}
 		p.parts = append(p.parts, a)
@@ -188,10 +193,13 @@ func (p *process) reload(read func() (*config.Config, error)) {
 		return
 	}
 	p.log.SetLevel(hclog.LevelFromString(cfg.Log.Level))
+	var failed error
 	for _, one := range p.parts {
-		if err := one.reload(cfg); err != nil {
-			p.log.Error("configuration only partly reloaded", "error", err)
-		}
+		failed = errors.Join(failed, one.reload(cfg))
+	}
+	if failed != nil {
+		p.log.Error("configuration only partly reloaded", "error", failed)
+		return
 	}
 	p.log.Info("configuration reloaded")
 }

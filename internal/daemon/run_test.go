@@ -1,11 +1,18 @@
 package daemon
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outspan/outspan/config"
@@ -27,5 +34,66 @@ func TestMetricsAreServedUnlessTurnedOff(t *testing.T) {
 	}
 	if off := (&process{cfg: &config.Config{}, registry: registry}).metrics(); off != nil {
 		t.Error("metrics are served although telemetry is off")
+	}
+}
+
+// If the agent of a process can't be opened, the server that was opened before is closed again: a second try gets as
+// far as the first one.
+func TestServerIsClosedIfTheAgentCantBeOpened(t *testing.T) {
+	dir := t.TempDir()
+	file, socket := filepath.Join(dir, "both.hcl"), filepath.Join(dir, "api.sock")
+	text := fmt.Sprintf("name = \"dev\"\ndata_dir = %q\nserver {\n  bootstrap_expect = 1\n}\n"+
+		"agent {\n  allow_root = true\n}\ntls {\n  dir = %q\n}\n"+
+		"listen {\n  address = \"127.0.0.1\"\n  port = 0\n  gossip_port = 0\n  socket = %q\n}\n",
+		filepath.Join(dir, "data"), filepath.Join(dir, "tls"), socket)
+	agentData := filepath.Join(dir, "data-agent")
+	for path, content := range map[string]string{file: text, agentData: "this is no directory"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		err := Program{Version: "test"}.Run(t.Context(), cfg, nil)
+		if err == nil || !strings.Contains(err.Error(), agentData) {
+			t.Fatalf("got error %v, want one about %s", err, agentData)
+		}
+		if c, err := net.Dial("unix", socket); err == nil {
+			c.Close()
+			t.Fatal("the socket of the server is still open")
+		}
+	}
+}
+
+// reloadingPart is a part whose reload fails with err.
+type reloadingPart struct{ err error }
+
+func (reloadingPart) run(context.Context) error     { return nil }
+func (p reloadingPart) reload(*config.Config) error { return p.err }
+func (reloadingPart) release()                      {}
+
+// The log says that the configuration was reloaded only if every part could apply it.
+func TestReloadIsLoggedAsWholeOnlyIfItIs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		parts []part
+		want  string
+	}{
+		"whole": {[]part{reloadingPart{}, reloadingPart{}}, "[INFO]  configuration reloaded\n"},
+		"in part": {[]part{reloadingPart{errors.New("bad key")}, reloadingPart{}},
+			"[ERROR] configuration only partly reloaded: error=\"bad key\"\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var text strings.Builder
+			p := &process{parts: tt.parts, log: hclog.New(&hclog.LoggerOptions{Output: &text, DisableTime: true})}
+			p.reload(func() (*config.Config, error) {
+				return &config.Config{Log: config.Log{Level: "info"}}, nil
+			})
+			if text.String() != tt.want {
+				t.Errorf("the log is\n%swant\n%s", text.String(), tt.want)
+			}
+		})
 	}
 }
