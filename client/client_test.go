@@ -170,23 +170,25 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// A call is repeated while there is no leader. A repeated write keeps its request id.
+// A call is repeated while there is no leader or every server is overloaded. A repeated write keeps its request id.
 func TestRetries(t *testing.T) {
-	var mu sync.Mutex
-	var ids []string
-	c := serveFor(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		ids = append(ids, r.FormValue("request_id"))
-		if len(ids) == 1 {
-			refuse(w, model.CodeNoLeader)
-			return
+	for _, code := range []model.Code{model.CodeNoLeader, model.CodeRateLimited, model.CodeBusy} {
+		var mu sync.Mutex
+		var ids []string
+		c := serveFor(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			ids = append(ids, r.FormValue("request_id"))
+			if len(ids) == 1 {
+				refuse(w, code)
+				return
+			}
+			io.WriteString(w, `{"index":7}`)
+		})
+		got, err := c.Drains.Pause(t.Context(), "d1", client.WriteOptions{})
+		if err != nil || got.Value.Index != 7 || len(ids) != 2 || ids[0] == "" || ids[0] != ids[1] {
+			t.Errorf("%s: got %+v after requests %q: %v", code, got.Value, ids, err)
 		}
-		io.WriteString(w, `{"index":7}`)
-	})
-	got, err := c.Drains.Pause(t.Context(), "d1", client.WriteOptions{})
-	if err != nil || got.Value.Index != 7 || len(ids) != 2 || ids[0] == "" || ids[0] != ids[1] {
-		t.Errorf("got %+v after requests %q: %v", got.Value, ids, err)
 	}
 }
 

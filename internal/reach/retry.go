@@ -78,7 +78,7 @@ func (r *Request) verdict(err error, sent bool) error {
 	}
 	switch unknown.Code {
 	case model.CodeUnknownOutcome:
-	case model.CodeUnreachable, model.CodeNoLeader:
+	case model.CodeUnreachable, model.CodeNoLeader, model.CodeBusy, model.CodeRateLimited:
 		if !sent {
 			return err
 		}
@@ -95,14 +95,16 @@ func (r *Request) verdict(err error, sent bool) error {
 }
 
 // worthRetry reports whether the call may succeed after a short wait: the servers are electing a leader, starting or
-// overloaded, or one of them does not know the outcome.
+// overloaded, or one of them does not know the outcome. If no server can be reached, the call fails at once, so that a
+// wrong address is noticed at once.
 func worthRetry(err error) bool {
 	var e *model.Error
 	if !errors.As(err, &e) {
 		return false
 	}
 	switch e.Code {
-	case model.CodeNoLeader, model.CodeStaleTerm, model.CodeUnknownOutcome, model.CodeNotCaughtUp, model.CodeRateLimited:
+	case model.CodeNoLeader, model.CodeStaleTerm, model.CodeUnknownOutcome, model.CodeNotCaughtUp, model.CodeRateLimited,
+		model.CodeBusy:
 		return true
 	}
 	return false

@@ -16,6 +16,7 @@ func TestUnknownOutcomeNamesTheRequest(t *testing.T) {
 	unknown := model.Refuse(model.CodeUnknownOutcome, "the write may or may not have been committed").
 		WithHint("try again with the same request id")
 	noLeader := model.Refuse(model.CodeNoLeader, "no leader")
+	busy, limited := model.Refuse(model.CodeBusy, "no room"), model.Refuse(model.CodeRateLimited, "too many requests")
 	for name, tt := range map[string]struct {
 		err    *model.Error
 		method string
@@ -23,10 +24,13 @@ func TestUnknownOutcomeNamesTheRequest(t *testing.T) {
 		code   model.Code
 		hint   string
 	}{
-		"a server did not know": {unknown, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
-		"it was sent":           {noLeader, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
-		"it was not sent":       {noLeader, http.MethodPost, false, model.CodeNoLeader, ""},
-		"a read":                {noLeader, http.MethodGet, true, model.CodeNoLeader, ""},
+		"a server did not know":      {unknown, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
+		"it was sent":                {noLeader, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
+		"it was sent, then busy":     {busy, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
+		"it was sent, then too many": {limited, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
+		"busy from the beginning":    {busy, http.MethodPost, false, model.CodeBusy, ""},
+		"it was not sent":            {noLeader, http.MethodPost, false, model.CodeNoLeader, ""},
+		"a read":                     {noLeader, http.MethodGet, true, model.CodeNoLeader, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &Request{Method: tt.method, Query: url.Values{"request_id": {"r1"}}}
