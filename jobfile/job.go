@@ -40,8 +40,8 @@ func groupKeys(g *model.GroupSpec) []hclfile.Field {
 		hclfile.Block("eviction", evictionKeys(&g.Eviction)...),
 		hclfile.Block("replacement", replacementKeys(&g.Replacement)...),
 		hclfile.Block("toleration", tolerationKeys(&g.Toleration)...),
-		leaseOrNot(&g.Exclusive),
 		hclfile.Optional("exclusive", &g.Exclusive, model.ExclusiveSpec{}, exclusiveKeys),
+		leaseOrNot(&g.Exclusive),
 		hclfile.Blocks("constraint", &g.Constraints, model.Constraint{Operator: "="}, constraintKeys),
 		hclfile.Blocks("affinity", &g.Affinities, model.Affinity{Constraint: model.Constraint{Operator: "="}, Weight: 50},
 			affinityKeys),
@@ -198,11 +198,17 @@ func hookKeys(h *model.HookSpec) []hclfile.Field {
 }
 
 // leaseOrNot is the attribute "exclusive", the short form of the block with the same name. The value true asks for a
-// lease of the default length; false changes nothing.
+// lease of the default length; false asks for none, so a block beside it is a mistake. It must follow the block in the
+// list of keys, so that the block is decoded before it.
 func leaseOrNot(to **model.ExclusiveSpec) hclfile.Field {
 	return hclfile.Attribute("exclusive", "true or false", func(d *hclfile.Decoder, a *hcl.Attribute) {
-		if v, ok := d.Flag(a, `exclusive { lease = "1m" }`); ok && v {
+		v, ok := d.Flag(a, `exclusive { lease = "1m" }`)
+		switch {
+		case ok && v && *to == nil:
 			*to = &model.ExclusiveSpec{}
+		case ok && !v && *to != nil:
+			d.Fail(a.Expr.Range(), "Lease and no lease",
+				"exclusive is false, and there is also a block exclusive, which asks for a lease: remove one of them.")
 		}
 	})
 }

@@ -116,6 +116,8 @@ func TestParseJobMistakes(t *testing.T) {
 		{"negative reschedule", group("    reschedule { attempts = -1 }"), "invalid",
 			"web.hcl:4,5: job web, group http: reschedule must not have negative values"},
 		{"exclusive in quotes", group("    exclusive = \"1m\""), "invalid", `exclusive { lease = "1m" }`},
+		{"a lease and none", group("    exclusive = false\n    exclusive { lease = \"1m\" }"), "invalid",
+			"exclusive is false, and there is also a block exclusive"},
 		{"a lease without unit", group("    exclusive { lease = 60 }"), "invalid", "lease takes a text"},
 		{"count -1", group("    count = -1"), "invalid", "web.hcl:4,13: job web, group http: count is -1"},
 		{"duration without unit", group("    stop { grace = 10 }"), "invalid", "grace takes a text"},
