@@ -99,10 +99,10 @@ type JobLogOptions struct {
 	Running bool   // omit terminal instances; Follow omits them in any case
 }
 
-// Logs opens the output of all instances of a job. Each line begins with a prefix that names the instance. The lines are
-// in the order in which they were written. At most 100 instances are read at a time: the lines of others come after
-// them, with o.Follow once one of the first has ended. The caller closes the stream. With o.Follow, reading blocks until
-// there is more output.
+// Logs opens the output of all instances of a job. Each line begins with a prefix that names the instance. The lines
+// are in the order in which they were written. At most 100 instances are read at a time: the lines of others come after
+// them, with o.Follow once one of the first has ended. The caller closes the stream. With o.Follow, reading blocks
+// until there is more output.
 func (j Jobs) Logs(ctx context.Context, ref string, o JobLogOptions) (io.ReadCloser, error) {
 	query := o.query()
 	if o.Group != "" {

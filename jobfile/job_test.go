@@ -150,6 +150,8 @@ func TestParseJobMistakes(t *testing.T) {
 		{"hook twice",
 			group("    hook \"before_stop\" { exec = [\"/bin/x\"] }\n    hook \"before_stop\" { exec = [\"/bin/y\"] }"),
 			"invalid", `There is already a block "hook"`},
+		{"gate on a fact without facts", group("    eviction {\n      when = [\"self.ready\"]\n    }"), "invalid",
+			`web.hcl:5,14: job web, group http: eviction.when: "self.ready" rests on facts, and the group reports none`},
 		{"role without facts", group("    role = \"quorum\""), "invalid", "rests on facts, and the group reports none"},
 		{"restart_after of no time",
 			group("    check \"a\" {\n      type = \"exec\"\n      exec = [\"/bin/x\"]\n      restart_after = \"-1s\"\n    }"),

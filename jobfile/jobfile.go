@@ -1,6 +1,7 @@
 package jobfile
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -11,14 +12,14 @@ import (
 
 // Parse reads a job file. Error messages call the file by the given name. The result has no defaults; JobSpec.Expand
 // adds them. An error is a *model.Error with the code invalid. It lists all mistakes in syntax, keys and types, one per
-// line. Without such mistakes, it names the first value that JobSpec.Check refuses.
+// line. Without such mistakes, it names the first value that JobSpec.Check or JobSpec.CheckNew refuses.
 func Parse(name string, src []byte) (model.JobSpec, error) {
 	spec, d, err := decode(name, src)
 	if err != nil {
 		return spec, err
 	}
 	expanded := spec.Expand()
-	if refusal := expanded.Check(); refusal != nil {
+	if refusal := cmp.Or(expanded.Check(), expanded.CheckNew()); refusal != nil {
 		at := d.PlaceOf(strings.Join([]string{"job", string(spec.Name), refusal.Key}, "/"), name)
 		refusal.Message = at + ": " + refusal.Message
 		return spec, refusal

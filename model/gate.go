@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -99,7 +100,9 @@ func (g Gate) String() string {
 func (g Gate) Self() bool { return g.Subject == GateSelf || g.Subject == GateLedShards }
 
 // NeedsFacts reports whether the gate depends on facts.
-func (g Gate) NeedsFacts() bool { return g.Subject != GateOld && g.Fact != "ready" }
+func (g Gate) NeedsFacts() bool {
+	return g.Subject != GateOld && (g.Subject != GateGroup || g.Fact != "ready")
+}
 
 // Code returns the code for the gate if it does not hold although its facts are known.
 func (g Gate) Code() Code {
@@ -163,9 +166,39 @@ func (g *GroupSpec) checkGates(key string, mode Mode, when []string, replacing b
 		case gate.Subject == GateOld && !replacing:
 			return RefuseAt(KeyPath(key, "when"),
 				"%s.when: %q is about the instance that is replaced; it belongs in replacement.when", key, text)
-		case gate.NeedsFacts() && g.RoleCheck == nil:
-			return RefuseAt(KeyPath(key, "when"), "%s.when: %q rests on facts, and the group reports none", key, text).
-				WithHint("add a role_check block, which asks each instance for them")
+		case g.RoleCheck == nil && gate.NeedsFacts() && !gate.onOwnReady():
+			return noFacts(key, text)
+		}
+	}
+	return nil
+}
+
+func noFacts(key, text string) *Error {
+	return RefuseAt(KeyPath(key, "when"), "%s.when: %q rests on facts, and the group reports none", key, text).
+		WithHint("add a role_check block, which asks each instance for them")
+}
+
+// onOwnReady reports whether the gate is about a fact of the member that is named "ready". This is not the same as
+// being ready.
+func (g Gate) onOwnReady() bool { return g.Subject == GateSelf && g.Fact == "ready" }
+
+// CheckNew returns the first mistake in an expanded spec that Check must accept, because logs may contain it: a gate
+// that can never hold. A new spec must pass both. The error is like that of Check.
+func (j *JobSpec) CheckNew() *Error {
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		if refusal := cmp.Or(g.checkOwnReady("eviction", g.Eviction.When),
+			g.checkOwnReady("replacement", g.Replacement.When)); refusal != nil {
+			return j.inGroup(g, refusal)
+		}
+	}
+	return nil
+}
+
+func (g *GroupSpec) checkOwnReady(key string, when []string) *Error {
+	for _, text := range when {
+		if gate, refusal := ParseGate(text); refusal == nil && gate.onOwnReady() && g.RoleCheck == nil {
+			return noFacts(key, text)
 		}
 	}
 	return nil

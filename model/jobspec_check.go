@@ -32,9 +32,7 @@ func (j *JobSpec) Check() *Error {
 		}
 		names[g.Name] = true
 		if refusal := g.check(); refusal != nil {
-			refusal.Message = fmt.Sprintf("job %s, group %s: %s", j.Name, g.Name, refusal.Message)
-			refusal.Key = KeyPath("group", g.Name, refusal.Key)
-			return refusal
+			return j.inGroup(g, refusal)
 		}
 		for _, p := range g.Ports {
 			if other, taken := static[p.Static]; p.Static != 0 && taken {
@@ -67,6 +65,13 @@ func (j *JobSpec) Check() *Error {
 		}
 	}
 	return nil
+}
+
+// inGroup adds the names of job and group to a mistake in the group.
+func (j *JobSpec) inGroup(g *GroupSpec, refusal *Error) *Error {
+	refusal.Message = fmt.Sprintf("job %s, group %s: %s", j.Name, g.Name, refusal.Message)
+	refusal.Key = KeyPath("group", g.Name, refusal.Key)
+	return refusal
 }
 
 func (g *GroupSpec) check() *Error {

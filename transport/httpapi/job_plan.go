@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/outspan/outspan/api"
@@ -22,7 +23,7 @@ func planJob(_ context.Context, r *reading, in *planInput) (api.JobPlan, error) 
 			model.Refuse(model.CodeInvalid, "the path names job %q, the spec is of %q", clip(in.Name), clip(string(spec.Name)))
 	}
 	expanded := spec.Expand()
-	if refusal := expanded.Check(); refusal != nil {
+	if refusal := cmp.Or(expanded.Check(), expanded.CheckNew()); refusal != nil {
 		return api.JobPlan{}, refusal
 	}
 	got, err := r.planner.Plan(r.question(), spec)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 
@@ -66,6 +67,10 @@ func jobRoute(verb, summary string) route {
 func submitJob() change[submitInput, api.JobReply] {
 	return change[submitInput, api.JobReply]{
 		prepare: func(_ *reading, in *submitInput) ([]fsm.Command, error) {
+			expanded := in.Input.Job.Expand()
+			if refusal := expanded.CheckNew(); refusal != nil { // the command checks the rest
+				return nil, refusal
+			}
 			c := &fsm.JobSubmit{Spec: in.Input.Job, Message: in.Input.Message}
 			if in.IfIndex != "" {
 				index, err := strconv.ParseUint(in.IfIndex, 10, 64)
@@ -175,7 +180,7 @@ func (in *validateInput) body() any { return &in.Input }
 
 func validateJob(_ context.Context, r *reading, in *validateInput) (api.JobValidation, error) {
 	spec := in.Input.Job.Expand()
-	if refusal := spec.Check(); refusal != nil {
+	if refusal := cmp.Or(spec.Check(), spec.CheckNew()); refusal != nil {
 		return api.JobValidation{}, refusal
 	}
 	draft := r.NewDraft(r.now)

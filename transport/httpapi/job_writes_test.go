@@ -91,3 +91,33 @@ func TestValidateWarns(t *testing.T) {
 		t.Errorf("warnings: %s", warnings)
 	}
 }
+
+// A new job must not have a gate on a fact that its group never reports, even if the fact is named "ready". The log
+// accepts such a job, because an earlier version may have written it.
+func TestGateOnAFactNeedsARoleCheck(t *testing.T) {
+	r := newRig(t)
+	job := func(check *model.RoleCheckSpec, gate string) model.JobSpec {
+		return model.JobSpec{Name: "db", Groups: []model.GroupSpec{{
+			Name: "pg", Count: 1, Exec: model.ExecSpec{Command: "/bin/db"}, RoleCheck: check,
+			Eviction: model.EvictionSpec{When: []string{gate}},
+		}}}
+	}
+	for _, path := range []string{"/v1/jobs", "/v1/jobs/validate", "/v1/jobs/db/plan"} {
+		for _, gate := range []string{"self.ready", "!self.ready", "self.in_sync"} {
+			_, _, err := r.cli().Do(t.Context(), http.MethodPost, path, nil, map[string]any{"job": job(nil, gate)})
+			wantCode(t, err, model.CodeInvalid)
+			if !strings.Contains(err.Error(), gate+`" rests on facts`) {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+		for gate, check := range map[string]*model.RoleCheckSpec{
+			"self.ready": {Exec: []string{"/bin/facts"}}, "group.ready >= 1": nil,
+		} {
+			if _, _, err := r.cli().Do(t.Context(), http.MethodPost, path, nil,
+				map[string]any{"job": job(check, gate)}); err != nil {
+				t.Errorf("%s, %s: %v", path, gate, err)
+			}
+		}
+	}
+	r.apply(&fsm.JobSubmit{Spec: job(nil, "self.ready")})
+}
