@@ -16,8 +16,8 @@ const sparseBytes = 100 << 30
 var sparseAt = []int64{0, 1 << 30, 50<<30 - 5, sparseBytes - 10}
 
 // A volume of 100 GiB, nearly all of it a hole, is moved, backed up and restored on slow disks. During each of these
-// transfers, agents are killed. Whenever an agent is killed, exactly one copy is where instances would find it. At the
-// end, the content is intact.
+// transfers, an agent is killed at least once. At that moment, exactly one copy is where instances would find it. At
+// the end, the content is intact.
 func TestVolumeSparse(t *testing.T) {
 	long(t)
 	require(t, "strace")
