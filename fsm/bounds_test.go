@@ -193,7 +193,7 @@ func TestListsOfAGroupAreBounded(t *testing.T) {
 	}
 }
 
-// An event contains at most maxEventText bytes of a command's message.
+// An event about a command with a very long message contains at most maxEventText bytes of the message.
 func TestEventsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {

@@ -102,7 +102,7 @@ func TestOutlived(t *testing.T) {
 }
 
 // While a restore is unconfirmed, the registration of an agent that has seen lost entries raises the incarnation.
-// riseLimit prevents that a single agent uses up all incarnations.
+// riseLimit keeps a single agent from using up all incarnations.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {
 	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},
 		register("n1"), register("n2"), &RestoreMark{})
