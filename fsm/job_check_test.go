@@ -49,8 +49,8 @@ func portedState(t testing.TB) State {
 	return s
 }
 
-// Checking many versions of a job against one surroundings reads each service, group and node once, and one more node
-// for each port of a version.
+// If one value of surroundings checks many versions of a job, it reads each service, group and node only once. For each
+// static port of the versions, it reads one more node.
 func TestSurroundingsAreReadOnce(t *testing.T) {
 	s := portedState(t)
 	around := s.around("many")

@@ -42,8 +42,8 @@ func reverted(t *testing.T, s State, version uint64) State {
 	return completed(t, run(t, s, 1000, &JobRevert{Job: "web", Version: version, CurrentCounts: true}))
 }
 
-// RevertTarget skips versions that an earlier revert has abandoned. If the current version is itself a revert,
-// RevertTarget refuses, and the person must name a version.
+// RevertTarget skips versions that an earlier revert has abandoned. If the current version is itself a revert and the
+// job is not stopped, RevertTarget refuses, and the person must name a version.
 func TestRevertOfARevert(t *testing.T) {
 	target := func(s State) string {
 		job, _ := s.Jobs.Get("web")
