@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// One of three servers stops and misses acknowledged changes and new instances. Then the other two are lost, and the
-// cluster is recovered from the first. No instance is stopped before a person confirms the recovery. After the
-// confirmation, the instances that the recovered state does not know are stopped.
+// One of three servers is down while changes are acknowledged and instances start. Then the other two are lost, and the
+// cluster is recovered from the server that was down. No instance is stopped before a person confirms the recovery.
+// After the confirmation, the instances that the recovered state does not know are stopped.
 func TestRecover(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 3})
 	c.run(t, job{name: "kept", count: 3})

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// bootFile returns the path of a file that exists from the first reboot of the member on. The file contains the boot id
-// that the member sees.
+// bootFile returns the path of the file with the boot id that the member sees. The file exists only after the first
+// reboot of the member.
 func (m *member) bootFile() string { return m.c.path(m.Name + ".boot") }
 
 // inOwnBoot wraps the command args. The wrapped command runs in its own mount namespace, and sees the boot id in the
@@ -52,7 +52,7 @@ type reboots struct {
 	out  map[string]bool // machines that the prober must skip
 }
 
-// script returns the command of a roll. The command requests a reboot of {node} and waits until serve has done it.
+// script returns the command of a roll. The command requests a reboot of {node} and waits until serve has rebooted it.
 func (r *reboots) script() string {
 	return fmt.Sprintf("touch %[1]s/{node} && while [ -e %[1]s/{node} ]; do sleep 0.05; done", r.dir)
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // proves P2, A6: a machine whose data directory is full is degraded within 10 s, and the reason is shown. An instance
-// of a front-end service leaves the machine when the instance's toleration not_ready is over. Its budget of three ready
-// instances is kept all the time. When there is space again, the machine accepts instances.
+// of a front-end service leaves the machine when the instance's toleration not_ready is over. Three instances of the
+// service are ready all the time. When there is space again, the machine accepts instances.
 func TestSickMachine(t *testing.T) {
 	long(t)
 	require(t)

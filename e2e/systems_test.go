@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// long marks the test as one that takes long, so that make test skips it and make systems runs it.
+// long makes make test skip a test that takes long. Only make systems runs such tests.
 func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -109,7 +109,8 @@ func (c *cluster) factsOf(t testing.TB, job string) map[string]instanceView {
 	return found
 }
 
-// watchFacts records the latest facts of each instance of a job until stop is called. The records are by instance id.
+// watchFacts records the latest facts of each instance of a job until stop is called. The function stop returns them by
+// instance id.
 func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]string) {
 	last := map[string]map[string]string{}
 	done := make(chan struct{})
@@ -154,7 +155,7 @@ func (c *cluster) drainLeading(t *testing.T, node string) {
 	dead.start(t)
 }
 
-// TestEtcd drains four nodes in turn while a client writes to an etcd of three members that run there. During the
+// TestEtcd drains four nodes in turn while a client writes to an etcd with three members on these nodes. During the
 // second drain, outspan's leading server is killed.
 //
 // No acknowledged write is lost, two members of etcd are always ready, and no member is stopped while it leads etcd.

@@ -16,10 +16,9 @@ type size struct{ nodes, instances int }
 
 func (s size) String() string { return fmt.Sprintf("nodes=%d/instances=%d", s.nodes, s.instances) }
 
-// sizes are the cluster sizes that docs/performance.md gives figures for.
 var sizes = []size{{1000, 10_000}, {5000, 100_000}}
 
-// atSizes runs a benchmark on a state of each size.
+// atSizes runs a benchmark on a bigState of each of the sizes.
 func atSizes(b *testing.B, run func(b *testing.B, s State)) {
 	for _, n := range sizes {
 		b.Run(n.String(), func(b *testing.B) { run(b, bigState(b, n)) })

@@ -279,8 +279,8 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// second adds a copy of the instance of, with another id and without ports, so that two instances fill one slot. The
-// function change can modify the copy.
+// second adds another instance to the slot of an existing one: a copy with its own id and without ports. The function
+// change may modify the copy before it is added.
 func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	first, _ := s.Instances.Get(of)
 	next := *first
@@ -302,7 +302,7 @@ func TestCheckOfCopies(t *testing.T) {
 	}
 }
 
-// TestCheckOfWhatWaits: Check finds an instance that runs although it still awaits the stop of others.
+// TestCheckOfWhatWaits: Check reports an instance that starts although it still awaits the stop of others.
 func TestCheckOfWhatWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
 	broken := s.fork()

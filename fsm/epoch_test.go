@@ -8,9 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// atEpochs returns groups for the next entry of s, with an epoch in each NodeReport and NodeHealth that has none. The
-// epoch is that of the node's row, or the epoch that the last registration of the node before the command, in groups,
-// will get.
+// atEpochs returns the groups with an epoch in each NodeReport and NodeHealth that had none. The groups are for the
+// next entry of s. The epoch is that of the node's row, unless a command before it registers the node. Then it is the
+// epoch that this registration will get.
 func atEpochs(s State, groups ...[]Command) [][]Command {
 	epochs := map[model.NodeID]uint64{}
 	for id, n := range s.Nodes.All() {
@@ -68,7 +68,7 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	s = run(t, s, 3000, register("n1"))
 	add(s, "once more")
 	for _, what := range []string{"after the first recovery", "after the second recovery of the same file"} {
-		// The restored state lacks the entries after the snapshot. The agent has seen an assignment of such an entry.
+		// The restored state lacks the entries after the snapshot. The agent has seen an assignment from these entries.
 		seen := s.Moment()
 		restored, err := ReadSnapshot(bytes.NewReader(file))
 		if err != nil {
@@ -101,7 +101,7 @@ func TestOutlived(t *testing.T) {
 	}
 }
 
-// While a restore is unconfirmed, the registration of an agent that has seen lost entries raises the incarnation.
+// While a restore is unconfirmed, the registration of an agent that has seen a lost entry raises the incarnation.
 // riseLimit keeps a single agent from using up all incarnations.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {
 	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fuzzedState returns a state that random entries made, and further entries that were drawn for this state. Each call
-// returns the same.
+// fuzzedState returns a state that random entries made, and further entries that were drawn for this state. All calls
+// return the same state and entries.
 func fuzzedState(tb testing.TB) (State, []Entry) {
 	tb.Helper()
 	s, seq := NewState(), 0

@@ -48,8 +48,9 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestGoldenSchema(t *testing.T) { golden(t, "schema.txt", []byte(schema())) }
 
-// schema lists all fields of entries and snapshots: the number, the encoding, and whether an empty value is omitted. Go
-// names are not part of the format, so they are not listed. Inner structs are numbered as they first appear.
+// schema lists all fields of entries and snapshots, each with its number, its encoding, and whether an empty value is
+// omitted. Go names are not part of the format, so they are not listed. Inner structs are numbered in the order in
+// which they first appear.
 func schema() string {
 	var b strings.Builder
 	var structs []reflect.Type
@@ -211,7 +212,7 @@ func TestForkHasEveryTable(t *testing.T) {
 	}
 }
 
-// Rows must not have a method Copy or IsoCopy. The tree library would call it and replace rows by clones.
+// Rows must not have a method Copy or IsoCopy. The tree library would call such a method and replace rows by clones.
 func TestRowsHaveNoCopyMethod(t *testing.T) {
 	for _, r := range rowTypes() {
 		for _, name := range []string{"Copy", "IsoCopy"} {

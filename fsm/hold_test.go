@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// While a hold is set, commands that it forbids are refused, because the leader may have decided them just before the
-// hold was set (S12).
+// Commands that a hold forbids are refused when they are applied, because the leader may have decided them just before
+// the hold was set (S12).
 func TestHoldIsKeptAtApply(t *testing.T) {
 	set, end := &HoldSet{Active: true, Reason: "by hand"}, &HoldSet{}
 

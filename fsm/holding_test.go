@@ -74,8 +74,8 @@ func TestSlotWaitsForInventories(t *testing.T) {
 		replacesI1(t, run(t, s, 20_000, &NodeConfirmDead{ID: "n3", Force: true}), "n2"), "")
 }
 
-// An instance that the restored state does not know holds its slot until its agent reports that it has stopped. Until
-// then, a drain of its node can't finish.
+// An instance that the restored state does not know holds its slot until its agent reports that the instance has
+// stopped. Before this report, a drain of the node can't finish.
 func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t,
@@ -112,7 +112,8 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	}
 }
 
-// An instance that runs although the state has recorded it as stopped holds its slot, but must stop.
+// After a restore, an instance may run that the state has recorded as stopped. The instance holds its slot, but must
+// stop.
 func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
 	stopped := []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}
 	s := run(t, aloneState(t), 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
@@ -315,8 +316,8 @@ func TestFindUnknownInstance(t *testing.T) {
 	}
 }
 
-// If no restore is unsettled on a node, an unknown instance there can block only slots of groups that have been on this
-// node. The state knows where it has placed each group.
+// Without a restore, or once the restore is settled on a node, an unknown instance there can block only slots of groups
+// that have been on this node. The state knows where it has placed each group.
 func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 	for what, h := range map[string]model.Holding{"names the slot": {ID: "x", Group: aloneGroup},
 		"names no group": {ID: "x"}} {

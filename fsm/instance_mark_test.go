@@ -17,8 +17,8 @@ func surgeStop(s State, actor model.Actor) *model.Error {
 }
 
 // For an eviction with surge, the leader stops the instance once a replacement is ready. The stop is refused if the
-// replacement is not ready when the entry is applied, unless the group stops first or the instance has failed. A person
-// may stop the instance without a replacement.
+// replacement is not ready when the entry is applied, unless the group's order is stop_first or the instance itself has
+// failed. A person may stop the instance without a replacement.
 func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2
@@ -104,7 +104,7 @@ func TestStopForAPersonTakesTheGraceOfNow(t *testing.T) {
 	}
 }
 
-// The preparation of the leader's stop also takes the grace of the eviction that is requested when it is applied.
+// The leader's InstancePrepare also takes the grace of the eviction that is requested when the command is applied.
 func TestPreparationForAPersonTakesTheGraceOfNow(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2

@@ -7,8 +7,8 @@ import (
 )
 
 // A stop with Bypass skips budgets, but its reason must still be valid when the stop is applied. A stop for a drain is
-// refused if the drain is canceled, paused or missing, or if its node is disabled. It is also refused if the drain's
-// options or deadline don't allow stops that skip budgets.
+// refused if the drain is canceled, paused or missing, or if the drained node is disabled. The stop is also refused if
+// the drain's options don't allow stops that skip budgets, or allow them only after a deadline that has not passed.
 //
 // proves S6
 func TestBypassKeepsTheReason(t *testing.T) {

@@ -77,7 +77,7 @@ func TestWantedInstancesOfAllJobsAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// In the limit of the instances that a job wants, a system group counts one instance for each node.
+// For the limit of instances that a job may want, a system group wants one instance on each node.
 func TestSystemGroupsCountOnEachNode(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	for i := range 4000 {

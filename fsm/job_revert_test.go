@@ -105,8 +105,8 @@ func oldState(t *testing.T, breaks func(*model.GroupSpec)) State {
 	return f.publish()
 }
 
-// A version that today's checks refuse can still be scaled, and a revert to it can keep the current counts. The limits
-// of counts still apply.
+// A version that today's checks refuse can still be scaled, and a revert to it can keep the current counts. A count out
+// of bounds is refused for such a version too.
 func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	s := oldState(t, func(g *model.GroupSpec) { g.Stop.Signal = "SIGOLD" })
 	s = run(t, s, 1000, &JobScale{Job: "web", Group: "api", Count: 5})

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// move draws an InstanceMove of an instance that may be moved, or of any instance if none may.
+// move draws an InstanceMove of an instance that may be moved, or of a random instance if no instance may be moved.
 func (w world) move() Command {
 	inst := w.instance()
 	for _, i := range w.s.Instances.All() {
@@ -220,8 +220,8 @@ func TestMoveLeavesReserve(t *testing.T) {
 	}
 }
 
-// Within a minute of cluster time, at most 5 % of the instances are stopped without a person's order. One stop is
-// always allowed. The state counts these stops, so a change of leader does not reset the count.
+// Within a minute of cluster time, at most 5 % of the instances that should run are stopped without a person's order.
+// One stop is always allowed. The state counts these stops, so a change of leader does not reset the count.
 func TestRail(t *testing.T) {
 	s := rest(t, 4)
 	for i := range 3 {
@@ -250,7 +250,7 @@ func TestRail(t *testing.T) {
 	}
 }
 
-// UsedBy counts the stops within the window of an actor's rate.
+// UsedBy returns how many of an actor's stops are still within the window of the actor's rate.
 func TestUsedBy(t *testing.T) {
 	s := rest(t, 1)
 	s.Settings.RateOperator = model.ActorRate{Max: 5, Window: model.Minute}
@@ -335,8 +335,8 @@ func TestAvoidList(t *testing.T) {
 	}
 }
 
-// A group avoids a node after an operator's eviction with avoid or a crash loop. It does not avoid the node after an
-// eviction without avoid, or a restart of the machine.
+// A group avoids a node after a crash loop there, or after an operator's eviction with avoid. It does not avoid the node
+// after an eviction without avoid, or after a restart of the machine.
 func TestAvoidIsNoted(t *testing.T) {
 	for _, tt := range []struct {
 		name string

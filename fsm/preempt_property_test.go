@@ -152,7 +152,7 @@ func (w world) agentWorks() Command {
 	return c
 }
 
-// preemption draws a preemption that the state accepts. After 40 tries without success, it returns the last one.
+// preemption draws a preemption that the state accepts. After 40 tries without success, it returns the last try.
 func (w world) preemption() []Command {
 	var group []Command
 	for range 40 {
