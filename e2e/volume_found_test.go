@@ -59,7 +59,7 @@ func TestVolumeFound(t *testing.T) {
 	c.refused(t, 4, []string{"volume find"}, "volume", "attach", theVolume, "--node", second.Name, "--epoch", "7")
 	c.must(t, found...)
 	seen.want(t, "one", "one", "two")
-	// volume find no longer lists the attached data, nor the data that it replaced, which is kept as an old copy
+	// volume find lists neither the attached data nor the data that it replaced, which is kept as an old copy
 	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
 		t.Errorf("data in use or kept is listed:\n%s", out)
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // atEpochs returns the groups with an epoch in each NodeReport and NodeHealth that had none. The groups are for the
-// next entry of s. The epoch is that of the node's row, unless a command before it registers the node. Then it is the
-// epoch that this registration will get.
+// next entry of s. The epoch is that of the node's row. If an earlier command in the groups registers the node, the
+// epoch is the one that this registration will get.
 func atEpochs(s State, groups ...[]Command) [][]Command {
 	epochs := map[model.NodeID]uint64{}
 	for id, n := range s.Nodes.All() {

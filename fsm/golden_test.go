@@ -274,8 +274,8 @@ func TestGoldenSnapshot(t *testing.T) {
 	data := snapshotOf(t, sampleState())
 	golden(t, "state.frames", unpacked(t, data))
 	if *rewrite {
-		// TestGoldenFilesOfEveryFormatAreRead reads this file. No test compares its compressed bytes, because the
-		// compression library may change.
+		// TestGoldenFilesOfEveryFormatAreRead reads this file. No test compares its compressed bytes, because the compression
+		// library may change.
 		golden(t, "state.snapshot", data)
 	}
 }

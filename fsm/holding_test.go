@@ -206,8 +206,8 @@ func TestSettledNodeReadsBack(t *testing.T) {
 	}
 }
 
-// Without a restore, a forgotten node that returns must stop its instances that were replaced meanwhile. The state
-// does not know these instances, because NodeForget removed their rows.
+// Without a restore, a forgotten node that returns must stop its instances that were replaced meanwhile. The state does
+// not know these instances, because NodeForget removed their rows.
 func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	s := aloneState(t)
 	s = run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that a restored state does not know is adopted only if it fits its slot and no other instance may hold
-// the slot.
+// An instance that a restored state does not know is adopted only if it fits its slot, and if it is certain that no
+// other instance holds the slot.
 func TestAdopt(t *testing.T) {
 	base := aloneState(t)
 	spec, _ := base.Spec(aloneGroup, 1)
@@ -77,8 +77,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// When an instance is adopted, the row of its volume gets the node and the epoch of the data that the instance uses.
-// They replace those of the restored state.
+// When an instance is adopted, the row of its volume gets the node and the epoch of the data that the instance uses,
+// instead of those in the restored state.
 func TestAdoptWithVolume(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Volumes = 1,

@@ -125,8 +125,8 @@ func TestPreparationForAPersonTakesTheGraceOfNow(t *testing.T) {
 	}
 }
 
-// A second request to evict an instance with surge adds its avoid and its grace. The author and the time of the first
-// request stay.
+// A second request to evict an instance with surge adds its avoid and its grace to the first request. The author and
+// the time of the first request stay.
 func TestSurgeRequestedAgainAddsWhatItAsks(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2

@@ -107,8 +107,8 @@ func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 	run(t, s, 10_001, offline(s, "n1"), &NodeConfirmDead{ID: "n1"})
 }
 
-// InstanceFenced is accepted for a lost instance once its lease, its grace and a margin are over. It then marks the
-// instance as stopped. This is so whether offline_after is shorter or longer than the lease.
+// InstanceFenced marks a lost instance as stopped. It is refused until the instance's lease, its grace and a margin are
+// over, whether offline_after is shorter or longer than the lease.
 func TestFencedByTheLease(t *testing.T) {
 	for _, offlineAfter := range []model.Duration{2 * model.Second, model.Minute} {
 		s := leaseState(t, fencedSpec(), offlineAfter)

@@ -33,8 +33,8 @@ func (w world) move() Command {
 	return c
 }
 
-// resting returns the first groups of commands of a history. Then n1 runs two jobs: one whose instance may be moved,
-// and one with a local volume and an update that waits to be promoted.
+// resting returns the first groups of commands of a history. After these commands, n1 runs two jobs: one whose instance
+// may be moved, and one with a local volume and an update that waits to be promoted.
 func resting() [][]Command {
 	node := &NodeRegister{ID: "n1", Name: "n1.local",
 		Agent: model.AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
@@ -335,8 +335,8 @@ func TestAvoidList(t *testing.T) {
 	}
 }
 
-// A group avoids a node after a crash loop there, or after an operator's eviction with avoid. It does not avoid the node
-// after an eviction without avoid, or after a restart of the machine.
+// A group avoids a node after a crash loop there, or after an operator's eviction with avoid. An eviction without avoid
+// or a restart of the machine has no such effect.
 func TestAvoidIsNoted(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -75,8 +75,8 @@ func toldInTime(t fatal, before, after State) int {
 	return n
 }
 
-// crowdedBeginning returns commands that make three nodes of 1000 MiB each, and jobs of several classes that want
-// 5700 MiB in all. Jobs of the class batch may preempt each other fairly.
+// crowdedBeginning returns commands that make three nodes of 1000 MiB each, and jobs of several classes that want 5700
+// MiB in all. Jobs of the class batch may preempt each other fairly.
 func crowdedBeginning() [][]Command {
 	settings := model.DefaultSettings()
 	settings.InstanceOverhead = 0

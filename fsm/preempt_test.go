@@ -103,8 +103,8 @@ func (s State) nodeRow(id model.NodeID) *Node {
 	return n
 }
 
-// TestPreemptorWaits: while a preemptor waits, no other instance gets its room. When the last victim has stopped, the
-// preemptor takes its memory and ports, and its agent learns of it.
+// TestPreemptorWaits: while a preemptor waits, no other instance gets its room. The preemptor takes its memory and
+// ports when the last victim has stopped. Only then does the agent of its node learn of the preemptor.
 //
 // proves R46, R47
 func TestPreemptorWaits(t *testing.T) {
