@@ -88,8 +88,8 @@ func TestHoldsBack(t *testing.T) {
 	}
 }
 
-// A hold records the time at which its reason went away, so that the next leader continues to count from this time.
-// The command that records the time emits no event, and is refused if a person has just ended the hold.
+// A hold records the time at which its reason went away, so that the next leader continues to count from this time. The
+// command that records the time emits no event, and is refused if a person has just ended the hold.
 func TestCalmOfAHold(t *testing.T) {
 	yes, no := true, false
 	s := aloneState(t)
