@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// long makes make test skip a test that takes long. Only make systems runs such tests.
+// long skips a test that takes long, if the flag -short is set as in make test. The command make systems runs the test.
 func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
