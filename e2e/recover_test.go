@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Two of three servers are destroyed, and the third was down for a while before that. It lacks acknowledged changes and
-// does not know all instances that run. No instance is stopped before a person confirms the recovery. After that the
-// state decides again.
+// One of three servers is down while changes are acknowledged and instances start. Then the other two are lost, and the
+// cluster is recovered from the server that was down. No instance is stopped before a person confirms the recovery.
+// After the confirmation, the instances that the recovered state does not know are stopped.
 func TestRecover(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 3})
 	c.run(t, job{name: "kept", count: 3})
@@ -56,8 +56,8 @@ func TestRecover(t *testing.T) {
 	c.waitReady(t, "kept", 3)
 }
 
-// All servers are destroyed with their disks. Three servers with other names start from a saved state, at the old
-// addresses. The agents connect to them automatically, and no program or volume is disturbed.
+// All servers are destroyed with their disks. Three servers with new names start from a saved state at the old
+// addresses. The agents connect to the new servers automatically, and no program is stopped or restarted.
 func TestTotalLoss(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 3})
 	c.run(t, job{name: "kept", count: 3})

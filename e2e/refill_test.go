@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// filled is a quorum whose members record, at each start, their identity and the data that they found.
+// filled is the file of a job with the role quorum. At each start, a member appends one line to the file %[1]s: its
+// identity and the data that it found in its volume.
 const filled = `job "agency" {
   group "main" {
     count = 3
@@ -32,8 +33,9 @@ const filled = `job "agency" {
 `
 
 // The machine of a member with a local volume is confirmed dead. The same member becomes ready elsewhere with an empty
-// volume. When the machine returns, the member still runs only once. Its old data is still on the machine and is
-// listed. It is used only after a person runs the command that is shown.
+// volume. When the machine returns, the member still runs only once. The commands volume ls and volume status list the
+// member's old data on the returned machine. The data is used again only after a person runs the command that volume
+// status shows.
 //
 // proves A8, P2
 func TestRefill(t *testing.T) {
@@ -58,7 +60,7 @@ func TestRefill(t *testing.T) {
 
 	home.die(t)
 	c.must(t, "node", "status", home.Name, "--wait=offline", "--timeout", "60s")
-	starts(seen).stays(t, 2*time.Second) // nothing begins before a person confirms that the machine is off
+	starts(seen).stays(t, 2*time.Second) // no replacement starts before a person confirms that the machine is off
 	c.must(t, "node", "confirm-dead", home.Name, "--force")
 	c.waitReady(t, "agency", 3)
 	noted := starts(seen).read()

@@ -18,11 +18,12 @@ import (
 	"time"
 )
 
-// bootFile returns the file with the boot id that the member sees once it was rebooted.
+// bootFile returns the path of the file with the boot id that the member sees. The file exists only after the first
+// reboot of the member.
 func (m *member) bootFile() string { return m.c.path(m.Name + ".boot") }
 
-// inOwnBoot returns args changed so that the command sees the member's own boot id instead of the machine's. It runs in
-// its own mount namespace.
+// inOwnBoot wraps the command args. The wrapped command runs in its own mount namespace, and sees the boot id in the
+// member's bootFile instead of the real one.
 func (m *member) inOwnBoot(args []string) []string {
 	return append([]string{
 		"unshare", "--mount", "--propagation", "private", "sh", "-c",
@@ -30,7 +31,7 @@ func (m *member) inOwnBoot(args []string) []string {
 	}, args...)
 }
 
-// reboot kills everything that the member runs, and starts the member again with another boot id.
+// reboot kills everything that the member runs, and starts the member again with a boot id that is made from n.
 func (m *member) reboot(t testing.TB, n int) {
 	t.Helper()
 	m.die(t)
@@ -41,29 +42,29 @@ func (m *member) reboot(t testing.TB, n int) {
 	m.start(t)
 }
 
-// reboots reboots the machines that the command of a roll asks for. Each is rebooted as soon as the prober does not use
-// it any more.
+// reboots carries out the reboots that the command of a roll requests. Before it reboots a machine, it makes the prober
+// skip that machine.
 type reboots struct {
 	c    *cluster
-	dir  string
+	dir  string // has a file for each requested reboot, named after the machine
 	mu   sync.Mutex
-	done []string // names of the rebooted machines, in order
-	out  map[string]bool
+	done []string        // names of the machines in the order of their reboots
+	out  map[string]bool // machines that the prober must skip
 }
 
-// script returns the command of a roll. It asks for a reboot and waits until that has happened.
+// script returns the command of a roll. The command requests a reboot of {node} and waits until serve has rebooted it.
 func (r *reboots) script() string {
 	return fmt.Sprintf("touch %[1]s/{node} && while [ -e %[1]s/{node} ]; do sleep 0.05; done", r.dir)
 }
 
-// serve carries out reboots until ctx ends.
+// serve carries out requested reboots until ctx is canceled.
 func (r *reboots) serve(ctx context.Context, t *testing.T) {
 	for n := 1; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 		asked, _ := os.ReadDir(r.dir)
 		for _, f := range asked {
 			m := r.c.member(f.Name())
 			r.leaveOut(m.Name, true)
-			time.Sleep(300 * time.Millisecond) // requests that it still forwards finish meanwhile
+			time.Sleep(300 * time.Millisecond) // time for the requests that the machine still forwards
 			m.reboot(t, n)
 			n++
 			_ = os.Remove(filepath.Join(r.dir, f.Name()))
@@ -92,9 +93,9 @@ func (r *reboots) order() []string {
 	return slices.Clone(r.done)
 }
 
-// TestRoll reboots four machines in turn under a service. In the middle, the command that controls the roll is killed.
+// TestRoll reboots, in turn, four machines that run a service. In the middle of the roll, the command that controls it
+// is killed, and another command resumes the roll. Every node is rebooted once, and no request to the service fails.
 //
-// Every node is rebooted once, no request fails, and another caller continues.
 // proves P39, L23
 func TestRoll(t *testing.T) {
 	long(t)
@@ -122,7 +123,7 @@ func TestRoll(t *testing.T) {
 	stop := c.probeExcept(port, r.isOut, c.agents...)
 	first := c.beginRoll(t, r.script())
 	waitFor(t, "the second node to be rebooted", 2*patience, func() error {
-		for _, name := range r.order() { // a machine that is back serves again
+		for _, name := range r.order() { // the prober uses a rebooted machine again once the machine forwards
 			if n := c.node(t, c.member(name)); n.Eligible && c.member(name).Running() && c.forwards(c.member(name), port) {
 				r.leaveOut(name, false)
 			}
@@ -132,7 +133,7 @@ func TestRoll(t *testing.T) {
 		}
 		return nil
 	})
-	_ = first.Process.Kill() // in the middle of the second node, at any step
+	_ = first.Process.Kill() // the roll is at any step of the second node
 	_ = relatives.Wait(first)
 
 	id := c.rollID(t)
@@ -171,7 +172,7 @@ func TestRoll(t *testing.T) {
 	}
 }
 
-// beginRoll starts the command of a roll and does not wait for it.
+// beginRoll starts node roll for n1 to n4 with the given script. It does not wait for the command.
 func (c *cluster) beginRoll(t testing.TB, script string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(c.bin, "node", "roll", "n1", "n2", "n3", "n4", "--exec", script, "--within", "40s")
@@ -184,7 +185,7 @@ func (c *cluster) beginRoll(t testing.TB, script string) *exec.Cmd {
 	return cmd
 }
 
-// rollID returns the id of the only roll, which is in its drains.
+// rollID returns the id of the only roll. The options of each drain that belongs to the roll contain this id.
 func (c *cluster) rollID(t testing.TB) string {
 	t.Helper()
 	type drain struct {
@@ -199,7 +200,7 @@ func (c *cluster) rollID(t testing.TB) string {
 	return ""
 }
 
-// forwards reports whether an agent serves the exposed port.
+// forwards reports whether a request to the exposed port of m's machine succeeds.
 func (c *cluster) forwards(m *member, port int) bool {
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	return fetch(client, "http://"+net.JoinHostPort(m.address, strconv.Itoa(port))+"/") == nil

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// proves P2, A6: a machine whose data directory is full is degraded within 10 s, and the reason is shown. After its
-// toleration not_ready, an instance of a front-end service leaves the machine, under its budget and without a lost
-// request. When there is space again, the machine accepts instances.
+// proves P2, A6: a machine whose data directory is full is degraded within 10 s, and the reason is shown. An instance
+// of a front-end service leaves the machine when the instance's toleration not_ready is over. Three instances of the
+// service are ready all the time. When there is space again, the machine accepts instances.
 func TestSickMachine(t *testing.T) {
 	long(t)
 	require(t)
@@ -37,7 +37,7 @@ func TestSickMachine(t *testing.T) {
 			t.Errorf("%v does not say why:\n%s", command, out)
 		}
 	}
-	waitFor(t, "the event that says why", patience, func() error { // the server that answers may be behind for a moment
+	waitFor(t, "the event that says why", patience, func() error { // the answering server may be behind the leader
 		if out := c.must(t, "events", "--type", "node.checks_changed"); !strings.Contains(out, "disk_full") {
 			return fmt.Errorf("%s", out)
 		}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A corrupt or newer snapshot is refused with its name, and the state stays as it is. A good snapshot brings the state
-// back, and no instance is stopped before a person confirms the restore.
+// A snapshot that is corrupt or of a newer format is refused, the error names the file, and the state does not change.
+// A good snapshot brings the state back, and no instance is stopped before a person confirms the restore.
 func testSnapshots(t *testing.T, c *cluster) {
 	c.run(t, job{name: "kept", count: 2})
 	c.must(t, "node", "label", "n1", "when=before")
@@ -79,7 +79,8 @@ func testSnapshots(t *testing.T, c *cluster) {
 	c.waitReady(t, "kept", 2)
 }
 
-// newerFormat returns a snapshot that claims to be from a later release, with a correct checksum.
+// newerFormat returns the snapshot with a format in its header that no release can read yet. The checksum of the header
+// is correct.
 func newerFormat(snapshot []byte) []byte {
 	newer := append([]byte{}, snapshot...)
 	const at = len("outspan\n")
@@ -114,8 +115,8 @@ func testForeignData(t *testing.T, c *cluster) {
 	})
 }
 
-// takeForeign starts a member with the data of another cluster's member. The member must report the mistake. If ends is
-// true, as for a server, it must exit with an error. An agent keeps trying. The cluster does not change.
+// takeForeign starts m with the data directory of theirs, a member of another cluster. m must report the mistake. If
+// ends is true, as for a server, m must also exit with an error. An agent keeps running. The cluster c must not change.
 func (c *cluster) takeForeign(t *testing.T, m, theirs *member, ends bool) {
 	t.Helper()
 	settings := m.settings()

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// long marks a test that takes long. make test skips it, and make systems runs it.
+// long skips a test that takes long, if the flag -short is set as in make test. The command make systems runs the test.
 func long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -28,8 +28,8 @@ func long(t testing.TB) {
 	}
 }
 
-// example copies examples/NAME to a place where the nodes find it. In the job file it replaces words: replace lists old
-// and new words in turn. It returns the path of the job file.
+// example copies the directory of an example to a place where the nodes find it. It returns the path of a job file that
+// uses this copy. The parameter replace lists further replacements for the job file, as pairs of an old and a new word.
 func (c *cluster) example(t testing.TB, name string, replace ...string) string {
 	t.Helper()
 	from, to := filepath.Join(repository(t), "examples", name), c.path(name)
@@ -53,16 +53,16 @@ func (c *cluster) example(t testing.TB, name string, replace ...string) string {
 	return c.writeText(t, name+".hcl", strings.NewReplacer(replace...).Replace(string(text)))
 }
 
-// writer writes one value after the other while a test does something else. Each value is written until it is
-// acknowledged.
+// writer writes the values 0, 1, 2 and so on while a test does something else. It repeats the write of a value until
+// the write is acknowledged.
 type writer struct {
 	write   func(n int) error
-	acked   atomic.Int64
-	retried atomic.Int64
-	longest atomic.Int64 // longest time of one write, with its repetitions, in ms
+	acked   atomic.Int64 // number of values whose write was acknowledged
+	retried atomic.Int64 // number of writes that failed and were repeated
+	longest atomic.Int64 // longest time until a value was acknowledged, in ms
 }
 
-// begin writes until stop is called.
+// begin writes in a goroutine until stop is called. It fails the test if a value is not acknowledged within patience.
 func (w *writer) begin(t *testing.T) (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -99,7 +99,7 @@ func (w *writer) String() string {
 		w.retried.Load(), w.longest.Load())
 }
 
-// factsOf returns the instances of a job that have not ended, with their latest facts.
+// factsOf returns the instances of a job that are not terminal, by id. Each has its latest facts.
 func (c *cluster) factsOf(t testing.TB, job string) map[string]instanceView {
 	t.Helper()
 	found := map[string]instanceView{}
@@ -109,7 +109,8 @@ func (c *cluster) factsOf(t testing.TB, job string) map[string]instanceView {
 	return found
 }
 
-// watchFacts records the latest facts of each instance of a job until stop is called.
+// watchFacts records the latest facts of each instance of a job until stop is called. The function stop returns them by
+// instance id.
 func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]string) {
 	last := map[string]map[string]string{}
 	done := make(chan struct{})
@@ -123,7 +124,7 @@ func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]stri
 			}
 			var l struct{ Items []instanceView }
 			if c.get("/v1/instances?job="+job+"&consistency=stale", &l) != nil {
-				continue // no leader was elected yet
+				continue // no server answered; the next round asks again
 			}
 			for _, i := range l.Items {
 				if len(i.Facts) > 0 {
@@ -139,8 +140,8 @@ func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]stri
 	}
 }
 
-// drainLeading drains a node and kills the leading server as soon as the drain has begun. When the drain has ended, it
-// starts that server again.
+// drainLeading drains a node and kills outspan's leading server as soon as the drain has begun. It waits until the node
+// is drained, and then starts the killed server again.
 func (c *cluster) drainLeading(t *testing.T, node string) {
 	t.Helper()
 	var reply drainReply
@@ -154,11 +155,10 @@ func (c *cluster) drainLeading(t *testing.T, node string) {
 	dead.start(t)
 }
 
-// TestEtcd drains each node with a member of etcd in turn while a client writes. During one drain the leading server is
-// killed.
+// TestEtcd drains four nodes in turn while a client writes to an etcd with three members on these nodes. During the
+// second drain, outspan's leading server is killed.
 //
-// No acknowledged write is lost, etcd always has its quorum, and no leader of etcd is stopped before another member
-// leads.
+// No acknowledged write is lost, two members of etcd are always ready, and no member is stopped while it leads etcd.
 // proves A8, R23
 func TestEtcd(t *testing.T) {
 	long(t)
@@ -210,7 +210,7 @@ func TestEtcd(t *testing.T) {
 			if old.Facts["leader"] == "true" {
 				led++
 			}
-			if i != 1 { // the latest facts may be missed while there is no leader
+			if i != 1 { // while outspan has no leader, watchFacts may miss the last facts
 				drained = append(drained, id)
 			}
 			if now := c.instance(t, id); now.Desired != "stopped" {
@@ -236,7 +236,7 @@ func TestEtcd(t *testing.T) {
 	}
 	for n := range int(w.acked.Load()) {
 		var got struct{ Kvs []struct{ Value string } }
-		waitFor(t, "an answer of etcd", patience, func() error { // it may be electing a leader
+		waitFor(t, "an answer of etcd", patience, func() error { // etcd may be electing a leader
 			return call(c.agents[0], "range", map[string]string{"key": key(n)}, &got)
 		})
 		if len(got.Kvs) != 1 || got.Kvs[0].Value != key(n) {
@@ -245,10 +245,10 @@ func TestEtcd(t *testing.T) {
 	}
 }
 
-// TestRedis drains the node of the leader of a Redis group, twice, while a client writes. The second time the leading
-// server is killed.
+// TestRedis drains the node of a Redis group's leader while a client writes, and then the node of the next leader.
+// During the second drain, outspan's leading server is killed.
 //
-// A leader hands over before it is stopped, and no acknowledged write is lost.
+// A Redis leader hands over before it is stopped, and no acknowledged write is lost.
 // proves A10
 func TestRedis(t *testing.T) {
 	long(t)
@@ -262,7 +262,7 @@ func TestRedis(t *testing.T) {
 		out, err := exec.Command("redis-cli", append([]string{"-h", host, "-p", port, "-e"}, args...)...).Output()
 		return strings.TrimSpace(string(out)), err
 	}
-	// leads asks any member where the leader is.
+	// leads returns the host and the port of the Redis leader. The number n selects the agent that it asks.
 	leads := func(n int) (host, at string, err error) {
 		text, err := redis(c.agents[n%len(c.agents)].address, strconv.Itoa(port), "get", "outspan:leader")
 		host, at, ok := strings.Cut(text, " ")
@@ -302,7 +302,7 @@ func TestRedis(t *testing.T) {
 			c.cli(t, "node", "drain", leader.Node).want(t, 0)
 		}
 		said := facts()
-		seen := round == 0 // the latest facts may be missed while there is no leader
+		seen := round == 0 // while outspan has no leader, watchFacts may miss the last facts
 		if now := c.instance(t, leader.ID); seen && said[leader.ID]["leader"] != "false" || now.Desired != "stopped" {
 			t.Errorf("the leader was stopped as %+v, and said last %v", now, said[leader.ID])
 		}

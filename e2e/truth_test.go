@@ -11,10 +11,10 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// What runs, as the kernel shows it. Nothing in this file asks the product.
+// The functions of this file find out from the kernel what runs. They never ask outspan.
 
-// instances returns the processes of each instance on these agents, or on all if none is given. It finds them by the
-// environment that every instance gets. A process that has exited and waits to be reaped doesn't count.
+// instances returns, by instance id, the processes of the instances on the given agents. Without arguments, it takes
+// all agents. It finds processes by the environment that every instance gets, and ignores zombies.
 func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 	if len(on) == 0 {
 		on = c.agents
@@ -34,18 +34,18 @@ func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 	return found
 }
 
-// instancesOf returns the processes of each instance of one job.
+// instancesOf is like instances, but returns only the instances of one job.
 func (c *cluster) instancesOf(job string, on ...*member) map[string][]procs.Row {
 	found := c.instances(on...)
-	// A process that has exited since, such as a check, has no environment any more. One process that names the job is
-	// enough.
+	// One process that names the job is enough: another process of the instance, such as a check, may have exited
+	// meanwhile, and then it has no environment any more.
 	maps.DeleteFunc(found, func(_ string, ps []procs.Row) bool {
 		return !slices.ContainsFunc(ps, func(p procs.Row) bool { return environment(p)["OUTSPAN_JOB"] == job })
 	})
 	return found
 }
 
-// shims returns the process ids of the shims of these agents, or of all if none is given.
+// shims returns the process ids of the given agents' shims. Without arguments, it takes all agents.
 func (c *cluster) shims(on ...*member) []int {
 	if len(on) == 0 {
 		on = c.agents
@@ -65,8 +65,8 @@ func (c *cluster) shims(on ...*member) []int {
 	return pids
 }
 
-// caged returns the processes in the memory cgroups of these agents, if the agents use cgroups. The kernel counts them
-// there, whatever a process does to its environment.
+// caged returns the ids of the processes in the given agents' memory cgroups, if the agents use cgroups. It also finds
+// processes that have changed their environment.
 func (c *cluster) caged(on ...*member) []int {
 	var pids []int
 	for _, m := range on {
@@ -88,7 +88,7 @@ func (c *cluster) caged(on ...*member) []int {
 	return pids
 }
 
-// empty returns the processes that still run on these agents, by their environments or their cgroups.
+// empty returns the ids of the processes that instances still have on the given agents, found by environment or cgroup.
 func (c *cluster) empty(on ...*member) (left []int) {
 	return append(pidsOf(c.instances(on...)), c.caged(on...)...)
 }
@@ -104,7 +104,8 @@ func pidsOf(instances map[string][]procs.Row) []int {
 	return pids
 }
 
-// identities returns the identity of each instance's processes, to compare earlier processes with later ones.
+// identities returns, by instance id, a text that identifies the instance's processes. The text changes if a process
+// starts or ends, so a test can compare two moments.
 func identities(instances map[string][]procs.Row) map[string]string {
 	all := map[string]string{}
 	for id, ps := range instances {

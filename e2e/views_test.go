@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// The API's objects, with the fields that the tests use.
+// The types named ...View are objects of the API. They have only the fields that tests use.
 
 type nodeView struct {
 	ID           string            `json:"id"`
@@ -116,7 +116,7 @@ type forecastView struct {
 	Blocker  string `json:"blocker"`
 }
 
-// drainReply is the answer to the start of a drain. If the command followed the drain, result says how it ended.
+// drainReply is the answer to the start of a drain. Result is nil unless the command waited for the drain's end.
 type drainReply struct {
 	Drain    string   `json:"drain"`
 	Index    uint64   `json:"index"`
@@ -172,7 +172,7 @@ type eventView struct {
 	Data    map[string]string `json:"data"`
 }
 
-// failure is an error as a command prints it with --json.
+// failure is the error that a failed command prints with --json.
 type failure struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`
@@ -180,7 +180,6 @@ type failure struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// failure decodes the error of a command that ran with --json.
 func (r result) failure(t testing.TB) failure {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(r.err), "\n")
@@ -191,7 +190,7 @@ func (r result) failure(t testing.TB) failure {
 	return f
 }
 
-// list reads every item of a list.
+// list returns the items of the list at a path of the API.
 func list[V any](t testing.TB, c *cluster, path string) []V {
 	t.Helper()
 	var l struct {
@@ -217,7 +216,7 @@ func (c *cluster) node(t testing.TB, m *member) nodeView {
 	return nodeView{}
 }
 
-// living returns the instances of a job that have not ended.
+// living returns the instances of a job that are not terminal. The API lists only these by default.
 func (c *cluster) living(t testing.TB, job string) []instanceView {
 	t.Helper()
 	return list[instanceView](t, c, "/v1/instances?job="+job)
@@ -244,8 +243,8 @@ func (c *cluster) drain(t testing.TB, id string) drainView {
 	return d
 }
 
-// events returns all events that the cluster still has, the oldest first. It asks the leader, which has applied
-// everything that was acknowledged.
+// events returns all events that the cluster still has, the oldest first. It asks the leader, because the leader has
+// applied every acknowledged write.
 func (c *cluster) events(t testing.TB) []eventView {
 	t.Helper()
 	var all []eventView
@@ -287,7 +286,7 @@ func (c *cluster) leader(t testing.TB) *member {
 	return found
 }
 
-// waitEligible waits until these nodes accept instances.
+// waitEligible waits until the nodes of the given agents accept new instances.
 func (c *cluster) waitEligible(t testing.TB, agents ...*member) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("eligibility of %v", names(agents)), patience, func() error {
@@ -305,8 +304,7 @@ func (c *cluster) waitEligible(t testing.TB, agents ...*member) {
 	})
 }
 
-// waitReady waits until a job has as many ready instances as it wants, and no others. Instances that were lost with
-// their node don't count.
+// waitReady waits until a job has exactly count instances, all of them wanted and ready. It ignores lost instances.
 func (c *cluster) waitReady(t testing.TB, job string, count int) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("readiness of all %d instances of %s", count, job), patience, func() error {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// remembering is a job whose program records, at each start, which data it found in its volume.
+// remembering is the file of a job. At each start, its program appends the text that it finds in its volume, or
+// "empty", to the file %[1]s.
 const remembering = `job "db" {
   group "http" {
     count = 1
@@ -29,14 +30,14 @@ const remembering = `job "db" {
 }
 `
 
-// A machine with a local volume is confirmed dead, and the volume is restored elsewhere from a backup. The machine is
-// forgotten, returns with its old directory, and then the second machine dies. No program ever starts on data that is
-// older than the volume's newest, or on an empty directory. Only a person's --lose-data gives the data up.
+// A machine with a local volume is confirmed dead, and the volume is restored on a second machine from a backup. The
+// first machine is forgotten, and returns with its old directory. Then the second machine dies. Until a person gives
+// the data up with --lose-data, no program starts on data older than the volume's newest, or on an empty directory.
 func TestVolumeForgottenMachine(t *testing.T) {
 	long(t)
 	c, first, seen := startRemembering(t)
 	backup := c.generation(t, first, "one")
-	c.generation(t, first, "two") // this is not in the backup
+	c.generation(t, first, "two") // written after the backup
 
 	first.die(t)
 	c.must(t, "node", "status", first.Name, "--wait=offline", "--timeout", "60s")
@@ -70,7 +71,7 @@ func TestVolumeForgottenMachine(t *testing.T) {
 	seen.want(t, "one", "one", "three", "empty")
 }
 
-// starts is the path of the file that the program of the remembering job writes.
+// starts is the path of the file to which the program of the job remembering appends a line at each start.
 type starts string
 
 func startRemembering(t *testing.T) (*cluster, *member, starts) {
@@ -93,14 +94,14 @@ func startRemembering(t *testing.T) (*cluster, *member, starts) {
 	c.must(t, "job", "run", c.writeText(t, "db.hcl", fmt.Sprintf(remembering, seen, c.path("place"))))
 	c.waitReady(t, "db", 1)
 	home := c.member(c.living(t, "db")[0].Node)
-	if err := os.Truncate(seen, 0); err != nil { // the data was empty at the first start, as it should be
+	if err := os.Truncate(seen, 0); err != nil { // drop the line of the first start, which found no data
 		t.Fatal(err)
 	}
 	return c, home, starts(seen)
 }
 
-// generation writes text into the volume. If text is "one", it also makes a backup and returns the backup's id.
-// Otherwise it returns "".
+// generation writes the given text into the volume on home. If the text is "one", generation also makes a backup and
+// returns the backup's id. For other texts it returns "".
 func (c *cluster) generation(t *testing.T, home *member, text string) string {
 	t.Helper()
 	if err := os.WriteFile(home.inVolumes(theVolume, "generation"), []byte(text+"\n"),
@@ -128,7 +129,7 @@ func (s starts) read() []string {
 	return strings.Fields(string(raw))
 }
 
-// want waits until the program has found exactly these data at its starts, in this order.
+// want waits until the lines of all starts, in order, are the given generations.
 func (s starts) want(t *testing.T, generations ...string) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("starts on %q", generations), patience, func() error {
@@ -139,7 +140,7 @@ func (s starts) want(t *testing.T, generations ...string) {
 	})
 }
 
-// stays asserts that there is no further start for the given time.
+// stays asserts that the program does not start again within the given time.
 func (s starts) stays(t *testing.T, during time.Duration) {
 	t.Helper()
 	before := s.read()

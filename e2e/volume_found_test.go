@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// movedSinceSnapshot saves a snapshot and then moves the volume from one node to another.
+// movedSinceSnapshot starts the job remembering, saves a snapshot, and then moves the volume from the node first to the
+// node second. It returns the path of the snapshot as saved.
 func movedSinceSnapshot(t *testing.T) (c *cluster, first, second *member, seen starts, saved string) {
 	t.Helper()
 	c, first, seen = startRemembering(t)
@@ -21,9 +22,9 @@ func movedSinceSnapshot(t *testing.T) (c *cluster, first, second *member, seen s
 	return c, first, second, seen, saved
 }
 
-// A snapshot is saved and the volume moves. When the snapshot is restored, the volume's instance does not run. The
-// restored state knows only the old home, where the directory is missing, so the instance is not started there. The
-// data can be listed, and the command that is shown brings it into use.
+// A snapshot is saved, the volume moves, and its job is scaled to 0. The restored snapshot knows only the volume's old
+// home. The data is missing there, so the instance is not started. The command volume find lists the moved data and
+// shows another command, which brings the data into use.
 func TestVolumeFound(t *testing.T) {
 	long(t)
 	c, _, second, seen, saved := movedSinceSnapshot(t)
@@ -58,7 +59,7 @@ func TestVolumeFound(t *testing.T) {
 	c.refused(t, 4, []string{"volume find"}, "volume", "attach", theVolume, "--node", second.Name, "--epoch", "7")
 	c.must(t, found...)
 	seen.want(t, "one", "one", "two")
-	// the replaced data is now kept as an old copy
+	// volume find lists neither the attached data nor the data that it replaced, which is kept as an old copy
 	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
 		t.Errorf("data in use or kept is listed:\n%s", out)
 	}
@@ -66,8 +67,9 @@ func TestVolumeFound(t *testing.T) {
 	seen.want(t, "one", "one", "two", "two")
 }
 
-// A snapshot is saved and the volume moves. When the snapshot is restored, the newer copy is gone. Only the copy that
-// the move put aside is left. That copy is listed, and the command that is shown puts it back into its place.
+// A snapshot is saved, the volume moves, and its new node dies before the snapshot is restored. Only the copy that the
+// move put aside on the old node is left. The command volume find lists this copy and shows another command, which
+// brings the copy into use.
 func TestVolumeFoundAside(t *testing.T) {
 	long(t)
 	c, first, second, seen, saved := movedSinceSnapshot(t)
@@ -84,7 +86,7 @@ func TestVolumeFoundAside(t *testing.T) {
 	}
 }
 
-// attachCommand returns the command that volume find shows for bringing the data on a node into use.
+// attachCommand waits until volume find lists data on m's node, and returns the command that it shows for this data.
 func (c *cluster) attachCommand(t *testing.T, m *member) []string {
 	t.Helper()
 	var command []string

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// sparseBytes is the size of a volume that is large but takes little disk space.
+// sparseBytes is the size of the volume's file. Nearly all of the file is a hole, so it takes little disk space.
 const sparseBytes = 100 << 30
 
+// sparseAt lists the positions in the file that have data, ten bytes each.
 var sparseAt = []int64{0, 1 << 30, 50<<30 - 5, sparseBytes - 10}
 
-// A volume of 100 GiB that is nearly all holes is moved, backed up and restored on slow disks. An agent is killed in
-// the middle of each pass. At every moment exactly one copy is where instances find it, and at the end its content is
-// intact.
+// A volume of 100 GiB, nearly all of it a hole, is moved, backed up and restored on slow disks. During each of these
+// transfers, an agent is killed at least once. At that moment, exactly one copy is where instances would find it. At
+// the end, the content is intact.
 func TestVolumeSparse(t *testing.T) {
 	long(t)
 	require(t, "strace")
@@ -38,7 +39,7 @@ func TestVolumeSparse(t *testing.T) {
 	waitChunks(t, target, id, 5000)
 	c.killAndStart(t, source, source)
 	waitChunks(t, target, id, sparseBytes>>22)
-	c.killAndStart(t, target, source) // while both sides read everything once more
+	c.killAndStart(t, target, source) // while both agents read their copies once more
 	end := c.waitTransfer(t, id)
 	t.Logf("moved %d GiB in %s", end.Total>>30, time.Since(begun))
 	c.waitReady(t, "db", 1)
@@ -70,8 +71,8 @@ func TestVolumeSparse(t *testing.T) {
 	c.waitAttached(t, source)
 }
 
-// killAndStart kills an agent in the middle of a transfer and starts it again. It asserts that meanwhile the only copy
-// that instances would find is on home.
+// killAndStart kills the agent victim in the middle of a transfer and starts it again. While the agent is down, the
+// only copy that instances would find must be on home.
 func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
 	t.Helper()
 	victim.Kill()
@@ -82,14 +83,13 @@ func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
 	victim.slowDisk(t)
 }
 
-// slowDisk delays each flush of a running process to its disk by a quarter of a second, until the process or the test
-// ends.
+// slowDisk delays each flush of m's running process to its disk by 250 ms, until the process exits or the test ends.
 func (m *member) slowDisk(t *testing.T) {
 	t.Helper()
 	t.Cleanup(m.inject(t, "fsync,fdatasync,syncfs,sync_file_range", "delay_enter=250ms"))
 }
 
-// waitDone waits until a pass of a transfer has handled the given number of bytes, or the transfer has succeeded.
+// waitDone waits until a transfer reports at least the given number of done bytes, or has succeeded.
 func (c *cluster) waitDone(t *testing.T, id string, bytes int64) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%d GiB of transfer %s", bytes>>30, id), 3*time.Minute, func() error {
@@ -141,7 +141,7 @@ func checkSparse(t *testing.T, path string) {
 	}
 }
 
-// at64 writes at a position of a file.
+// at64 is a writer that writes to f from the position at on.
 type at64 struct {
 	f  *os.File
 	at int64

@@ -15,7 +15,6 @@ import (
 	"time"
 )
 
-// transferView has those fields of a transfer that the tests use.
 type transferView struct {
 	ID      string `json:"id"`
 	Phase   string `json:"phase"`
@@ -43,8 +42,8 @@ type volumeView struct {
 
 const theVolume = "db/http/0/data"
 
-// startVolumes starts a cluster whose agents share a directory for backups, and a job with a volume. It returns the
-// agent that has the volume.
+// startVolumes starts a cluster whose agents share a directory for backups, and a job with a local volume. The returned
+// member is the agent on whose node the volume is.
 func startVolumes(t *testing.T, agents int) (*cluster, *member) {
 	t.Helper()
 	c := newCluster(t, options{servers: 3, agents: agents})
@@ -68,14 +67,14 @@ func startVolumes(t *testing.T, agents int) (*cluster, *member) {
 	return c, home
 }
 
-// inVolumes returns a path below the directory of a member's volumes.
+// inVolumes returns the path of parts below the directory of m's volumes.
 func (m *member) inVolumes(parts ...string) string {
 	return filepath.Join(append([]string{m.data(), "volumes"}, parts...)...)
 }
 
 func (m *member) large() string { return m.inVolumes(theVolume, "large") }
 
-// fillVolume writes a file of random data and returns its SHA-256.
+// fillVolume writes a file of random data with the given size and returns its SHA-256 in hex.
 func fillVolume(t *testing.T, path string, size int64) string {
 	t.Helper()
 	f, err := os.Create(path)
@@ -107,7 +106,7 @@ func sumOf(t *testing.T, path string) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// waitTransfer waits for the end of a transfer. The transfer must succeed.
+// waitTransfer waits until a transfer has succeeded. It fails the test if the transfer fails.
 func (c *cluster) waitTransfer(t *testing.T, id string) transferView {
 	t.Helper()
 	var v transferView
@@ -126,7 +125,8 @@ func (c *cluster) waitTransfer(t *testing.T, id string) transferView {
 	return v
 }
 
-// waitChunks waits until the given number of chunks of 4 MiB have arrived at the target.
+// waitChunks waits until at least the given number of chunks, of 4 MiB each, have arrived at the target. It reads the
+// file sums, which has 32 bytes for each chunk.
 func waitChunks(t *testing.T, target *member, id string, chunks int64) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%d chunks at %s", chunks, target.Name), 3*time.Minute, func() error {
@@ -138,7 +138,7 @@ func waitChunks(t *testing.T, target *member, id string, chunks int64) {
 	})
 }
 
-// attached returns the members on which instances would find the volume.
+// attached returns the names of the agents on whose nodes instances would find the volume.
 func (c *cluster) attached() (names []string) {
 	for _, m := range c.agents {
 		if _, err := os.Stat(m.inVolumes(theVolume)); err == nil {
@@ -148,7 +148,7 @@ func (c *cluster) attached() (names []string) {
 	return names
 }
 
-// waitAttached waits until instances would find the volume on exactly one member.
+// waitAttached waits until instances would find the volume on the node of the agent want, and on no other node.
 func (c *cluster) waitAttached(t *testing.T, want *member) {
 	t.Helper()
 	waitFor(t, "one attached copy, on "+want.Name, patience, func() error {
@@ -159,8 +159,8 @@ func (c *cluster) waitAttached(t *testing.T, want *member) {
 	})
 }
 
-// A volume of 1 GiB is moved. In the middle first the source's agent and then the target's is killed. At the end
-// exactly one copy is attached and intact, and the old one is kept aside.
+// A volume of 1 GiB is moved. During the move, the source's agent is killed, and later the target's agent. At the end,
+// exactly one copy is attached and intact. The old copy is kept aside until the finished transfer is canceled.
 func TestVolumeMigrate(t *testing.T) {
 	long(t)
 	c, source := startVolumes(t, 2)
@@ -219,7 +219,7 @@ func TestVolumeMigrate(t *testing.T) {
 		t.Errorf("volume: %+v", v)
 	}
 
-	c.must(t, "volume", "cancel", id) // the old copy is not wanted any more
+	c.must(t, "volume", "cancel", id) // after the move, this removes the old copy
 	waitFor(t, "the end of the old copy", patience, func() error {
 		if _, err := os.Stat(kept[0]); !errors.Is(err, os.ErrNotExist) {
 			return errors.Join(errors.New("it is still there"), err)
@@ -228,8 +228,9 @@ func TestVolumeMigrate(t *testing.T) {
 	})
 }
 
-// After the loss of the node, a backup brings the data back. A damaged archive fails with a clear message and changes
-// nothing.
+// After the loss of a volume's node, a backup brings the data back on another node. A restore from a damaged archive is
+// refused with an error that names the damaged chunk, and changes nothing.
+//
 // proves P20
 func TestVolumeBackupAndRestore(t *testing.T) {
 	long(t)
@@ -263,7 +264,7 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	if got := c.attached(); len(got) != 1 || got[0] != home.Name {
 		t.Errorf("after a restore that failed the volume is attached on %v", got)
 	}
-	damage(t, archive, 17<<20) // the second flip makes it whole again
+	damage(t, archive, 17<<20) // flips the same bit back, which repairs the archive
 
 	c.must(t, "volume", "restore", backup, "--node", other.Name, "--attach")
 	c.waitReady(t, "db", 1)
@@ -275,12 +276,12 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	}
 	checkOwner(t, other)
 
-	home.start(t) // its node returns, and its copy is now the old one
+	home.start(t) // the lost node returns, and its older copy must not stay attached
 	c.waitAttached(t, other)
 }
 
-// checkOwner asserts that a file belongs to the slot's user on this node, as the volume does. The test wrote that file
-// as root on another node.
+// checkOwner asserts that the volume's file on m belongs to the user of the volume's directory, which is not root. The
+// test wrote the file as root on another node, before the transfer.
 func checkOwner(t *testing.T, m *member) {
 	t.Helper()
 	var owners [2]uint32
@@ -296,7 +297,7 @@ func checkOwner(t *testing.T, m *member) {
 	}
 }
 
-// damage flips one bit of a file.
+// damage flips one bit of the byte at the given position of a file.
 func damage(t *testing.T, path string, at int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// sampled is what a sampler saw.
+// sampled has the results of cluster.sample.
 type sampled struct {
-	samples  int
+	samples  int // number of samples that a server answered
 	failed   int // number of samples that no server answered
 	ready    int // least number of ready instances
 	alive    int // least number of instances with a process, as the kernel shows
 	most     int // greatest number of instances with a process
-	running  int // greatest number of wanted instances
+	running  int // greatest number of instances that should run and are not lost
 	last     error
-	atLeast  string // state at the sample with the fewest ready instances
-	longest  time.Duration
+	atLeast  string        // instances at the sample with the fewest ready ones
+	longest  time.Duration // longest time between two samples
 	previous time.Time
 }
 
-// sample looks at a job every 50 ms until stop is called: through the API of any server, and in the kernel's process
-// table.
+// sample looks at a job every 50 ms until stop is called. Each time it asks a server through the API, and looks for the
+// job's processes in the kernel's process table.
 func (c *cluster) sample(name, consistency string) (stop func() sampled) {
 	ctx, cancel := context.WithCancel(context.Background())
 	seen := sampled{ready: 1 << 30, alive: 1 << 30}
@@ -86,28 +86,28 @@ func (s sampled) String() string {
 		s.samples, s.longest.Round(time.Millisecond), s.failed, s.ready, s.alive, s.most)
 }
 
-// probed is the result of a prober's requests.
+// probed has the results of cluster.probe.
 type probed struct {
 	sent, failed int
-	errors       []string
+	errors       []string // the first five
 }
 
 func (p probed) String() string {
 	return fmt.Sprintf("%d of %d requests failed %v", p.failed, p.sent, p.errors)
 }
 
-// probe sends 50 requests a second to a service, each on a new connection and to the next of these agents, until stop
-// is called.
+// probe sends 50 requests a second to the exposed port of a service until stop is called. Each request has a new
+// connection, and the given agents get the requests in turn.
 func (c *cluster) probe(port int, agents ...*member) (stop func() probed) {
 	return c.probeExcept(port, func(string) bool { return false }, agents...)
 }
 
-// probeExcept is like probe, but sends nothing to an agent while except returns true for its name. People do that with
-// a machine that they reboot.
+// probeExcept is like probe, but sends nothing to an agent while except returns true for the agent's name. So a test
+// can take a machine out of use before a reboot, as an operator does.
 func (c *cluster) probeExcept(port int, except func(name string) bool, agents ...*member) (stop func() probed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	for _, a := range agents { // an agent learns of a service a moment after its instances are ready
+	for _, a := range agents { // wait for each agent, because agents learn of ready instances with a delay
 		url := "http://" + net.JoinHostPort(a.address, strconv.Itoa(port)) + "/"
 		for end := time.Now().Add(patience); fetch(client, url) != nil && time.Now().Before(end); {
 			<-time.After(20 * time.Millisecond)

@@ -1,4 +1,5 @@
-// Package examples holds complete, commented files that a user can start from. A test loads each of them.
+// Package examples contains complete, commented configuration and job files that a user can start from. Its tests load
+// each file.
 package examples
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/outspan/outspan/jobfile"
 )
 
-// files returns all files that end in .hcl, in subdirectories too.
+// files returns the paths of all .hcl files in this directory and its subdirectories.
 func files(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -53,8 +54,9 @@ func TestExamplesLoad(t *testing.T) {
 	}
 }
 
-// TestScriptsAreThere: the scripts that a job file uses are in its directory and can be executed, and that directory
-// has no other scripts. Job files use their scripts at the path to which they are to be copied: /opt/<directory>.
+// TestScriptsAreThere checks that the scripts that a job file names are executable files in the job file's directory,
+// and that the directory has no other files. A job file names a script by the path to which users copy it,
+// /opt/<directory>/<script>.
 func TestScriptsAreThere(t *testing.T) {
 	dirs := 0
 	for _, file := range files(t) {

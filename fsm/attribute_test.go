@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// In a constraint, numbers are compared as numbers, and everything else as text. A missing attribute satisfies only
-// negative constraints.
+// The operators <, <=, > and >= compare two numbers as numbers, and anything else as text. A missing attribute
+// satisfies only !=, not_in and is_not_set.
 func TestConstraintMatches(t *testing.T) {
 	n := &Node{ID: "n1", Name: "one"}
 	n.Shape.Labels = map[string]string{"rack": "r9", "empty": ""}

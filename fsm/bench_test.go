@@ -12,23 +12,22 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// size is the size of a cluster.
 type size struct{ nodes, instances int }
 
 func (s size) String() string { return fmt.Sprintf("nodes=%d/instances=%d", s.nodes, s.instances) }
 
-// sizes are those of the figures in docs/performance.md.
 var sizes = []size{{1000, 10_000}, {5000, 100_000}}
 
-// atSizes runs a benchmark on a state of each size.
+// atSizes runs a benchmark on a bigState of each of the sizes.
 func atSizes(b *testing.B, run func(b *testing.B, s State)) {
 	for _, n := range sizes {
 		b.Run(n.String(), func(b *testing.B) { run(b, bigState(b, n)) })
 	}
 }
 
-// measure runs f as often as the benchmark wants. It reports the CPU time for each item; per is the number of items
-// that one call of f handles. Garbage collection is included. On a busy machine CPU time says more than elapsed time.
+// measure runs f as often as the benchmark wants, and reports the process's CPU time for each item, including garbage
+// collection. The parameter per is the number of items that one call of f handles. On a busy machine, CPU time is more
+// reliable than elapsed time.
 func measure(b *testing.B, per int, f func()) {
 	b.ReportAllocs()
 	runtime.GC()
@@ -47,7 +46,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// applyAll applies an entry and fails if any group is refused.
+// applyAll applies the groups as one entry. It fails the test if a group is refused.
 func applyAll(b testing.TB, s State, groups ...[]Command) State {
 	b.Helper()
 	after, results := s.Apply(s.Index+1,
@@ -62,8 +61,8 @@ func applyAll(b testing.TB, s State, groups ...[]Command) State {
 
 func benchNode(n int) model.NodeID { return model.NodeID(fmt.Sprintf("01K9ZX4Q8B2M7V5T%010d", n)) }
 
-// bigState returns a state with all its instances ready and spread over its nodes, built by entries as large as a
-// leader's.
+// bigState returns a state of the given size, whose instances are ready and spread evenly over its nodes. Its entries
+// have up to 2000 groups.
 func bigState(b testing.TB, n size) State {
 	b.Helper()
 	spec := webSpec()
@@ -95,7 +94,7 @@ func bigState(b testing.TB, n size) State {
 		add(ready)
 	}
 	s = applyAll(b, s, groups...)
-	for s.Events.Len() > s.Settings.EventLimit { // later entries drop old events
+	for s.Events.Len() > s.Settings.EventLimit { // each entry drops some of the events beyond the limit
 		s = applyAll(b, s)
 	}
 	return s
@@ -109,8 +108,8 @@ func benchPlacement(n size, slot int) *InstancePlace {
 	return placed(benchInstance(slot), "web/api", slot, benchNode(slot%n.nodes), 20000+slot/n.nodes)
 }
 
-// placements returns an entry of n placements of a second job on the nodes of a bigState, and a state that has that
-// job.
+// placements adds a second job to a bigState. It returns this state and an entry that places n instances of the job,
+// each in its own group of commands.
 func placements(b testing.TB, s State, n int) (State, Entry) {
 	b.Helper()
 	spec := webSpec()
@@ -146,7 +145,8 @@ func BenchmarkApplyPlacements(b *testing.B) {
 	}
 }
 
-// BenchmarkApplyMoves has groups of two commands, so that the first must be undone if the second is refused.
+// BenchmarkApplyMoves applies groups of two commands. Apply must be prepared to undo the first command, in case the
+// second is refused.
 func BenchmarkApplyMoves(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		s, e := placements(b, s, 100)
@@ -194,7 +194,7 @@ func BenchmarkTry(b *testing.B) {
 	})
 }
 
-// BenchmarkMachine does everything that a server does with one entry of the log.
+// BenchmarkMachine measures all that Machine.Apply does for one entry of the log: decoding, applying and publishing.
 func BenchmarkMachine(b *testing.B) {
 	atSizes(b, func(b *testing.B, s State) {
 		s, e := placements(b, s, 2000)
@@ -292,13 +292,14 @@ func BenchmarkFork(b *testing.B) {
 	measure(b, 1, func() { s.fork() })
 }
 
-// BenchmarkMemory reports the memory of a state, as it grew and as read from a snapshot, and the size of that snapshot.
+// BenchmarkMemory reports the heap that a state takes after entries have built it, the heap that the same state takes
+// after it was read from a snapshot, and the size of the snapshot.
 func BenchmarkMemory(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(n.String(), func(b *testing.B) {
 			for b.Loop() {
 				empty := heap()
-				data, grown := func() ([]byte, int64) { // in its own scope, after which the state is garbage
+				data, grown := func() ([]byte, int64) { // when this function returns, its state is garbage
 					s := bigState(b, n)
 					grown := heap()
 					return snapshotOf(b, s), grown

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// glutton writes as much into a state as the log accepts.
+// glutton applies entries to the state s as the log would, including the limits of encoding and decoding.
 type glutton struct {
 	t interface {
 		Helper()
@@ -21,7 +21,7 @@ type glutton struct {
 	s State
 }
 
-// try commits one group. It returns why the group was refused, or nil.
+// try applies one group as an entry. It returns the refusal, or nil.
 func (g *glutton) try(group ...Command) *model.Error {
 	g.t.Helper()
 	data, err := EncodeEntry(Entry{Format: 1, At: g.s.Now + 1, Wall: 1, Actor: "cli:ann", Groups: [][]Command{group}})
@@ -56,7 +56,7 @@ func (g *glutton) register(id string, labels, attributes map[string]string, text
 			Labels: labels, Attributes: attributes}})
 }
 
-// readBack checks that the state can be written and is read back unchanged.
+// readBack checks that the state can be written to a snapshot and is read back unchanged.
 func (g *glutton) readBack() {
 	g.t.Helper()
 	var buf bytes.Buffer
@@ -148,8 +148,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// Each node of a drain may end with an error, and one row holds all the errors. However long they are, the state can be
-// read back.
+// Each node of a drain may fail with an error, and the drain's row contains the errors of all its nodes. Long errors
+// are cut, so the state can be read back.
 func TestLastErrorsOfADrainAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	var names []string
@@ -193,7 +193,7 @@ func TestListsOfAGroupAreBounded(t *testing.T) {
 	}
 }
 
-// An event does not repeat messages of unlimited length.
+// An event about a command with a very long message contains at most maxEventText bytes of the message.
 func TestEventsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
@@ -208,8 +208,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// What an agent reports of its machine is bounded in total, not only for each string, because it is part of every log
-// entry that registers the agent.
+// The attributes that an agent reports have a limit in total, not only for each string, because every registration
+// repeats them in the log.
 func TestAttributesOfANode(t *testing.T) {
 	g := &glutton{t: t}
 	if refusal := g.register("n1", nil, labelsOf(60, 0, 200), "text"); refusal != nil {
@@ -228,7 +228,7 @@ func TestAttributesOfANode(t *testing.T) {
 	}
 }
 
-// TestRollIsRefused: each value of a roll outside its bounds is refused, and values just within them are not.
+// TestRollIsRefused: a roll is refused if one of its values is out of bounds. Values at the bounds are accepted.
 func TestRollIsRefused(t *testing.T) {
 	s := run(t, NewState(), 1000, register("n1"))
 	for name, tt := range map[string]struct {
@@ -252,7 +252,7 @@ func TestRollIsRefused(t *testing.T) {
 	}
 }
 
-// TestTextsOfARegistration: each text that an agent reports about itself has at most maxAgentText bytes.
+// TestTextsOfARegistration: a registration is refused if one of its texts has more than maxAgentText bytes.
 func TestTextsOfARegistration(t *testing.T) {
 	for name, set := range map[string]func(*model.AgentInfo, string){
 		"boot id":     func(a *model.AgentInfo, text string) { a.BootID = text },
@@ -272,7 +272,7 @@ func TestTextsOfARegistration(t *testing.T) {
 	}
 }
 
-// TestFailuresOfAGroupAreBounded: of many failures, the newest are remembered.
+// TestFailuresOfAGroupAreBounded: a group's row keeps only the newest keptFailures failures.
 func TestFailuresOfAGroupAreBounded(t *testing.T) {
 	s := rest(t, 1)
 	i0, _ := s.Instances.Get("i0")

@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// After a restore, a budget doesn't count an instance as ready until its node's agent has reported what runs there: the
-// instance may have stopped since the snapshot. Such an instance may be stopped if enough others are known to be ready.
+// After a restore, a budget counts an instance as ready only once the agent of its node has reported its instances,
+// because the instance may have stopped since the snapshot. An instance that is not reported yet may be stopped if
+// enough others count as ready.
 func TestBudgetBehindARestore(t *testing.T) {
 	const api model.GroupID = "web/api"
 	spec := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{

@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The text about a budget says what applies, in words.
+// The text about a budget says in words how many instances may be down, and by which rule.
 func TestBudgetInWords(t *testing.T) {
 	rate, two := &model.RateSpec{Max: 2, Window: model.Minute}, &model.Amount{N: 2}
 	for want, spec := range map[string]*model.BudgetSpec{
@@ -25,7 +25,8 @@ func TestBudgetInWords(t *testing.T) {
 	}
 }
 
-// A min_ready above the count keeps all instances. The text about the budget says so, and what to change.
+// A min_ready above the count lets no instance be down. The text about the budget warns of this. A min_ready of 100 %
+// gets no warning.
 func TestMinReadyAboveTheCountIsTold(t *testing.T) {
 	for _, c := range []struct {
 		amount model.Amount

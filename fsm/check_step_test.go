@@ -104,7 +104,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 			edit(s.Services, "api", func(v *Service) { v.Generation = 0 })
 		}},
 	}
-	// cases that are not listed here break S8
+	// the invariants that cases break; a case that is not listed breaks S8
 	rules := map[string]Invariant{"overfull": S1, "new and overfull": S1, "back from the dead": S9, "old event": S9}
 	start := busyState(t)
 	before, results := start.Apply(start.Index+1, 1,
@@ -126,9 +126,9 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// TestCheckStepSeesWhatAnEntryHides: CheckStep accepts allowed changes that look forbidden because they are in one
-// entry. An instance's row is removed and its id is used again, or a node gets an instance and becomes too small for
-// it.
+// TestCheckStepSeesWhatAnEntryHides: CheckStep sees only the states before and after an entry. It must accept allowed
+// changes that look forbidden because several groups of one entry made them. For example, an instance's row is removed
+// and its id is used again, or a node gets an instance and then becomes too small for it.
 func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	steps := func(t *testing.T, s State, groups ...[]Command) State {
 		t.Helper()

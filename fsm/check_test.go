@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// busyState returns the state of a small cluster: two nodes, a job with a service, ports and a local volume, and a
-// running drain.
+// busyState returns a small cluster with the nodes n1 and n2, a job with a service, ports and a local volume, and a
+// running drain of n1. The instances i1 and i3 are ready on n1, and i2 of n2 has stopped.
 func busyState(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
@@ -65,8 +65,8 @@ func edit[K ~string, V any](t Table[K, *V], key K, change func(*V)) {
 
 func railOf(s *State, ticks ...Tick) { s.Rails.put(RailMoves, &Rail{Name: RailMoves, Begun: ticks}) }
 
-// TestCheckFindsWhatIsBroken breaks one thing at a time, and Check finds it. Other tests rely on Check, so Check must
-// be able to fail.
+// TestCheckFindsWhatIsBroken breaks one thing at a time in a good state. Check must find each of them, because other
+// tests rely on Check.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	instance := func(id model.InstanceID, change func(*Instance)) func(*State) {
 		return func(s *State) { edit(s.Instances, id, change) }
@@ -279,7 +279,8 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// second copies an instance under another id, without its ports. Both then fill the same slot.
+// second adds another instance to the slot of an existing one: a copy with its own id and without ports. The function
+// change may modify the copy before it is added.
 func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	first, _ := s.Instances.Get(of)
 	next := *first
@@ -288,7 +289,7 @@ func second(s *State, id, of model.InstanceID, change func(*Instance)) {
 	s.setInstance(nil, &next)
 }
 
-// TestCheckOfCopies: the id of a replicated volume says which slot and node it is of.
+// TestCheckOfCopies: the row of a copy of a replicated volume must agree with the copy's id.
 func TestCheckOfCopies(t *testing.T) {
 	s, _ := membersWorld(t)
 	for id, wrong := range map[model.VolumeID]func(*Volume){
@@ -301,7 +302,7 @@ func TestCheckOfCopies(t *testing.T) {
 	}
 }
 
-// TestCheckOfWhatWaits: an instance that waits until others have stopped can't run yet.
+// TestCheckOfWhatWaits: Check reports an instance that starts although it still awaits the stop of others.
 func TestCheckOfWhatWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
 	broken := s.fork()
@@ -310,7 +311,7 @@ func TestCheckOfWhatWaits(t *testing.T) {
 }
 
 // TestCheckOfWhatIsCopied: while the volumes of a slot are copied, an instance of that slot must not have volumes. An
-// instance of a newer version, which has none, may run.
+// instance of a newer version without volumes may run meanwhile.
 func TestCheckOfWhatIsCopied(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})

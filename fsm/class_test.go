@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// tried applies one command and returns the new state and the refusal.
+// tried applies one command and checks the invariants. It returns the new state and the refusal, if any.
 func tried(t *testing.T, s State, c Command) (State, *model.Error) {
 	t.Helper()
 	next, results := s.Apply(s.Index+1, 1,
@@ -28,7 +28,9 @@ func order(s State) []model.ClassName {
 	return names
 }
 
-// One entry puts a class anywhere in the order. The earlier state keeps its order, and a snapshot has the new one.
+// One command puts a class anywhere in the order of classes. The state before the command keeps its own order. A
+// snapshot of the new state has the new order.
+//
 // proves R7
 func TestClassOrder(t *testing.T) {
 	tests := []struct {
@@ -88,7 +90,7 @@ func TestClassOrder(t *testing.T) {
 	}
 }
 
-// There are at most maxClasses classes. Even then, the existing ones can be changed.
+// There are at most maxClasses classes. At this limit, existing classes can still be changed.
 func TestClassesAreBounded(t *testing.T) {
 	s := NewState()
 	for n := range maxClasses - len(s.Classes) {
@@ -100,7 +102,9 @@ func TestClassesAreBounded(t *testing.T) {
 	wantCode(t, "a change", refusal, "")
 }
 
-// A class's new default budget applies in the same entry to the groups of the class without a budget of their own.
+// A new default budget of a class takes effect in the same entry, for all groups of the class that have no budget of
+// their own.
+//
 // proves R26, R28
 func TestClassDefault(t *testing.T) {
 	s := NewState()
@@ -132,7 +136,9 @@ func TestClassDefault(t *testing.T) {
 	}
 }
 
-// The default budgets of the built-in classes. A class of lower priority never lets fewer instances be down.
+// TestBuiltinDefaults checks how many instances the default budgets of the built-in classes let be down. A lower class
+// lets at least as many be down as a higher one.
+//
 // proves R26
 func TestBuiltinDefaults(t *testing.T) {
 	counts := []int{0, 1, 2, 3, 4, 5, 8, 10, 20}

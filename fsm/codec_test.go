@@ -96,8 +96,8 @@ func TestArbitraryCommandsSurviveTheCodec(t *testing.T) {
 	}
 }
 
-// A pointer to zero does not become nil. An IfIndex of 0 means that the job must not exist; nil means that its index
-// does not matter.
+// A pointer to zero is not decoded as nil. For example, an IfIndex of 0 means that the job must not exist, and nil
+// means that the job's index does not matter.
 func TestPointersToZeroSurvive(t *testing.T) {
 	zero, none := uint64(0), model.Duration(0)
 	want := Entry{Format: 1,
@@ -130,7 +130,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 	}
 }
 
-// positive removes the sign of every number, because amounts and durations in JSON can't be negative.
+// positive removes the sign of every number in v, because amounts and durations in JSON can't be negative.
 func positive(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Int, reflect.Int64:
@@ -161,7 +161,7 @@ func recode(t *testing.T, e Entry) Entry {
 	return got
 }
 
-// raw encodes values that EncodeEntry would never write.
+// raw encodes any value as CBOR. Tests use it for entries that EncodeEntry would never write.
 func raw(t testing.TB, v any) []byte {
 	t.Helper()
 	data, err := cbor.Marshal(v)
@@ -275,7 +275,7 @@ type strangeCommand struct{}
 func (strangeCommand) Kind() Kind         { return 60000 }
 func (strangeCommand) apply(*State) error { return nil }
 
-// GroupSize accepts a group of MaxGroupBytes, which an entry can hold, and refuses a larger one.
+// GroupSize accepts a group of MaxGroupBytes, which fits into an entry, and refuses a larger group.
 func TestGroupSize(t *testing.T) {
 	sized := func(bytes int) []Command {
 		c := &JobStop{Job: model.JobName(strings.Repeat("x", 100_000))}
@@ -348,11 +348,12 @@ func equateEmpty() cmp.Option {
 	}, cmp.Comparer(func(_, _ any) bool { return true }))
 }
 
-// A hostile entry may turn few bytes into large structs, but the memory for decoding stays proportional to its length.
+// A hostile entry may turn few bytes into large structs. The memory for decoding must still be proportional to the
+// length of the entry.
 func TestDecodingTakesBoundedMemory(t *testing.T) {
 	groups := make([]any, 20_000)
 	for i := range groups {
-		groups[i] = map[int]any{} // one byte each
+		groups[i] = map[int]any{} // one byte each in CBOR
 	}
 	data := raw(t, map[int]any{1: 1, 8: [][]any{{[]any{40, 1, map[int]any{1: map[int]any{1: "j", 3: groups}}}}}})
 	took := allocated(func() { _, _ = DecodeEntry(data) })

@@ -61,7 +61,7 @@ func TestDiffNamesRowsAndFields(t *testing.T) {
 	}
 }
 
-// Diff is empty if and only if the digests are equal, for the whole state and for each table.
+// Diff finds no difference between two equal states. It finds differences in exactly those tables whose digests differ.
 func TestDiffAndDigestsAgree(t *testing.T) {
 	full, empty := sampleState(), NewState()
 	if got := Diff(full, sampleState()); len(got) > 0 {
@@ -90,7 +90,7 @@ func TestDiffAndDigestsAgree(t *testing.T) {
 	}
 }
 
-// Diff finds a change of any one field of any row, and names the field as Describe does.
+// Diff finds a change of any single field of any row. The path that it reports begins with the field's name.
 func TestDiffSeesEveryField(t *testing.T) {
 	for _, r := range rowTypes() {
 		filled := reflect.New(r.row).Elem()
@@ -140,7 +140,8 @@ func TestDescribeEveryCommand(t *testing.T) {
 // suspicious lists words with which the names of secret fields often end.
 var suspicious = []string{"key", "token", "secret", "password", "env", "credential"}
 
-// Every field that looks like a secret is marked as one, and Describe and Diff never show marked fields.
+// Every field whose name or type looks like that of a secret is marked as a secret. Describe and Diff never show marked
+// fields.
 func TestSecretsAreHidden(t *testing.T) {
 	harmless := map[string]bool{"Event.Key": true}
 	seen := map[reflect.Type]bool{}

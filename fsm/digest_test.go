@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Digests returns the same digest of the whole state as Digest. A changed row changes only that digest and the digest
-// of its table.
+// Digests and Digest return the same digest of the whole state. A changed row changes only this digest and the digest
+// of the row's table.
 func TestDigestsNameTheTable(t *testing.T) {
 	base := sampleState()
 	whole, tables := Digests(base)
@@ -59,7 +59,7 @@ func TestDigestsNameTheTable(t *testing.T) {
 	}
 }
 
-// DifferentTables lists a table that only one side has, with an empty digest for the other side.
+// DifferentTables lists a table that only one of its arguments has, with an empty digest for the other argument.
 func TestDifferentTablesOfNewerProgram(t *testing.T) {
 	_, newer := Digests(sampleState())
 	older := newer[:len(newer)-1]

@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A repeated DrainStart with the same id is accepted and changes nothing. With other nodes or options, it is refused as
-// a conflict.
+// A repeated DrainStart is accepted and changes nothing. A DrainStart with a used id and other nodes or options is
+// refused as a conflict.
 func TestDrainAskedAgain(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) *model.Error {

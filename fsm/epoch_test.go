@@ -8,8 +8,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// atEpochs fills in missing epochs of reports and NodeHealth commands, for the next entry of s. The epoch is that of an
-// earlier registration of the node in groups, or else that of the node's row.
+// atEpochs returns the groups with an epoch in each NodeReport and NodeHealth that had none. The groups are for the
+// next entry of s. The epoch is that of the node's row. If an earlier command in the groups registers the node, the
+// epoch is the one that this registration will get.
 func atEpochs(s State, groups ...[]Command) [][]Command {
 	epochs := map[model.NodeID]uint64{}
 	for id, n := range s.Nodes.All() {
@@ -67,7 +68,7 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	s = run(t, s, 3000, register("n1"))
 	add(s, "once more")
 	for _, what := range []string{"after the first recovery", "after the second recovery of the same file"} {
-		// The log continues from the snapshot. The agent has seen an assignment from the lost part of the log.
+		// The restored state lacks the entries after the snapshot. The agent has seen an assignment from these entries.
 		seen := s.Moment()
 		restored, err := ReadSnapshot(bytes.NewReader(file))
 		if err != nil {
@@ -83,7 +84,7 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 	}
 }
 
-// After a restore, what was registered before counts as outlived: the restored state has it already, or has lost it.
+// After a restore, Outlived is true for the epochs of all registrations before the restore.
 func TestOutlived(t *testing.T) {
 	epoch := func(s State) uint64 { n, _ := s.Nodes.Get("n1"); return n.Agent.Epoch }
 	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"))
@@ -100,15 +101,15 @@ func TestOutlived(t *testing.T) {
 	}
 }
 
-// While a restore is unconfirmed, an agent that got assignments from lost entries raises the incarnation. A limit keeps
-// a single agent from using up all incarnations.
+// While a restore is unconfirmed, the registration of an agent that has seen a lost entry raises the incarnation.
+// riseLimit keeps a single agent from using up all incarnations.
 func TestAgentsRaiseTheIncarnation(t *testing.T) {
 	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()},
 		register("n1"), register("n2"), &RestoreMark{})
 	for _, tt := range []struct {
 		name    string
 		seen    model.Seen
-		want    uint64 // the incarnation afterwards
+		want    uint64 // the incarnation after the registration
 		refused bool
 		confirm bool
 	}{
@@ -139,7 +140,7 @@ func TestAgentsRaiseTheIncarnation(t *testing.T) {
 			if after.Incarnation > s.Incarnation && other.Assigned != after.Index {
 				t.Errorf("the other agent is not told: assigned at %d, the state is at %d", other.Assigned, after.Index)
 			}
-			for range 3 { // an agent that keeps lying
+			for range 3 { // the agent claims ever higher incarnations
 				c.Seen = model.Seen{Incarnation: after.Incarnation + riseLimit/2, Index: 1}
 				after, _ = attempt(after, 4000, c)
 			}

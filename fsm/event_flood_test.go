@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// sumOfEvents returns the total size of the events in bytes.
+// sumOfEvents adds up the sizes of all events, in bytes.
 func sumOfEvents(s *State) int {
 	n := 0
 	for _, p := range s.Events.rows.All() {
@@ -17,15 +17,15 @@ func sumOfEvents(s *State) int {
 	return n
 }
 
-// flood changes the hold n times. Each change leaves one event with a reason of the given size.
+// flood changes the hold n times. Each change leaves one event, with a reason of size bytes.
 func (g *glutton) flood(n, size int) {
 	for range n {
 		g.must(&HoldSet{Active: !g.s.Hold.Active, Reason: strings.Repeat("x", size)})
 	}
 }
 
-// Not only the number of events is limited, but also their bytes, because events may contain long texts. Each entry
-// drops the oldest events that no longer fit, so a few large events may replace many small ones.
+// The number of events is limited, and so is their total size, because events may contain long texts. Each entry drops
+// the oldest events that no longer fit, so a few large events may replace many small ones.
 func TestEventsAreBoundedByBytes(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	settings := model.DefaultSettings()
@@ -55,7 +55,7 @@ func TestEventsAreBoundedByBytes(t *testing.T) {
 	g.readBack()
 }
 
-// The count of the events' bytes stays correct after refused groups, snapshots and clean-ups.
+// EventTable.Bytes stays correct after a refused group, after a snapshot is read, and after old events are dropped.
 func TestEventBytesAreCounted(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.flood(10, 500)

@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// pack writes the same bytes as the CBOR library, and open, valid and head read the event back from them.
+// pack writes the same bytes as the CBOR library, and open, valid and head can read these bytes.
 func TestPackedEventIsTheLibrarysEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e Event
@@ -152,7 +152,7 @@ func TestFindEvents(t *testing.T) {
 		t.Error(diff)
 	}
 	for range s.Events.All() {
-		break // the iteration must stop
+		break // the iterator must accept an early end
 	}
 	if _, _, ok := NewState().Events.Min(); ok {
 		t.Error("an empty table has an oldest event")

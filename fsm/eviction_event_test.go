@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestOneEventPerFlip: requesting or canceling an eviction leaves an event. Repeating either leaves none, whoever does
-// so.
+// TestOneEventPerFlip: a command that requests or cancels an eviction leaves an event. If the eviction is already
+// requested or canceled, the same command by a person or a policy leaves no event.
+//
 // proves L15, X16
 func TestOneEventPerFlip(t *testing.T) {
 	s, do := membersWorld(t)

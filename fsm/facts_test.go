@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// gateWorld returns a cluster with one group, whose instances are placed on one node each. They have not reported yet.
+// gateWorld returns a cluster with one group of count instances, each on a node of its own. No instance has been
+// reported yet.
 func gateWorld(t *testing.T, role model.Role, count int) *Machine {
 	t.Helper()
 	m := NewMachine()
@@ -27,7 +28,7 @@ func gateWorld(t *testing.T, role model.Role, count int) *Machine {
 	return m
 }
 
-// tells reports instance i as ready, with facts. These may be nil.
+// tells applies a report that the instance number i is ready and has the given facts, which may be nil.
 func tells(t *testing.T, m *Machine, i int, facts map[string]string) {
 	t.Helper()
 	s := m.State()
@@ -52,7 +53,8 @@ func kv(words ...string) map[string]string {
 func TestShardedDataReadiness(t *testing.T) {
 	const yes, no = "true", "false"
 	leads, safe, drained := model.FactLeadsShards, model.FactShardsSafe, model.FactDrained
-	peer := func(facts map[string]string) map[string]string { // another member's facts, with what it reports about slot 0
+	// peer returns the facts of another member, which include the given facts about slot 0.
+	peer := func(facts map[string]string) map[string]string {
 		out := map[string]string{leads: yes, drained: no}
 		for name, value := range facts {
 			out["slot.0."+name] = value
@@ -120,7 +122,7 @@ func refusedAs(refusal *model.Error) model.Code {
 	return refusal.Code
 }
 
-// TestQuorumGates: the facts that the members of a quorum report decide whether gates pass.
+// TestQuorumGates: whether a gate passes depends on the facts that the members of a quorum report.
 // proves A8
 func TestQuorumGates(t *testing.T) {
 	lead, follow := kv(model.FactLeader, "true"), kv(model.FactLeader, "false")
@@ -177,7 +179,7 @@ func TestQuorumGates(t *testing.T) {
 }
 
 // TestFactsEndWithTheirAgent: a registration clears the facts of the node's instances and the node's facts generation.
-// Facts from a degraded node don't count.
+// OwnFacts ignores facts from a degraded node.
 func TestFactsEndWithTheirAgent(t *testing.T) {
 	m := gateWorld(t, model.RoleQuorum, 3)
 	tells(t, m, 0, kv(model.FactLeader, "true"))
@@ -202,7 +204,7 @@ func TestFactsEndWithTheirAgent(t *testing.T) {
 	}
 }
 
-// TestHookMessageIsCutBetweenCharacters: the output of a hook is limited to a number of bytes and stays valid UTF-8.
+// TestHookMessageIsCutBetweenCharacters: a hook's message has at most maxHookMessage bytes and is valid UTF-8.
 func TestHookMessageIsCutBetweenCharacters(t *testing.T) {
 	long := "x" + strings.Repeat("ä", maxHookMessage) // the bound falls within a character
 	for _, c := range []struct{ said, kept string }{{long, long[:maxHookMessage-1]},

@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestFindAndNamed: Find functions accept the beginning of a name if only one name has it. Named functions need the
-// whole name, except that six characters of an instance's id are enough. Refusals suggest similar names.
+// TestFindAndNamed: functions such as FindJob accept the beginning of a name if only one name begins that way.
+// Functions such as NamedJob need the whole name. For an instance, the first six characters of its id are enough.
+// Refusals suggest similar names.
 func TestFindAndNamed(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A disabled node holds a new format back while its agent may run instances that a restored state does not know. The
-// agent must be able to read what to do with them.
+// After a restore, a disabled node holds a new format back while its agent may run instances that the state does not
+// know, because the agent must be able to read the decisions about them. An offline node holds no format back.
 func TestUnknownInstancesHoldAFormatBack(t *testing.T) {
 	next := model.CurrentFormat + 1
 	holds := func(s State) bool {

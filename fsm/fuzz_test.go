@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fuzzedState returns a state that random entries made, and more entries to apply to it. Each call returns the same.
+// fuzzedState returns a state that random entries made, and further entries that were drawn for this state. All calls
+// return the same state and entries.
 func fuzzedState(tb testing.TB) (State, []Entry) {
 	tb.Helper()
 	s, seq := NewState(), 0
@@ -17,7 +18,7 @@ func fuzzedState(tb testing.TB) (State, []Entry) {
 	for seed := range uint64(80) {
 		s, _ = s.Apply(s.Index+1, 1, newWorld(seed+2, &s, &seq).entry(1))
 	}
-	var next []Entry // entries that make sense in that state
+	var next []Entry
 	for seed := range uint64(120) {
 		next = append(next, newWorld(seed+1000, &s, &seq).entry(1))
 	}
@@ -28,7 +29,7 @@ func fuzzedState(tb testing.TB) (State, []Entry) {
 }
 
 // FuzzApply: any entry that can be decoded can be applied. Applying it never panics, never changes the original state,
-// and breaks no invariant. Only the entry's times, which servers set themselves, are kept near those of the state.
+// and breaks no invariant. The test brings the entry's times near those of the state, because servers set the times.
 func FuzzApply(f *testing.F) {
 	s, next := fuzzedState(f)
 	add := func(e Entry) {
@@ -117,7 +118,7 @@ func FuzzRows(f *testing.F) {
 	})
 }
 
-// snapshotOfRows returns a snapshot with rows of one table only, and a correct trailer.
+// snapshotOfRows returns a snapshot with a correct trailer. It has the given rows of one table, and no other rows.
 func snapshotOfRows(tb testing.TB, table tableID, rows [][]byte) []byte {
 	tb.Helper()
 	empty := NewState()

@@ -23,8 +23,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write the golden files of the current format anew")
 
 // golden compares got with a golden file of the current format. With -rewrite, it writes the file first. A difference
-// means that this program and released ones may be unable to read each other's data. Then raise CurrentFormat and add a
-// directory. Rewrite the files only if the format was never released.
+// means that this program and released ones may be unable to read each other's data. After a difference, raise
+// CurrentFormat and add a directory. Rewrite the files only if the current format was never released.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", fmt.Sprintf("format%d", model.CurrentFormat), name)
@@ -48,8 +48,9 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestGoldenSchema(t *testing.T) { golden(t, "schema.txt", []byte(schema())) }
 
-// schema lists all fields of entries and snapshots: the number, the encoding, and whether an empty value is omitted. Go
-// names are not part of the format, so they are not listed. Inner structs are numbered as they first appear.
+// schema lists all fields of entries and snapshots, each with its number, its encoding, and whether an empty value is
+// omitted. Go names are not part of the format, so they are not listed. Inner structs are numbered in the order in
+// which they first appear.
 func schema() string {
 	var b strings.Builder
 	var structs []reflect.Type
@@ -90,7 +91,8 @@ func schema() string {
 	return b.String()
 }
 
-// wireKind describes how a type is encoded on disk. The function number returns the number of a struct.
+// wireKind describes how a type is encoded on disk. The function number returns the number that a struct has in the
+// schema.
 func wireKind(t reflect.Type, number func(reflect.Type) int) string {
 	switch {
 	case t.Implements(reflect.TypeFor[cbor.Marshaler]()):
@@ -112,8 +114,8 @@ func wireKind(t reflect.Type, number func(reflect.Type) int) string {
 	}
 }
 
-// structIn returns the struct that a field holds, directly or through pointers, lists and maps. It returns false if
-// there is none, or if the type encodes itself.
+// structIn returns the type of the struct that a value of type t contains, directly or through pointers, lists and
+// maps. It returns false if there is no such struct, if the type encodes itself, or if the struct is a wireCommand.
 func structIn(t reflect.Type) (reflect.Type, bool) {
 	for {
 		if t.Implements(reflect.TypeFor[cbor.Marshaler]()) {
@@ -182,8 +184,8 @@ func TestEveryTableIsInSnapshots(t *testing.T) {
 	}
 }
 
-// State.fork must fork every table. Otherwise a table would be written while others read it, and would keep rows that
-// refused groups of commands wrote.
+// State.fork must fork every table. Otherwise writes to the fork would change a table that others are reading, and the
+// writes of a refused group of commands could not be undone.
 func TestForkHasEveryTable(t *testing.T) {
 	s := sampleState()
 	f := s.fork()
@@ -210,7 +212,7 @@ func TestForkHasEveryTable(t *testing.T) {
 	}
 }
 
-// Rows must not have a method Copy or IsoCopy. The tree library would call it and replace rows by clones.
+// Rows must not have a method Copy or IsoCopy. The tree library would call such a method and replace rows by clones.
 func TestRowsHaveNoCopyMethod(t *testing.T) {
 	for _, r := range rowTypes() {
 		for _, name := range []string{"Copy", "IsoCopy"} {
@@ -272,12 +274,13 @@ func TestGoldenSnapshot(t *testing.T) {
 	data := snapshotOf(t, sampleState())
 	golden(t, "state.frames", unpacked(t, data))
 	if *rewrite {
-		// No test compares the compressed bytes, because the compression library may change. The next test reads the file.
+		// TestGoldenFilesOfEveryFormatAreRead reads this file. No test compares its compressed bytes, because the compression
+		// library may change.
 		golden(t, "state.snapshot", data)
 	}
 }
 
-// Golden files of all formats, old ones included, can be read, and their content is still encoded in the same way.
+// The golden files of all formats, including old ones, can be read. Their content is still encoded in the same way.
 func TestGoldenFilesOfEveryFormatAreRead(t *testing.T) {
 	entries, err := filepath.Glob("testdata/golden/format*/entry-*.cbor")
 	if err != nil || len(entries) < len(kinds) {
@@ -315,7 +318,7 @@ func TestGoldenFilesOfEveryFormatAreRead(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 			continue
 		}
-		if !bytes.Equal(unpacked(t, snapshotOf(t, s)), unpacked(t, data)) { // the library's compression may change
+		if !bytes.Equal(unpacked(t, snapshotOf(t, s)), unpacked(t, data)) { // the compression may change
 			t.Errorf("%s is written differently now", path)
 		}
 	}

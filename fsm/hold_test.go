@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Commands that a hold forbids are refused when they are applied, because they may have been decided just before the
-// hold was set (S12).
+// Commands that a hold forbids are refused when they are applied, because the leader may have decided them just before
+// the hold was set (S12).
 func TestHoldIsKeptAtApply(t *testing.T) {
 	set, end := &HoldSet{Active: true, Reason: "by hand"}, &HoldSet{}
 
@@ -58,8 +58,8 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 	wantCode(t, "S12: others are stopped to make room", refusal, model.CodeHold)
 }
 
-// A hold keeps a lost instance from being replaced, unless a replacement that has begun must move on: its node is
-// online and no longer in use.
+// A hold keeps a lost instance from being replaced. The exception is an instance that already has a replacement, on a
+// node that is online but no longer active, because this replacement must move on to another node.
 func TestHoldsBack(t *testing.T) {
 	m := gateWorld(t, "", 2)
 	mustApply(t, m, offline(m.State(), "n0"))
@@ -88,8 +88,8 @@ func TestHoldsBack(t *testing.T) {
 	}
 }
 
-// A hold records since when its reason has been gone, so that the next leader continues to count from that time.
-// Recording the time emits no event, and does not restart a hold that a person has just ended.
+// A hold records the time at which its reason went away, so that the next leader continues to count from this time. The
+// command that records the time emits no event, and is refused if a person has just ended the hold.
 func TestCalmOfAHold(t *testing.T) {
 	yes, no := true, false
 	s := aloneState(t)

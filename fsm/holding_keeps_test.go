@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestKeeps: an instance that a restored state does not know keeps running, unless it must stop, its slot is gone, or
-// the slot was filled after the restore was confirmed (S17).
+// TestKeeps: an instance that a restored state does not know keeps running, unless it is already to stop, its slot is
+// gone, or its slot was filled after the restore was confirmed (S17).
 func TestKeeps(t *testing.T) {
 	x := model.Holding{ID: "x", Group: aloneGroup}
 	i1, _ := aloneState(t).Instances.Get("i1")
@@ -61,7 +61,7 @@ func TestEqualHoldings(t *testing.T) {
 	}
 }
 
-// A group was on a node if the state has an instance or a volume of it there.
+// wasOn returns true if the state has an instance or a volume of the group on the node.
 func TestWasOn(t *testing.T) {
 	state := busyState(t)
 	s := state.fork()
@@ -71,8 +71,8 @@ func TestWasOn(t *testing.T) {
 		group model.GroupID
 		want  bool
 	}{
-		{"n1", "web/store", true}, {"n2", "web/store", true}, // an instance, and a volume
-		{"n1", "web/api", true}, {"n2", "web/api", true}, // a row of a stopped instance counts too
+		{"n1", "web/store", true}, {"n2", "web/store", true}, // an instance on n1, a volume on n2
+		{"n1", "web/api", true}, {"n2", "web/api", true}, // the instance on n2 has stopped, but has a row
 		{"n2", "web/sto", false}, {"n2", "web/app", false}, {"n3", "web/store", false},
 	} {
 		if got := s.wasOn(tt.node, tt.group); got != tt.want {
@@ -81,8 +81,8 @@ func TestWasOn(t *testing.T) {
 	}
 }
 
-// If a node is forgotten, so is the data that a slot left behind there. That is a loss, unless the slot's data was lost
-// before.
+// forgetAside removes a node from the lists of data that volumes left behind. It records a loss for each such volume,
+// except for a volume without a home, whose loss is recorded already.
 func TestForgetAside(t *testing.T) {
 	state := busyState(t)
 	for home, want := range map[model.NodeID]string{"n1": "two", "": "before"} {

@@ -25,13 +25,13 @@ func aloneState(t *testing.T) State {
 	return s
 }
 
-// inventory applies a node's inventory, sent in the current incarnation.
+// inventory applies a node's inventory, as an agent sends it in the current incarnation.
 func inventory(t *testing.T, s State, id model.NodeID, statuses []model.InstanceStatus, holds ...model.Holding) State {
 	t.Helper()
 	return run(t, s, s.Now, &NodeReport{ID: id, Full: true, Instances: statuses, Holds: holds, Incarnation: s.Incarnation})
 }
 
-// replacesI1 stops i1 and tries to place i2 in its slot on a node. It returns the refusal of that placement.
+// replacesI1 stops i1 and tries to place i2 in i1's slot on a node. It returns the refusal of the placement, or nil.
 func replacesI1(t *testing.T, s State, node model.NodeID) *model.Error {
 	t.Helper()
 	s = run(t, s, s.Now, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
@@ -74,8 +74,8 @@ func TestSlotWaitsForInventories(t *testing.T) {
 		replacesI1(t, run(t, s, 20_000, &NodeConfirmDead{ID: "n3", Force: true}), "n2"), "")
 }
 
-// An instance that the restored state does not know holds its slot until its agent reports that it has stopped. Until
-// then, a drain of its node can't finish.
+// An instance that the restored state does not know holds its slot until its agent reports that the instance has
+// stopped. Before this report, a drain of the node can't finish.
 func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t,
@@ -112,7 +112,8 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	}
 }
 
-// An instance that runs although the state has recorded it as stopped holds its slot, but must stop.
+// After a restore, an instance may run that the state has recorded as stopped. The instance holds its slot, but must
+// stop.
 func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
 	stopped := []model.InstanceStatus{{ID: "i1", Generation: 99, Observed: model.ObservedStopped}}
 	s := run(t, aloneState(t), 2000, &InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true},
@@ -128,7 +129,7 @@ func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
 	}
 }
 
-// After a restore, an earlier confirm-dead of a node does not count, because the node may have returned in the lost
+// After a restore, an earlier confirm-dead of a node has no effect, because the node may have returned in the lost
 // entries.
 func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 	s := aloneState(t)
@@ -139,8 +140,8 @@ func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 	wantCode(t, "n3 was confirmed dead before", replacesI1(t, s, "n2"), model.CodeInventoryMissing)
 }
 
-// After a restore, an agent reports that an instance of the state had stopped before. The instance becomes terminal,
-// and the group has no failure.
+// After a restore, an agent may report that an instance has stopped which the restored state has as running. The
+// instance becomes terminal, and its group gets no failure.
 func TestStoppedBeforeIsNoFailure(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = run(t, s, 2000,
@@ -155,8 +156,8 @@ func TestStoppedBeforeIsNoFailure(t *testing.T) {
 	}
 }
 
-// Each agent can raise the incarnation only once after a restore. An agent is refused if it claims an index that no
-// state can reach.
+// Each agent can raise the incarnation only once after a restore. Its registration is refused if it claims to have seen
+// an index that no state can reach.
 func TestAgentRaisesIncarnationOnce(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	again := register("n1")
@@ -206,7 +207,7 @@ func TestSettledNodeReadsBack(t *testing.T) {
 }
 
 // Without a restore, a forgotten node that returns must stop its instances that were replaced meanwhile. The state does
-// not know them because it removed their rows itself.
+// not know these instances, because NodeForget removed their rows.
 func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
 	s := aloneState(t)
 	s = run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})
@@ -285,7 +286,7 @@ func TestTooManyUnknownInstances(t *testing.T) {
 	for _, id := range []model.NodeID{"n2", "n3"} {
 		s = inventory(t, s, id, nil)
 	}
-	lost := make([]model.Holding, maxHoldings+1) // without groups, because the agent has lost its journal
+	lost := make([]model.Holding, maxHoldings+1) // without groups, as from an agent that has lost its journal
 	for i := range lost {
 		lost[i].ID = model.InstanceID(fmt.Sprintf("x%04d", i))
 	}
@@ -315,8 +316,8 @@ func TestFindUnknownInstance(t *testing.T) {
 	}
 }
 
-// If nothing of a restore is unsettled on a node, an unknown instance there can block only slots of groups that have
-// been on that node, because the state knows where it placed the groups.
+// Without a restore, or once the restore is settled on a node, an unknown instance there can block only slots of groups
+// that have been on this node. The state knows where it has placed each group.
 func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 	for what, h := range map[string]model.Holding{"names the slot": {ID: "x", Group: aloneGroup},
 		"names no group": {ID: "x"}} {
@@ -334,15 +335,15 @@ func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 			}
 			s = inventory(t, run(t, s, 2000, &RestoreMark{Confirm: true}), "n3", nil, h)
 			wantCode(t, "n3 told all since the restore", replacesI1(t, s, "n2"), "")
-			again := register("n3") // the agent has seen no incarnation
+			again := register("n3") // its field Seen is empty
 			s = inventory(t, run(t, s, 2000, again), "n3", nil, h)
 			wantCode(t, "n3 told all, and registers again", replacesI1(t, s, "n2"), "")
 		})
 	}
 }
 
-// Without a restore, an unknown instance concerns only groups that have been on its node. It adds no slots of other
-// groups to SlotsThatDiffer, which decisions must visit, and other nodes' assignments don't change.
+// Without a restore, an unknown instance concerns only groups that have been on its node. SlotsThatDiffer, which lists
+// the slots that decisions must visit, gets no slots of other groups. Other nodes need not ask for assignments again.
 func TestLateHoldingConcernsItsNode(t *testing.T) {
 	s := aloneState(t)
 	n2, _ := s.Nodes.Get("n2")

@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that a restored state does not know is adopted only if it fits its slot and no other instance may hold
-// the slot.
+// An instance that a restored state does not know is adopted only if it fits its slot, and if it is certain that no
+// other instance holds the slot.
 func TestAdopt(t *testing.T) {
 	base := aloneState(t)
 	spec, _ := base.Spec(aloneGroup, 1)
@@ -77,8 +77,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// When an instance is adopted, its volume gets the node and the epoch of the data that the instance uses, whatever the
-// restored state said.
+// When an instance is adopted, the row of its volume gets the node and the epoch of the data that the instance uses,
+// instead of those in the restored state.
 func TestAdoptWithVolume(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Volumes = 1,
@@ -101,7 +101,7 @@ func TestAdoptWithVolume(t *testing.T) {
 	}
 }
 
-// An instance is not adopted if its data is not known to be the newest of its volume. A person has to decide about it.
+// An instance is adopted only if its data is known to be the newest of its volume. Otherwise a person must decide.
 func TestAdoptKeepsNewerData(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Volumes = 1,
@@ -129,8 +129,8 @@ func TestAdoptKeepsNewerData(t *testing.T) {
 	}
 }
 
-// On a draining node, its role protects an adopted instance at once. Until its agent has reported its status, a stop
-// for a rollout is refused too.
+// An adopted instance on a draining node is protected by its role at once. Until the agent has reported the instance's
+// status, a stop for a rollout is refused too.
 func TestAdoptOnDrainingNode(t *testing.T) {
 	job := webSpec()
 	job.Groups[0].Count, job.Groups[0].Role = 1, model.RoleSingleton
@@ -160,8 +160,8 @@ func TestAdoptOnDrainingNode(t *testing.T) {
 	wantCode(t, "stop of what its agent has told", refusal, "")
 }
 
-// Two members of a group with replicated volumes never share a node, even if a restored state does not know one of
-// them.
+// Two members of a group with replicated volumes never share a node, even if the restored state does not know one of
+// the two.
 func TestAdoptKeepsMembersApart(t *testing.T) {
 	job := webSpec()
 	job.Groups[0].Count, job.Groups[0].Volumes = 2,

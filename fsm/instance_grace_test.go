@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that was replaced while its node was offline gets its grace when the node is back. A person can cut the
-// grace short with a stop that has no grace, or with an immediate kill.
+// An instance that was replaced while its node was offline gets its full grace after the node returns. A person can end
+// the grace early with a stop whose grace is zero, or with a kill whose field Now is set.
 func TestGraceOfWhatWasReplaced(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  Command
@@ -59,8 +59,9 @@ func TestGraceOfWhatWasReplaced(t *testing.T) {
 	}
 }
 
-// The grace of a stop is limited, even for an operator. The wait for the end of a lease includes the grace. If that sum
-// overflowed, the wait would be over at once.
+// The grace of a stop is at most 24 h, even for an operator. The wait for the end of a lease includes the grace. A
+// larger grace could overflow this sum, and then the wait would be over at once.
+//
 // proves S2
 func TestGraceOfAStopIsBounded(t *testing.T) {
 	spec := webSpec()

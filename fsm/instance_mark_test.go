@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// surgeStop tries the stop with which the leader ends an eviction that a person requested with surge, or the same stop
-// by a person.
+// surgeStop tries to stop i1 as the given actor. The command is the one with which the leader completes an eviction
+// that ann requested with surge. It returns the refusal, or nil.
 func surgeStop(s State, actor model.Actor) *model.Error {
 	_, results := s.Apply(s.Index+1, 1, Entry{
 		Format: model.CurrentFormat, At: s.Now, Actor: actor,
@@ -16,8 +16,9 @@ func surgeStop(s State, actor model.Actor) *model.Error {
 	return results[0].Refusal
 }
 
-// A leader's stop that waited for a replacement is refused if the replacement does not cover it when the entry is
-// applied, whatever the leader saw. A person may stop the instance without a replacement.
+// For an eviction with surge, the leader stops the instance once a replacement is ready. The stop is refused if the
+// replacement is not ready when the entry is applied, unless the group's order is stop_first or the instance itself has
+// failed. A person may stop the instance without a replacement.
 func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2
@@ -47,8 +48,8 @@ func TestSurgeOfAPersonCoversWhereItIsApplied(t *testing.T) {
 	wantCode(t, "when it has failed itself", surgeStop(run(t, s, s.Now, down), model.ActorLeader), "")
 }
 
-// A stop that the leader decided because a person requested it is refused once the person has withdrawn the eviction,
-// or another reason took its place. A person's own stop needs no eviction before.
+// The leader's stop for an eviction that a person requested is refused if, when it is applied, the person has withdrawn
+// the eviction or the eviction has another cause. A person's own stop needs no eviction.
 func TestStopForAPersonIsStillAskedFor(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2
@@ -77,8 +78,8 @@ func TestStopForAPersonIsStillAskedFor(t *testing.T) {
 	}
 }
 
-// A leader's stop for an eviction takes the grace and the message of the eviction that is requested when it is applied.
-// The one that the leader saw may have been withdrawn, and another requested.
+// The leader's stop for an eviction takes the grace and the message of the eviction that is requested when the stop is
+// applied. After the leader's decision, the first eviction may have been withdrawn and a second one requested.
 func TestStopForAPersonTakesTheGraceOfNow(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2
@@ -103,7 +104,7 @@ func TestStopForAPersonTakesTheGraceOfNow(t *testing.T) {
 	}
 }
 
-// So does the preparation of that stop.
+// The leader's InstancePrepare also takes the grace of the eviction that is requested when the command is applied.
 func TestPreparationForAPersonTakesTheGraceOfNow(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2
@@ -124,7 +125,8 @@ func TestPreparationForAPersonTakesTheGraceOfNow(t *testing.T) {
 	}
 }
 
-// A second request for a replacement adds the avoidance and the grace that it has to the first one.
+// A second request to evict an instance with surge adds its avoid and its grace to the first request. The author and
+// the time of the first request stay.
 func TestSurgeRequestedAgainAddsWhatItAsks(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2
@@ -146,7 +148,7 @@ func TestSurgeRequestedAgainAddsWhatItAsks(t *testing.T) {
 	}
 }
 
-// The grace of an eviction that a person takes back does not outlive it: the next stop has its group's.
+// If a person withdraws an eviction, its grace is dropped too. The next stop has the grace of the group.
 func TestGraceEndsWithItsEviction(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 2

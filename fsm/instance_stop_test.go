@@ -6,9 +6,10 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A stop with Bypass skips budgets, but its reason must still hold when it is applied. A stop for a drain that is
-// canceled or paused, or does not exist, is refused. So is a stop that skips budgets although the drain's options or
-// deadline don't allow that yet.
+// A stop with Bypass skips budgets, but its reason must still be valid when the stop is applied. A stop for a drain is
+// refused if the drain is canceled, paused or missing, or if the drained node is disabled. The stop is also refused if
+// the drain's options don't allow stops that skip budgets, or allow them only after a deadline that has not passed.
+//
 // proves S6
 func TestBypassKeepsTheReason(t *testing.T) {
 	world := func(options model.DrainOptions) *Machine {
@@ -58,8 +59,8 @@ func TestBypassKeepsTheReason(t *testing.T) {
 	}
 }
 
-// If an instance becomes ready after its stop for a failure was decided, the stop is refused. So is the placement in
-// the same group of commands, and no failure is counted.
+// If an instance becomes ready after the leader decided to stop it for a failure, the stop is refused. The placement of
+// its replacement in the same group of commands is refused too, and the group's row gets no failure.
 func TestFailureThatIsOver(t *testing.T) {
 	for _, cause := range []model.Cause{model.CauseStartTimeout, model.CauseCrashLoop,
 		model.CauseCheckFailed, model.CauseOOM} {
@@ -81,8 +82,8 @@ func TestFailureThatIsOver(t *testing.T) {
 	}
 }
 
-// A drain that accepts downtime of a group that no job has is refused. Otherwise a typo would show only when the drain
-// waits.
+// A drain that accepts downtime of a group that does not exist is refused. Otherwise a typo would be noticed only when
+// the drain waits for the group that was meant.
 func TestDowntimeOfNoGroup(t *testing.T) {
 	s := aloneState(t)
 	for group, want := range map[string]model.Code{"web/api": "", "*": "", "web/no": model.CodeNotFound,

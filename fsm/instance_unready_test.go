@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// An instance that stays unready may be stopped for that only after its group's toleration. With surge, its replacement
-// must be ready too.
+// An instance may be stopped for being unready only after its group's toleration is over. If the group's order is
+// surge, the instance's replacement must be ready too.
 func TestStopOfAnUnreadyInstance(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count = 1
@@ -32,8 +32,8 @@ func TestStopOfAnUnreadyInstance(t *testing.T) {
 	want("its replacement is ready", s, later, "")
 }
 
-// An instance that isn't ready is protected by budgets for as long as its group tolerates that. If the spec says
-// nothing of it, as that of an older program, it is not protected at all.
+// unreadyLong returns true once an instance has been unready for longer than its group tolerates, so that budgets no
+// longer protect it. It also returns true if the group's spec has no toleration, as in specs of older programs.
 func TestUnreadyLong(t *testing.T) {
 	state := leaseState(t, webSpec(), 6*model.Second)
 	state = run(t, state, 2000, observedAt("n1", "i1", model.ObservedUnready, 2))

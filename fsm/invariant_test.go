@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// wantFinding fails the test unless err has a finding of the given rule whose text contains says. An empty rule means
-// that the finding breaks no numbered rule.
+// wantFinding fails the test unless err has a finding of the given rule whose text contains the text in says. The empty
+// rule stands for findings that break no numbered rule.
 func wantFinding(t *testing.T, err error, rule Invariant, says string) {
 	t.Helper()
 	found, _ := errors.AsType[Findings](err)
@@ -17,7 +17,7 @@ func wantFinding(t *testing.T, err error, rule Invariant, says string) {
 	}
 }
 
-// TestFindings: the error lists every finding, each after the id of its rule. Without findings, there is no error.
+// TestFindings: Err returns an error that lists every finding after the id of its rule, or nil if there is no finding.
 func TestFindings(t *testing.T) {
 	var f Findings
 	if err := f.Err(); err != nil || f.First() != "" {
@@ -35,7 +35,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestValidRule: a rule is valid if it has a number in the list.
+// TestValidRule: only the ids of the known invariants are valid.
 func TestValidRule(t *testing.T) {
 	for rule, want := range map[Invariant]bool{S1: true, S18: true, L1: true, L6: true, "": false, "S99": false} {
 		if got := rule.Valid(); got != want {

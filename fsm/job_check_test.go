@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// portedJob returns a job with the given number of groups. Each has the given number of static ports and an exposed
-// service. The port numbers begin at first.
+// portedJob returns a job with the given number of groups. Each group has the given number of static ports and an
+// exposed service. All port numbers differ, and the lowest is first.
 func portedJob(name string, first, groups, ports int) model.JobSpec {
 	spec := model.JobSpec{Name: model.JobName(name)}
 	for i := range groups {
@@ -25,8 +25,8 @@ func portedJob(name string, first, groups, ports int) model.JobSpec {
 	return spec.Expand()
 }
 
-// portedState returns a cluster of 100 nodes and 100 jobs with ports. The job "many" has ten versions with 16 groups of
-// 64 ports.
+// portedState returns a cluster with 100 nodes, 100 small jobs with ports, and the job many. The job many has ten
+// versions, each with 16 groups of 64 ports.
 func portedState(t testing.TB) State {
 	s := NewState()
 	apply := func(c Command) {
@@ -49,8 +49,8 @@ func portedState(t testing.TB) State {
 	return s
 }
 
-// A check of many versions with many ports reads each service, group and node once. For each port, it looks at one more
-// node.
+// If one value of surroundings checks many versions of a job, it reads each service, group and node only once. For each
+// static port of the versions, it reads one more node.
 func TestSurroundingsAreReadOnce(t *testing.T) {
 	s := portedState(t)
 	around := s.around("many")
@@ -95,8 +95,7 @@ func TestSurroundingsRefuse(t *testing.T) {
 	}
 }
 
-// A static port counts as taken everywhere only if another job, whose class is not less important, holds it on each
-// node.
+// takenEverywhere returns true only if, on each node, another job of the same or a higher class has the static port.
 func TestPortTakenEverywhere(t *testing.T) {
 	const port = 1001
 	s := run(t, historyOf(t), 1000, &JobSubmit{Spec: portedJob("web", 1000, 1, 1)},

@@ -19,7 +19,7 @@ func wantingJob(name model.JobName, counts ...int) model.JobSpec {
 	return spec
 }
 
-// limitRefused checks the code of a refusal, and that its message and hint contain each string of says.
+// limitRefused checks the code of a refusal, and that each string in says is in the refusal's message or hint.
 func limitRefused(t *testing.T, what string, refusal *model.Error, code model.Code, says ...string) {
 	t.Helper()
 	if refusal == nil || refusal.Code != code {
@@ -33,7 +33,7 @@ func limitRefused(t *testing.T, what string, refusal *model.Error, code model.Co
 	}
 }
 
-// The number of instances that the groups of a job want together is limited. Every command that could raise the number
+// The number of instances that the groups of a job want in all is limited. Every command that could raise this number
 // checks the limit.
 func TestWantedInstancesOfAJobAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
@@ -48,7 +48,7 @@ func TestWantedInstancesOfAJobAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// The number of instances that all jobs want together is limited too. If one job wants fewer, another may want more.
+// The number of instances that all jobs want in all is limited too. If one job wants fewer, another may want more.
 func TestWantedInstancesOfAllJobsAreBounded(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("a", 100_000, 100_000)})
@@ -77,7 +77,7 @@ func TestWantedInstancesOfAllJobsAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// A system group counts once for each node.
+// For the limit of instances that a job may want, a system group wants one instance on each node.
 func TestSystemGroupsCountOnEachNode(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	for i := range 4000 {
@@ -90,7 +90,7 @@ func TestSystemGroupsCountOnEachNode(t *testing.T) {
 	limitRefused(t, "51 groups", g.try(&JobSubmit{Spec: spec}), model.CodeInvalid, "204000")
 	spec.Groups = spec.Groups[:50]
 	g.must(&JobSubmit{Spec: spec})
-	g.must(register("n4000")) // now the job wants 200,050 instances
+	g.must(register("n4000")) // now the job wants 200,050 instances, more than the limit
 	spec.Groups = spec.Groups[1:]
 	g.must(&JobSubmit{Spec: spec})
 	if err := Check(g.s); err != nil {
@@ -98,7 +98,8 @@ func TestSystemGroupsCountOnEachNode(t *testing.T) {
 	}
 }
 
-// If a sum is above its limit already, as after an upgrade, commands may lower or keep it, but not raise it.
+// If a number of wanted instances is already above its limit, for example after an upgrade, commands may lower or keep
+// the number, but not raise it.
 func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	f := NewState().fork()
 	for i := range 3 {
@@ -121,8 +122,8 @@ func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	g.readBack()
 }
 
-// The leader can revert a failed version even if the versions of all jobs then exceed their limit of bytes. A person is
-// refused. The limit of instances applies in any case.
+// The leader can revert a job even if the versions of all jobs then exceed their limit of bytes. The same revert by a
+// person is refused. The limit of instances applies to both kinds of reverts.
 func TestRevertsAtTheBounds(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000)})
@@ -154,8 +155,8 @@ func TestRevertsAtTheBounds(t *testing.T) {
 	}
 }
 
-// An automatic revert keeps the counts of groups that were scaled. If these leave no room for the other groups, it
-// takes the counts of the earlier version.
+// A revert with KeepCounts, as the leader makes it, keeps the counts of groups that were scaled. If the job would then
+// want too many instances, the revert takes all counts of the earlier version.
 func TestRevertWithoutRoomForScaledCounts(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 1, 99_999)})
@@ -179,11 +180,12 @@ func longJob(name model.JobName, bytes int) model.JobSpec {
 	return spec
 }
 
-// The kept versions of a job have a limit of bytes together. These are the last ten, and versions that instances run.
+// The kept versions of a job have a limit of bytes in all. A job keeps its last ten versions, and older versions that
+// instances still run.
 func TestBytesOfAJobAreBounded(t *testing.T) {
 	const large = 1 << 20
 	g := &glutton{t: t, s: NewState()}
-	for i := range 30 { // only the last ten or so are kept
+	for i := range 30 { // about the last ten of these versions are kept
 		g.must(&JobSubmit{Spec: longJob("web", large+i)})
 	}
 	for v := range 4 { // each new version pushes out an old one of 1 MiB
@@ -212,8 +214,8 @@ func TestBytesOfAJobAreBounded(t *testing.T) {
 	g.readBack()
 }
 
-// The kept versions of all jobs, including stopped ones, have a limit of bytes together. Purging a job makes room. A
-// state that was read from a snapshot keeps to the same limit.
+// The kept versions of all jobs, including stopped ones, have a limit of bytes in all. Purging a job makes room. The
+// limit also applies in a state that was read from a snapshot.
 func TestBytesOfAllJobsAreBounded(t *testing.T) {
 	const large = 1 << 20 * 19 / 10
 	g := &glutton{t: t, s: NewState()}

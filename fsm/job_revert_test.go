@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// historyOf returns a state with a version of the job web for each command. The rollout of each version is completed.
+// historyOf returns a state in which the job web has one version for each of the given commands of its group api. The
+// rollout of each version is completed.
 func historyOf(t *testing.T, commands ...string) State {
 	t.Helper()
 	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}, register("n1"),
@@ -26,7 +27,7 @@ func submitted(t *testing.T, s State, command string) State {
 	return completed(t, run(t, s, 1000, &JobSubmit{Spec: spec}))
 }
 
-// completed completes the rollout of the current version if it is still under way.
+// completed completes the rollout of web's current version if it is still running.
 func completed(t *testing.T, s State) State {
 	t.Helper()
 	job, _ := s.Jobs.Get("web")
@@ -41,8 +42,8 @@ func reverted(t *testing.T, s State, version uint64) State {
 	return completed(t, run(t, s, 1000, &JobRevert{Job: "web", Version: version, CurrentCounts: true}))
 }
 
-// A revert without a version skips versions that an earlier revert has abandoned. If the current version is a revert
-// itself, the person must name a version.
+// RevertTarget skips versions that an earlier revert has abandoned. If the current version is itself a revert and the
+// job is not stopped, RevertTarget refuses, and the person must name a version.
 func TestRevertOfARevert(t *testing.T) {
 	target := func(s State) string {
 		job, _ := s.Jobs.Get("web")
@@ -87,7 +88,8 @@ func TestRevertOfARevert(t *testing.T) {
 	want("at 5, the revert to 2 did not complete", submitted(t, s, "five"), "2")
 }
 
-// oldState returns a state with a version of a job that an older program accepted and that today's checks refuse.
+// oldState returns a state in which the job web has a version that today's checks refuse, as if an older program had
+// accepted it. The function breaks changes the spec of this version.
 func oldState(t *testing.T, breaks func(*model.GroupSpec)) State {
 	t.Helper()
 	s := historyOf(t, "one")
@@ -103,8 +105,8 @@ func oldState(t *testing.T, breaks func(*model.GroupSpec)) State {
 	return f.publish()
 }
 
-// A version that today's checks refuse can still be scaled, and a revert to it can keep the current counts. The limits
-// of counts still apply.
+// A version that today's checks refuse can still be scaled, and a revert to it can keep the current counts. A count out
+// of bounds is refused for such a version too.
 func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	s := oldState(t, func(g *model.GroupSpec) { g.Stop.Signal = "SIGOLD" })
 	s = run(t, s, 1000, &JobScale{Job: "web", Group: "api", Count: 5})
@@ -128,8 +130,8 @@ func TestVersionsThatTodaysChecksRefuse(t *testing.T) {
 	}
 }
 
-// If the spec of the earlier version is invalid with the current counts, the revert keeps that version's counts, and
-// its message says so.
+// If the spec of the earlier version would be invalid with the current counts, the revert takes the counts of the
+// earlier version. The message of the new version says so.
 func TestRevertSaysWhoseCountsItHas(t *testing.T) {
 	s := historyOf(t)
 	spec := webSpec()
@@ -168,7 +170,7 @@ func TestRevertAdviceNamesTheVersion(t *testing.T) {
 	}
 	s = run(t, s, 1000, &JobRestart{Job: "web"})
 	job, _ = s.Jobs.Get("web")
-	// RevertAdvice does not name version 5, because a revert to an equal version is refused
+	// RevertAdvice does not name version 5, because version 6 has the same spec, and such a revert is refused
 	if got := s.RevertAdvice(job); job.Stable != 5 || !strings.HasPrefix(got, "mend the job file") {
 		t.Errorf("after a restart: the way back is %q", got)
 	}

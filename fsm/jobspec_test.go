@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestCanceledDrain: after a drain is canceled, its node stays draining until the node is uncordoned. Later stops for
-// the drain are not counted.
+// TestCanceledDrain: after a drain is canceled, its node stays draining until the node is uncordoned. The drain does
+// not count instances that are stopped for it after the cancellation.
 func TestCanceledDrain(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()})

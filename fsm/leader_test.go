@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Each term has one event that names its leader, even if the leader repeats the command. Only leaders may send it.
+// Each term has one event that names its leader, even if the leader repeats LeaderBegin. Only the leader of the current
+// term may send this command.
 func TestLeaderIsToldOncePerTerm(t *testing.T) {
 	s := NewState()
 	apply := func(term uint64, actor model.Actor, c *LeaderBegin) *model.Error {

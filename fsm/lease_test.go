@@ -49,8 +49,8 @@ func offline(s State, id model.NodeID) Command {
 	return &NodeHealth{ID: id, Health: model.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 }
 
-// S2: until lease, grace and margin are over, a partitioned agent may still run the only holder of a slot. Until then
-// only a forced confirm-dead is accepted.
+// S2: a partitioned agent may still run the only holder of a slot until its lease, its grace and a margin are over.
+// Before that time, only a forced confirm-dead is accepted.
 func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"))
@@ -79,8 +79,8 @@ func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	run(t, forced, 10_002, &NodeConfirmDead{ID: "n1"}) // accepted again, because nothing is left that could run
 }
 
-// A lost instance without a lease is never marked as stopped automatically. If only one such instance may run,
-// confirm-dead needs force; otherwise it does not.
+// A lost instance without a lease is never marked as stopped automatically. If its slot may have only one holder,
+// confirm-dead needs force. Otherwise, confirm-dead is accepted without force.
 func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 	local, same := webSpec(), webSpec()
 	local.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
@@ -107,8 +107,8 @@ func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
 	run(t, s, 10_001, offline(s, "n1"), &NodeConfirmDead{ID: "n1"})
 }
 
-// A lost instance counts as stopped when lease, grace and margin are over, whether offline_after is shorter or longer
-// than the lease.
+// InstanceFenced marks a lost instance as stopped. It is refused until the instance's lease, its grace and a margin are
+// over, whether offline_after is shorter or longer than the lease.
 func TestFencedByTheLease(t *testing.T) {
 	for _, offlineAfter := range []model.Duration{2 * model.Second, model.Minute} {
 		s := leaseState(t, fencedSpec(), offlineAfter)
@@ -140,7 +140,7 @@ func TestFencedByTheLease(t *testing.T) {
 	}
 }
 
-// A lease is at least 10 s and at most a day.
+// A lease is at least 10 s and at most 24 h.
 func TestLeaseBounds(t *testing.T) {
 	for lease, code := range map[model.Duration]model.Code{10 * model.Second: "", 10*model.Second - 1: model.CodeInvalid,
 		-1: model.CodeInvalid, 24*model.Hour + 1: model.CodeInvalid} {
@@ -154,7 +154,7 @@ func TestLeaseBounds(t *testing.T) {
 }
 
 // A node that is offline in a restored state may have returned in the lost entries. Until its agent has reported what
-// runs there, no instance on it counts as stopped by its lease.
+// it runs, InstanceFenced is refused for instances on the node, even if their leases are over.
 func TestNotFencedByASilenceFromBeforeARestore(t *testing.T) {
 	s := leaseState(t, fencedSpec(), 6*model.Second)
 	s = run(t, s, 10_000, offline(s, "n1"), &RestoreMark{})

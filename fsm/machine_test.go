@@ -60,7 +60,7 @@ func TestMachineWakesWhomItConcerns(t *testing.T) {
 	defer cancelTwo()
 	gone, cancelGone := m.WatchTopic("node/n1")
 	cancelGone()
-	cancelGone() // may be called any number of times
+	cancelGone() // a second call is allowed
 	mustApply(t, m, &NodeIntent{ID: "n1", Intent: model.IntentCordoned})
 	if !closed(next) || !closed(one) || closed(two) {
 		t.Errorf("closed: next %v, touched topic %v, other topic %v", closed(next), closed(one), closed(two))
@@ -85,7 +85,7 @@ func TestMachineForgetsWaiters(t *testing.T) {
 	defer first()
 	_, second := m.WatchTopic("node/n1")
 	second()
-	second() // canceling twice counts once, so the first watch is kept
+	second() // the second call must not end the first watch
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if err := m.WaitIndex(ctx, 1<<60); !errors.Is(err, context.Canceled) {
@@ -156,7 +156,7 @@ func TestMachineRestores(t *testing.T) {
 		t.Error("a restore wakes everybody")
 	}
 	sameState(t, source.State(), m.State())
-	mustApply(t, m, &NodeIntent{ID: "n1", Intent: model.IntentActive}) // later entries are applied
+	mustApply(t, m, &NodeIntent{ID: "n1", Intent: model.IntentActive}) // the machine still applies entries
 }
 
 // After an entry that can't be applied, the machine applies no other entry.
@@ -193,7 +193,7 @@ func TestMachineStopsAtWhatItCannotApply(t *testing.T) {
 	}
 }
 
-// The entries of a batch before one that can't be applied are applied and published.
+// If an entry of a batch can't be applied, the entries before it are applied and published.
 func TestMachineStopsWithinABatch(t *testing.T) {
 	entry := func(id model.NodeID) []byte {
 		data, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{register(id)}}})
@@ -216,7 +216,7 @@ func TestMachineStopsWithinABatch(t *testing.T) {
 	}
 }
 
-// A batch is published as a whole. It wakes those who watch a topic that one of its entries touches.
+// A batch is published as a whole. It wakes the watchers of each topic that one of its entries touches, and no others.
 func TestMachinePublishesABatchOnce(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"), register("n2"), register("n3"))
@@ -252,7 +252,7 @@ func TestMachinePublishesABatchOnce(t *testing.T) {
 	}
 }
 
-// A panic while applying an entry reaches the caller. If the caller recovers from it, later calls fail.
+// A panic while an entry is applied reaches the caller of Apply. If the caller recovers, later calls return an error.
 func TestMachineDoesNotSwallowAPanic(t *testing.T) {
 	m := NewMachine()
 	m.current.Store(&publication{brokenState(m.State()), make(chan struct{})})
@@ -272,7 +272,7 @@ func TestMachineDoesNotSwallowAPanic(t *testing.T) {
 	wantError(t, err, model.CodeInternal, "entry 1 of term 1 could not be applied")
 }
 
-// brokenState returns a state with a nil row: the first command that reads it panics.
+// brokenState returns a state in which the row of n1 is nil, so that a command that reads this row panics.
 func brokenState(s State) State {
 	f := s.fork()
 	f.Nodes.put("n1", nil)

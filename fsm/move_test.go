@@ -7,7 +7,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// move draws an InstanceMove of an instance that may be moved, or of any instance if none may.
+// move draws an InstanceMove of an instance that may be moved, or of a random instance if no instance may be moved.
 func (w world) move() Command {
 	inst := w.instance()
 	for _, i := range w.s.Instances.All() {
@@ -33,8 +33,8 @@ func (w world) move() Command {
 	return c
 }
 
-// resting returns the first commands of a history. After them, n1 runs a job whose instance may be moved, and a job
-// with a local volume and an update that waits to be promoted.
+// resting returns the first groups of commands of a history. After these commands, n1 runs two jobs: one whose instance
+// may be moved, and one with a local volume and an update that waits to be promoted.
 func resting() [][]Command {
 	node := &NodeRegister{ID: "n1", Name: "n1.local",
 		Agent: model.AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
@@ -62,7 +62,8 @@ func resting() [][]Command {
 	}
 }
 
-// rest returns a state with nodes n1 to n3 and a job whose instances have been ready on n1 and n2 for an hour.
+// rest returns a state with the nodes n1 to n3 and a job with count instances, which have been ready on n1 and n2 for
+// an hour.
 func rest(t *testing.T, count int) *State {
 	t.Helper()
 	s := NewState().fork()
@@ -112,7 +113,7 @@ func codeOf(err error) model.Code {
 	return ""
 }
 
-// proves R49, R55, R57: a move is refused when anything that it was planned on has changed.
+// proves R49, R55, R57: a move is refused if anything that its plan relied on has changed.
 func TestMoveIsRefused(t *testing.T) {
 	edit := func(s *State, id model.NodeID, change func(*Node)) {
 		n, _ := s.Nodes.Get(id)
@@ -181,8 +182,8 @@ func TestMoveIsRefused(t *testing.T) {
 	}
 }
 
-// proves R57: while something is down, a move's stop is refused if it would use the share of the budget that must stay
-// untouched.
+// proves R57: while other instances of a group are down, the stop of a moved instance is refused if it would use the
+// part of the budget that the rescheduler must leave unused.
 func TestMoveLeavesReserve(t *testing.T) {
 	for _, tt := range []struct {
 		preset string
@@ -219,8 +220,8 @@ func TestMoveLeavesReserve(t *testing.T) {
 	}
 }
 
-// In a minute of cluster time, at most 5 % of the instances are stopped without an order, but at least one may be. The
-// count is in the state, so a change of leader does not reset it.
+// Within a minute of cluster time, at most 5 % of the instances that should run are stopped without a person's order.
+// One stop is always allowed. The state counts these stops, so a change of leader does not reset the count.
 func TestRail(t *testing.T) {
 	s := rest(t, 4)
 	for i := range 3 {
@@ -249,7 +250,7 @@ func TestRail(t *testing.T) {
 	}
 }
 
-// UsedBy counts the stops within the window of an actor's rate.
+// UsedBy returns how many of an actor's stops are still within the window of the actor's rate.
 func TestUsedBy(t *testing.T) {
 	s := rest(t, 1)
 	s.Settings.RateOperator = model.ActorRate{Max: 5, Window: model.Minute}
@@ -268,7 +269,7 @@ func TestUsedBy(t *testing.T) {
 	want("a minute after the first", 1)
 }
 
-// mark2 requests the eviction of an instance as a cordon's policy does.
+// mark2 requests the eviction of an instance as the policy of a cordon would.
 func (s *State) mark2(t *testing.T, id model.InstanceID) {
 	t.Helper()
 	if err := (&InstanceMark{ID: id, Requested: true, Cause: model.CauseNodeDraining, By: ByPolicy}).apply(s); err != nil {
@@ -276,7 +277,7 @@ func (s *State) mark2(t *testing.T, id model.InstanceID) {
 	}
 }
 
-// revive fills empty slots with ready instances, so that no budget prevents stops.
+// revive fills the slots whose instances are to stop with ready instances, so that no budget prevents further stops.
 func (s *State) revive(t *testing.T) {
 	t.Helper()
 	for slot := range 4 {
@@ -297,8 +298,8 @@ func (s *State) revive(t *testing.T) {
 	}
 }
 
-// proves R37, R39: a node's avoid list is bounded, with one entry for each group. An expired entry is ignored at once,
-// and removed when the next one is added.
+// proves R37, R39: a node's avoid list is bounded, with one entry for each group. An expired entry is ignored at once.
+// It is removed when another entry is added.
 func TestAvoidList(t *testing.T) {
 	s := rest(t, 2)
 	fail := func(group model.GroupID) {
@@ -334,8 +335,8 @@ func TestAvoidList(t *testing.T) {
 	}
 }
 
-// A group avoids a node after an operator's eviction with avoid or a crash loop. It does not avoid the node after an
-// eviction without avoid, or a restart of the machine.
+// A group avoids a node after a crash loop there, or after an operator's eviction with avoid. An eviction without avoid
+// or a restart of the machine has no such effect.
 func TestAvoidIsNoted(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -368,8 +369,8 @@ func TestAvoidIsNoted(t *testing.T) {
 	}
 }
 
-// For an eviction with avoid, the avoid list has the person's message as the reason. Without a message, it names the
-// actor.
+// For an eviction with avoid, the reason in the avoid list is the person's message. Without a message, the reason names
+// the actor.
 func TestAvoidNamesTheActor(t *testing.T) {
 	for _, c := range []struct{ by, want string }{{"", "evicted: cli:ann"}, {"bad disk", "evicted: bad disk"}} {
 		s := rest(t, 4)
@@ -384,7 +385,8 @@ func TestAvoidNamesTheActor(t *testing.T) {
 	}
 }
 
-// A person can withdraw the avoid of an eviction, even after the stop has begun. Entries that come from failures stay.
+// A person can withdraw the avoid of an eviction, even after the stop has begun. Entries of the avoid list that come
+// from failures stay.
 func TestAvoidIsTakenBack(t *testing.T) {
 	s := rest(t, 4)
 	back := &InstanceMark{ID: "i0", Avoid: true}

@@ -49,7 +49,7 @@ func TestAckLeavesATrace(t *testing.T) {
 	}
 }
 
-// TestNamesOfManyInstances: instanceNames lists up to eventInstances names, and counts the rest.
+// TestNamesOfManyInstances: instanceNames lists at most eventInstances names, and says how many more there are.
 func TestNamesOfManyInstances(t *testing.T) {
 	ids := make([]model.InstanceID, eventInstances+2)
 	for i := range ids {

@@ -13,8 +13,9 @@ func above(gen uint64, uses ...model.DiskUse) *NodeReport {
 	return &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: gen, Disk: uses, Measured: true}}
 }
 
-// An instance that is reported above its disk limit stays so until a later report says otherwise. A report of an agent
-// that has not measured yet does not say otherwise. The node is not degraded.
+// An instance that is reported above its disk limit is recorded until a later report with measurements does not list
+// it, or an inventory comes from an agent that measures nothing. A report of an agent that has not measured yet does
+// not change the record. The node does not become degraded.
 func TestInstanceAboveItsDiskLimit(t *testing.T) {
 	s := run(t, oneNode(t, model.DefaultSettings()), 1000, &JobSubmit{Spec: webSpec()})
 	s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
@@ -75,7 +76,7 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 	}
 }
 
-// Of all instances that an agent reports above their disk limit, at most MaxDiskUses are kept.
+// At most MaxDiskUses instances of a node are recorded as above their disk limit. Their texts are cut.
 func TestDiskUsesAreBounded(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var uses []model.DiskUse

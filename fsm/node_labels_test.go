@@ -7,8 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// At every registration, labels that operators set win over those of the agent's configuration. A label of the agent
-// that an operator removed stays removed. An agent may not set labels that are reserved for operators.
+// At every registration, labels that operators have set win over labels from the agent's configuration. If an operator
+// has removed a label of the agent, the label stays removed. An agent must not set labels that are reserved for
+// operators.
 func TestOperatorsLabelsWin(t *testing.T) {
 	registers := func(labels ...string) *NodeRegister {
 		r := register("n1")

@@ -6,8 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A registration by another machine is refused while the only holder of a slot may still run on the first machine, or
-// if the other machine was refused before. A registration after a reboot of the same machine is accepted.
+// A registration by another machine is refused while an instance that must not run twice may still run on the first
+// machine. It is also refused if its agent has a copied data directory and was refused before. It is accepted once the
+// first machine is confirmed dead. A registration after a reboot of the same machine is always accepted.
 func TestAnotherMachineTakesNoNode(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, model.ReplacementSpec{Identity: "same"}
@@ -17,7 +18,7 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 		agent model.AgentInfo
 		free  bool // the node's instances may run twice
 		dead  bool // the first machine is confirmed dead
-		known bool // the agent was refused before, as that of a copy
+		known bool // the agent was refused before, because it ran on a copy
 		want  model.Code
 	}{
 		{name: "the agent was restarted", agent: first},
@@ -75,8 +76,9 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 	}
 }
 
-// A refused copy may be the first to register after a restore. It stays refused while the state does not know the node,
-// or while no agent has reported what runs there and the node is not confirmed dead. The original is accepted.
+// After a restore, an agent that was refused as a copy may register before the original does. The copy is refused again
+// if the state does not have the node. If the state has the node, the copy is refused until an agent has sent the
+// node's inventory or the node is confirmed dead. The original is accepted.
 func TestRefusedCopyAfterARestore(t *testing.T) {
 	original, refused := register("n1"), register("n1")
 	refused.Refused = true

@@ -14,7 +14,7 @@ func closedPorts(gen uint64, ports ...model.PortProblem) *NodeReport {
 	return &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: gen, Ports: ports}}
 }
 
-// A port that an agent can't open is recorded until a later report leaves it out. The node is not degraded.
+// A port that an agent can't open is recorded until a later report does not list it. The node does not become degraded.
 func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	web := model.PortProblem{Port: 8080, Service: "web", Code: model.PortTaken, Reason: "another process holds it"}
@@ -67,7 +67,7 @@ func TestPortsThatAnAgentCantOpen(t *testing.T) {
 	}
 }
 
-// Of all ports that an agent reports, at most MaxPortProblems are kept.
+// At most MaxPortProblems ports of a node are recorded. Their texts are cut.
 func TestPortProblemsAreBounded(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var many []model.PortProblem
@@ -120,8 +120,8 @@ func TestPortsOfTheClusterAreRefused(t *testing.T) {
 	}
 }
 
-// A report of ports makes one event, however many ports it has. The size of the event and the number of ports in the
-// log are limited.
+// A report creates one event for all its ports, and the size of this event is limited. Trim limits the number of ports
+// before the report is written to the log, and does not change the original list.
 func TestPortsOfAReportMakeOneEvent(t *testing.T) {
 	s := oneNode(t, model.DefaultSettings())
 	var many []model.PortProblem

@@ -20,7 +20,7 @@ func oneNode(t *testing.T, settings model.Settings) State {
 		register("n1"), &NodeReport{ID: "n1", Full: true})
 }
 
-// A node is degraded, with reasons, while its agent reports troubles. Unknown and repeated troubles are left out.
+// A node is degraded, with reasons, while its agent reports troubles. Unknown and repeated troubles are ignored.
 func TestNodeDegradedByItsOwnWord(t *testing.T) {
 	full, slow := model.Trouble{Check: model.SelfDiskFull, Reason: "no room"},
 		model.Trouble{Check: model.SelfDiskSlow, Reason: "too slow"}
@@ -97,9 +97,9 @@ func TestPlaceOnTroubledNodes(t *testing.T) {
 	}
 }
 
-// A stop because of a node's troubles is refused if the node has none, the group tolerates them, a hold is active, the
-// role forbids the stop, or the node is drained or unreachable. Then the eviction request is refused too. If only the
-// replacement or the budget prevents the stop, the request is accepted.
+// A stop because of a node's troubles is refused if the node has no troubles, the group still tolerates them, a hold is
+// active, the role forbids the stop, or the node is draining or unreachable. In these cases, the request of the
+// eviction is refused too. If only a missing replacement or the budget prevents the stop, the request is accepted.
 func TestLeaveTroubledNode(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -147,8 +147,8 @@ func TestLeaveTroubledNode(t *testing.T) {
 	}
 }
 
-// A report on a machine is applied only once. If it arrives again after an inventory of an agent that does not check
-// its machine, it changes nothing.
+// A report about a machine's troubles is applied only once. A repetition is ignored, even after an inventory from an
+// agent that does not check its machine has cleared the troubles.
 func TestLateWordOfAMachine(t *testing.T) {
 	s := aloneState(t)
 	n, _ := s.Nodes.Get("n2")

@@ -10,10 +10,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// TestPreemptionProperties checks random histories of a cluster that is too small for its jobs. Placed and promised
-// memory never exceeds what a node has, and matches the rows (Check). A preemptor and the stops of its victims are in
-// one group of commands. The victims are of a lower class, or of the same class if that preempts fairly. The agent
-// learns of the preemptor only when its last victim has stopped. A snapshot at any time reads back as the same state.
+// TestPreemptionProperties checks random histories of a cluster that is too small for its jobs. After each step, Check
+// finds nothing, in particular no node with more memory placed and promised than it has. Preemptions have the
+// properties that preemptionHolds and toldInTime check. A snapshot is read back as the same state.
 func TestPreemptionProperties(t *testing.T) {
 	preempted, told, histories := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -54,8 +53,8 @@ type fatal interface {
 	Fatalf(format string, args ...any)
 }
 
-// toldInTime counts the preemptors that stopped waiting. For each of them, it checks that the victims hold nothing any
-// more and that the agent of the preemptor's node is woken.
+// toldInTime returns how many preemptors stopped waiting between the two states. For each of them, it checks that the
+// memory and ports of its victims are free, and that the agent of its node is woken.
 func toldInTime(t fatal, before, after State) int {
 	n := 0
 	for id, a := range before.Instances.All() {
@@ -76,8 +75,8 @@ func toldInTime(t fatal, before, after State) int {
 	return n
 }
 
-// crowdedBeginning returns commands that make three nodes of 1000 MiB, and jobs of several classes that want almost
-// twice as much. The class batch preempts fairly within itself.
+// crowdedBeginning returns commands that make three nodes of 1000 MiB each, and jobs of several classes that want 5700
+// MiB in all. Jobs of the class batch may preempt each other fairly.
 func crowdedBeginning() [][]Command {
 	settings := model.DefaultSettings()
 	settings.InstanceOverhead = 0
@@ -100,7 +99,7 @@ func crowdedBeginning() [][]Command {
 	return groups
 }
 
-// crowdedCommand draws a group of commands for the cluster of crowdedBeginning.
+// crowdedCommand draws a group of commands for a cluster that began with crowdedBeginning.
 func (w world) crowdedCommand() []Command {
 	switch at := w.int(0, 99); {
 	case at < 25:
@@ -135,8 +134,8 @@ func (w world) crowdedCommand() []Command {
 		&NodeIntent{ID: w.node().ID, Intent: model.IntentActive}, &JobScale{key(w, w.s.Jobs), "g", w.int(1, 5)})}
 }
 
-// agentWorks draws an agent's report on some of its instances. Those that should run are ready, and the others have
-// stopped.
+// agentWorks draws an agent's report about some of its instances. Instances that should run are reported as ready, and
+// the others as stopped.
 func (w world) agentWorks() Command {
 	n := w.node()
 	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch}
@@ -153,7 +152,7 @@ func (w world) agentWorks() Command {
 	return c
 }
 
-// preemption draws a preemption that the state accepts. If it finds none in 40 tries, it returns its last try.
+// preemption draws a preemption that the state accepts. After 40 tries without success, it returns the last try.
 func (w world) preemption() []Command {
 	var group []Command
 	for range 40 {
@@ -182,9 +181,9 @@ func (w world) preemption() []Command {
 	return group
 }
 
-// preemptionHolds checks an entry of one group of commands, and returns how many preemptors the group placed. Instances
-// that the group stopped for a preemptor must be of a lower class, or of the same class if that preempts fairly. The
-// same group must place the preemptor, which must await them.
+// preemptionHolds checks an entry of one group of commands, and returns how many preemptors the group placed. The group
+// must place each preemptor for which it stops instances, and the preemptor must await them. The stopped instances must
+// be of a lower class, or of the same class if instances of this class may preempt each other fairly.
 func preemptionHolds(t fatal, before, after State, e Entry, results []Result) int {
 	if len(e.Groups) != 1 || results[0].Refusal != nil || results[0].Replay {
 		return 0

@@ -7,9 +7,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// crowded returns a cluster whose node n1 of 1000 MiB is full. i1 of class critical takes 400 MiB and the port 8080, i2
-// and i3 of class batch take 300 MiB each. All three are ready. n2 is too small for any instance. The job new, of class
-// production, wants 500 MiB.
+// crowded returns a cluster whose node n1 of 1000 MiB is full. The instance i1, of class critical, takes 400 MiB and
+// the port 8080. The instances i2 and i3, of class batch, take 300 MiB each. All three are ready. The node n2 is too
+// small for any instance. The job new, of class production, wants an instance of 500 MiB.
 func crowded(t testing.TB) State {
 	t.Helper()
 	m := NewMachine()
@@ -36,8 +36,8 @@ func crowded(t testing.TB) State {
 	return checkedState(t, m.State())
 }
 
-// sized returns a job of one group g with a dynamic port. Its budget lets all instances be down, so only the order of
-// classes limits what may be stopped.
+// sized returns a job with one group g, which has a dynamic port and count instances of the given MiB. The group's
+// budget lets all instances be down, so only the order of classes limits what may be stopped.
 func sized(name model.JobName, class model.ClassName, count int, mib int64) model.JobSpec {
 	return model.JobSpec{Name: name, Class: class, Groups: []model.GroupSpec{{
 		Name: "g", Count: count, Exec: model.ExecSpec{Command: "/bin/app"},
@@ -54,7 +54,7 @@ func checkedState(t testing.TB, s State) State {
 	return s
 }
 
-// try applies one group of commands to s and checks the invariants.
+// try applies one group of commands to s and checks the invariants. It returns the new state and the refusal, if any.
 func try(t testing.TB, s State, group ...Command) (State, *model.Error) {
 	t.Helper()
 	after, results := s.Apply(s.Index+1,
@@ -75,7 +75,8 @@ func must(t testing.TB, s State, group ...Command) State {
 	return after
 }
 
-// preemption returns the group of commands that stops the victims and places the instance p1 of new/g on n1.
+// preemption returns the group of commands that stops the victims and places the instance p1 of new/g on n1, with the
+// given port.
 func preemption(s State, port int, victims ...model.InstanceID) []Command {
 	n, _ := s.Nodes.Get("n1")
 	var group []Command
@@ -102,8 +103,9 @@ func (s State) nodeRow(id model.NodeID) *Node {
 	return n
 }
 
-// TestPreemptorWaits: while a preemptor waits, no other instance gets its room. Its memory and ports are placed when
-// the last victim has stopped. Only then does the agent learn of the preemptor.
+// TestPreemptorWaits: while a preemptor waits, no other instance gets its room. The preemptor takes its memory and
+// ports when the last victim has stopped. Only then does the agent of its node learn of the preemptor.
+//
 // proves R46, R47
 func TestPreemptorWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
@@ -145,7 +147,8 @@ func TestPreemptorWaits(t *testing.T) {
 	must(t, s, observedAt("n1", "p1", model.ObservedReady, 1))
 }
 
-// TestPreemptionRefused: each of these groups of commands is refused as a whole and leaves no trace.
+// TestPreemptionRefused: a group of commands with a faulty preemption is refused as a whole and changes nothing.
+//
 // proves R43
 func TestPreemptionRefused(t *testing.T) {
 	s := crowded(t)
@@ -213,8 +216,9 @@ func TestPreemptionNotNeeded(t *testing.T) {
 	}
 }
 
-// TestPreemptorEnds: a preemptor that is stopped before it has its room is gone at once, and nothing is promised any
-// more. All sums stay right if its node is offline, is confirmed dead or becomes smaller.
+// TestPreemptorEnds: a preemptor that is stopped while it waits for its room becomes terminal at once, and no memory is
+// promised to it any more. The same happens if its node is drained, confirmed dead or becomes smaller. If its node only
+// goes offline and returns, the preemptor gets its room.
 func TestPreemptorEnds(t *testing.T) {
 	waiting := func() State { s := crowded(t); return must(t, s, preemption(s, 8081, "i2", "i3")...) }
 	halfway := func() State { return must(t, waiting(), observedAt("n1", "i2", model.ObservedStopped, 2)) }
@@ -287,8 +291,9 @@ func TestPreemptorEnds(t *testing.T) {
 	})
 }
 
-// TestPreemptFair: in a class that preempts fairly, a job may take room only from the job with the largest share, and
-// only if its own share stays below that.
+// TestPreemptFair: if a class has preempt_equal set to fair, its jobs may preempt each other. A job may then take room
+// only from the job with the largest share, and only if its own share stays below that share.
+//
 // proves R11
 func TestPreemptFair(t *testing.T) {
 	s := crowded(t)
