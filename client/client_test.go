@@ -245,8 +245,8 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// After a failure, Follow continues with the events after the last one that it yielded. If it has yielded none, it asks
-// for the same events again. A final error ends the sequence.
+// After a transient error, Follow continues with the events after the last one that it yielded. If it has yielded no
+// event yet, it repeats the same request. A final error ends the sequence.
 func TestFollowResumes(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -279,7 +279,8 @@ func TestFollowResumes(t *testing.T) {
 	}
 }
 
-// Restore sends size bytes of a snapshot unchanged, and does not repeat the request.
+// Restore sends as many bytes of the snapshot as its argument says, unchanged. It does not repeat the request, even if
+// the outcome is unknown.
 func TestRestoreIsSentOnce(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
