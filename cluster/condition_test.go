@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// statusOf returns the status of the server id, as the server at shows it.
+// statusOf returns the status of a server from the list of servers that another server has.
 func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	t.Helper()
 	for _, s := range at.Servers() {
@@ -66,8 +66,8 @@ func TestServersTellTheirCondition(t *testing.T) {
 	})
 }
 
-// The next leader knows when the last snapshot was saved, and so does the server that saved it after a restart. A
-// failed save doesn't count.
+// The next leader knows when the last snapshot was saved. The server that saved it still knows the time after the
+// server restarts. A failed save does not change the time.
 func TestLastSaveIsRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -103,7 +103,7 @@ func TestLastSaveIsRemembered(t *testing.T) {
 	})
 }
 
-// failingWriter fails like a full disk.
+// failingWriter fails every write.
 type failingWriter struct{}
 
 // Write implements io.Writer.

@@ -15,11 +15,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// faultyRig is a rig with stores in memory and simulated disks.
+// faultyRig is a rig whose servers have logs in memory and simulated disk space. Its maps are by server number.
 type faultyRig struct {
 	*rig
 	stores map[int]*faultyStore
-	free   map[int]*atomic.Int64
+	free   map[int]*atomic.Int64 // bytes
 }
 
 func newFaultyRig(t *testing.T) *faultyRig {
@@ -58,8 +58,8 @@ func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
 	return nil, 0
 }
 
-// hangDisk makes a server's disk hang. The returned function waits until the watchdog has noticed that, lets the disk
-// work again, and waits until the server has stopped.
+// hangDisk makes a server's disk hang. The returned function waits until the watchdog has noticed the hang, lets the
+// disk work again, and waits until the server has stopped.
 func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	f.t.Helper()
 	hang := make(chan struct{})
@@ -72,8 +72,8 @@ func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	}
 }
 
-// A follower whose disk fails stops, so that it isn't left running while replication to it is stuck. The other servers
-// go on. After a restart on a good disk, the follower catches up.
+// A follower whose disk fails stops, because raft can't replicate to it any more. The other servers continue. After a
+// restart on a good disk, the follower catches up.
 func TestFollowerWithAFailingDiskStops(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -148,8 +148,8 @@ func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 	})
 }
 
-// A leader whose disk is full hands leadership over before anything fails. Once its disk has space, it catches up by
-// itself.
+// A leader whose disk is full hands leadership over before a write fails. Once its disk has space again, that server
+// catches up without a restart.
 func TestFullDiskOnTheLeaderStepsAside(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -277,7 +277,8 @@ func TestStuckTransferEndsTheProcess(t *testing.T) {
 	})
 }
 
-// raft's main loop blocks while nobody reads its notifications. A Lead that returns slowly must not block the loop.
+// raft's main loop blocks while nobody reads its notifications of leadership. A Lead that returns slowly must not block
+// the loop.
 func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -291,7 +292,7 @@ func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 			})
 		}
 		leader := r.leader(20 * time.Second)
-		for range 5 { // more changes than any buffer holds
+		for range 5 { // more changes of leadership than any buffer has room for
 			r.isolate(leader.host)
 			time.Sleep(3 * time.Second)
 			r.net.Heal()
