@@ -73,8 +73,8 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 }
 
-// Many invented servers that count as dead can't keep a pool from contacting the members that it wants. The pool
-// contacts only a few of the others.
+// Many invented servers that gossip shows as dead can't keep a pool from contacting the members that it wants. The pool
+// contacts only a few of the invented servers.
 func TestRejoinIsBounded(t *testing.T) {
 	p := openTestPool(t, "a")
 	for i := range 1000 {
