@@ -145,7 +145,7 @@ func TestThreeRealServers(t *testing.T) {
 	}
 	delete(servers, name)
 	write("n2")
-	// The server restarts at the same address, because raft 1.8.0 has a data race when it takes over a new one
+	// The server restarts at the same address, because raft 1.8.0 has a data race when the address of a peer changes
 	// (replication.go:660).
 	servers[name] = startRealServer(t, dir, name, first.cfg.Stream.Addr().String(), join)
 	if servers[name].ID() != first.ID() {
