@@ -19,7 +19,7 @@ var testUIDs = driver.UIDRange{First: 300_000, Last: 310_000}
 
 func ownUIDs(c *Config) { c.Exec.UIDs = testUIDs }
 
-// sharedUser makes instances whose job files name no user run as nobody.
+// sharedUser makes instances whose job files name no user run as the user nobody.
 func sharedUser(c *Config) { c.Exec.SharedUser = true }
 
 // nobodys returns a group that runs a shell script and whose job file names no user.
@@ -143,9 +143,8 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// An instance runs as the owner of its slot's existing data. If nobody owns the data, because the node had no range
-// when it was written, the instance runs as nobody. If any other id outside the node's range owns the data, the
-// instance fails and reports why.
+// An instance runs as the owner of its slot's existing data. If the node had no range when the data was written, the
+// owner is the user nobody. If the owner is any other id outside the node's range, the instance fails and reports why.
 func TestOwnersOfDataThatIsThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")

@@ -237,7 +237,7 @@ func TestUnclearDeclinesPreparation(t *testing.T) {
 	})
 }
 
-// An agent that drains its node before it exits also stops instances of which it is unclear whether they run.
+// An agent that drains its node before it exits also stops instances of which it can't tell whether they run.
 func TestShutdownDrainsUnclear(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		_, id := b.dark(asIs)

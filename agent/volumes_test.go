@@ -83,8 +83,9 @@ func TestLocalVolumeBeginsAnew(t *testing.T) {
 	}
 }
 
-// A volume of an older release has no epoch in its row or directory. If the row has no epoch, the first instance uses
-// such a directory, and later instances don't start without it. If the row has an epoch, the volume starts empty.
+// Volumes of an older release have an epoch neither in their row nor beside their directory. If only the row has an
+// epoch, the volume starts empty. If both have none, the first instance uses the directory, and later instances don't
+// start without it.
 func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	dir := v.dir(localAssignment(0, true), "data")

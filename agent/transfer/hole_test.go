@@ -70,8 +70,8 @@ func wantSmall(t *testing.T, path string) {
 	}
 }
 
-// A move, a backup and a restore of a large file neither read nor send nor write its holes. The move resumes after both
-// agents were restarted.
+// A move, a backup and a restore skip the holes of a large file. They don't read, send or write zeros for the holes.
+// The move resumes after both agents were restarted.
 func TestSparseVolume(t *testing.T) {
 	var sent, asked atomic.Int64
 	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {

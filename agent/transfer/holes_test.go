@@ -51,7 +51,7 @@ func TestChunkedGivesWhatItTook(t *testing.T) {
 // anywhere, and some extend across several files.
 func TestHolesHaveTheSameSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	passed := 0 // stays 0 if no hole has more than one chunk
+	passed := 0 // positive once a single lookup has found a hole of several chunks
 	for round := range 8 {
 		root, err := os.OpenRoot(t.TempDir())
 		if err != nil {
@@ -91,8 +91,8 @@ func TestHolesHaveTheSameSums(t *testing.T) {
 	}
 }
 
-// A peer may say that a number of chunks are a hole. The number must be at least one, and the hole must end within the
-// stream.
+// A peer says how many chunks a hole has. The target refuses the hole unless it has at least one chunk and ends within
+// the stream.
 func TestHolesOfAPeerAreChecked(t *testing.T) {
 	for _, holes := range []string{"0", "-1", "x", "4", "99999999999", "99999999999999999999"} {
 		t.Run(holes, func(t *testing.T) {

@@ -52,8 +52,8 @@ func TestOpenRegular(t *testing.T) {
 	}
 }
 
-// Setuid and setgid bits in the list of files of another node are ignored. Only the owner of a volume may enter its
-// directory, whatever mode the list has for the directory.
+// Setuid and setgid bits in another node's list of files are ignored. Only the owner of a volume may enter the volume's
+// directory, whatever mode the list has for it.
 func TestNoSetuidFilesArrive(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
@@ -86,7 +86,7 @@ func TestNoSetuidFilesArrive(t *testing.T) {
 
 type owner struct{ uid, gid int }
 
-// ownersBelow returns the owners of those files of a tree that are keys of files. It ignores the values.
+// ownersBelow returns the actual owner of each file below tree whose name is a key of files.
 func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]owner {
 	t.Helper()
 	got := map[string]owner{}
@@ -101,9 +101,9 @@ func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]o
 	return got
 }
 
-// The target gives files of root, of accounts that no job may run as on the target, and of the slot's user at the
-// source to the slot's user on the target. Files of an account that jobs may name keep their owner, and keep their
-// group if the account is a member. The same holds for a restore.
+// In a copy, the slot's user on the target owns all files that belonged to root, to the slot's user at the source, or
+// to an account that no job may run as on the target. Other files keep their owner, and keep their group if the owner
+// is a member of it. The same holds for a restore.
 func TestOwnersOfCopies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")

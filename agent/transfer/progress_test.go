@@ -78,7 +78,7 @@ func TestVerifyTellsProgress(t *testing.T) {
 	}
 }
 
-// The disk space that a copy needs does not include the holes of files, here of a sparse file of 100 GiB.
+// For a sparse file of 100 GiB, a copy needs only the disk space that the file takes.
 func TestHolesTakeNoRoom(t *testing.T) {
 	n, slot := filled(t)
 	sparse := n.path(slotPath, "data", "sparse")
@@ -102,7 +102,7 @@ func TestHolesTakeNoRoom(t *testing.T) {
 	}
 }
 
-// While a restore reads back what it wrote, it reports its progress.
+// A restore also reports its progress while it reads back the data that it wrote.
 func TestRestoreTellsProgress(t *testing.T) {
 	_, other, _, restore := backedUp(t, false)
 	a, err := readArchive(other.backups+"/b1", "b1", restore.Sum)

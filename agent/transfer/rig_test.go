@@ -172,8 +172,8 @@ func order(task transport.TransferTask, id model.TransferID) transport.TransferO
 	return o
 }
 
-// fill makes the two volumes of a slot. The volume data has a large file of size bytes with a run of zeros, and files
-// of unusual kinds. The volume log has many small files.
+// fill makes the volumes "data" and "log" of a slot. The first has a large file of size bytes with a run of zeros, and
+// files of unusual kinds. The second has many small files.
 func fill(t *testing.T, slot string, size int64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, uint64(size)))
