@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary run as a node of bare raft, as the bench program can.
+// TestMain lets the test binary run as a node of bare raft, because the benchmark starts its own executable for each
+// node.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == bareCommand {
 		main()
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// proves that every case runs and gives figures. It does not check how fast a case is. With -short the test runs only
+// proves that every case runs and gives figures. The figures themselves don't matter. With -short the test runs only
 // the cases that share one cluster. The bench stage of CI runs all cases.
 func TestEveryCase(t *testing.T) {
 	chosen := regexp.MustCompile(".")

@@ -279,8 +279,8 @@ func TestFollowResumes(t *testing.T) {
 	}
 }
 
-// Restore sends as many bytes of the snapshot as its argument says, unchanged. It does not repeat the request, even if
-// the outcome is unknown.
+// Restore sends exactly as many bytes of the snapshot as its size argument says. It does not repeat the request, even
+// if the outcome is unknown.
 func TestRestoreIsSentOnce(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
