@@ -85,8 +85,8 @@ func TestBeginOnlyWhenAllAgreed(t *testing.T) {
 	check("one agreed to others", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: other}, false, "c")
 }
 
-// Two different sets that share a server never both begin a cluster. This holds however incomplete or old the servers'
-// knowledge of each other is, and in whatever order the servers act.
+// Two different sets of servers that share a server never both begin a cluster. This holds however incomplete or old
+// the servers' knowledge of each other is, and in whatever order the servers act.
 func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const count, expect = 5, 3

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// statusOf returns the status of a server from the list of servers that another server has.
+// statusOf returns the entry for id in the list of servers that at.Servers returns.
 func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	t.Helper()
 	for _, s := range at.Servers() {
@@ -23,8 +23,8 @@ func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	return ServerStatus{}
 }
 
-// From the answers to its ticks, the leader knows every server's disk and certificates, and how long a server has been
-// silent.
+// The answers to the leader's ticks contain every server's disk space and certificates. The leader also knows how long
+// ago each server last answered.
 func TestServersTellTheirCondition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -108,7 +108,7 @@ func TestEvidence(t *testing.T) {
 }
 
 // A node that one of three servers has heard within the threshold is not judged silent, even if the other two servers
-// have not heard the node for longer.
+// have not heard the node for more than the threshold.
 func TestEvidenceNeverSilentWhenHeard(t *testing.T) {
 	for who := range 3 {
 		e := goodEvidence()

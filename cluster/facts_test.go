@@ -48,8 +48,8 @@ func TestFactsReachTheLeader(t *testing.T) {
 	})
 }
 
-// With a new registration, the generations of an agent's facts start again. Until the first heartbeat of the new epoch,
-// servers know generation 0.
+// A new registration of an agent begins a new sequence of generations of facts. Until the first heartbeat of the new
+// epoch, servers know generation 0.
 func TestFactsOfAnEarlierEpochAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 1)

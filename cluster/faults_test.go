@@ -72,8 +72,8 @@ func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	}
 }
 
-// A follower whose disk fails stops, because raft can't replicate to it any more. The other servers continue. After a
-// restart on a good disk, the follower catches up.
+// A follower whose disk fails stops instead of running on while raft can't replicate to it. The other servers continue.
+// After a restart on a good disk, the follower catches up.
 func TestFollowerWithAFailingDiskStops(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -253,8 +253,8 @@ func TestFullDisksOnTwoServersRefuseWrites(t *testing.T) {
 	})
 }
 
-// After an interrupted transfer of leadership, raft can refuse every write for ever. transferWatch notices when raft
-// has done so for longer than the limit.
+// After an interrupted transfer of leadership, raft can refuse every write for ever. transferWatch notices that raft
+// has refused all writes for longer than a limit.
 func TestStuckTransferEndsTheProcess(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var w transferWatch

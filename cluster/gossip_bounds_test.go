@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// madeUp returns a member that doesn't exist, as an attacker with the gossip key could announce it.
+// madeUp returns an invented member, as an attacker with the gossip key could announce. i chooses its name and address.
 func madeUp(t *testing.T, p *Pool, i int, role pki.Role) *memberlist.Node {
 	t.Helper()
 	meta, err := p.codec.encodeMeta(Meta{Role: role, Name: "x"})

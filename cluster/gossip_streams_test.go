@@ -28,7 +28,7 @@ func TestStreamsOfStrangers(t *testing.T) {
 				serving.Go(func() {
 					held := 0
 					defer func() {
-						buffered.Add(int64(-held)) // before Close, which admits another stream
+						buffered.Add(int64(-held)) // must precede Close, which admits another stream
 						_ = conn.Close()
 					}()
 					_ = conn.SetDeadline(time.Now().Add(time.Minute))

@@ -109,8 +109,8 @@ func TestPoolSuspicionEnds(t *testing.T) {
 	})
 }
 
-// After a long partition, members find each other again. memberlist alone forgets dead members after 30 s and never
-// contacts them.
+// After a long partition, members find each other again. memberlist alone would forget dead members after 30 s and
+// never contact them again.
 func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()

@@ -365,7 +365,7 @@ func TestBeaterRegistersAgainWhenGivenUp(t *testing.T) {
 
 func TestStallWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStallWatch(3 * time.Second) // a tick each second
+		s := newStallWatch(3 * time.Second) // ticks every stallTick, and a tick may be up to 3 s late
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
 		wg.Go(func() { s.run(ctx) })

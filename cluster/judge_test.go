@@ -30,7 +30,7 @@ func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
 	return r, stop
 }
 
-// allHeard reports whether every running server has heard the first agents, n1, n2 and so on, of the given number.
+// allHeard reports whether every running server has heard all of the given number of agents, n1, n2 and so on.
 func (r *rig) allHeard(agents int) bool {
 	for _, s := range r.running() {
 		for i := 1; i <= agents; i++ {
@@ -81,7 +81,8 @@ const (
 	testBeat      = testThreshold / 6
 )
 
-// silentWithin waits until the leader judges a node silent, and returns how long that took.
+// silentWithin waits until the leader judges a node silent, and returns how long that took. It fails the test after
+// limit.
 func (r *rig) silentWithin(limit time.Duration, id model.NodeID) time.Duration {
 	r.t.Helper()
 	began := time.Now()
@@ -89,8 +90,8 @@ func (r *rig) silentWithin(limit time.Duration, id model.NodeID) time.Duration {
 	return time.Since(began)
 }
 
-// L4: A dead node is judged silent within offline_after, two heartbeats and 2 s, and not before offline_after has
-// passed since its last heartbeat.
+// L4: A dead node is judged silent at most offline_after plus two heartbeat intervals plus 2 s after its death, but not
+// before offline_after has passed since its last heartbeat.
 func TestDeadNodeIsSilentInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 3)

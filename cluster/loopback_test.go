@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// realServer is a server as in production: TLS on a real port, real gossip, a real log on disk.
+// realServer is a server as in production, with TLS on a real port, gossip over real sockets, and a log on disk.
 type realServer struct {
 	*Server
 	machine *fsm.Machine

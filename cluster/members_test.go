@@ -187,7 +187,7 @@ func TestMadeUpServersCostLittle(t *testing.T) {
 	}
 }
 
-// Which server's change is proposed first depends on First, so that no name has an advantage.
+// Which server's change is proposed first depends on Membership.First, so that no name has an advantage.
 func TestNextChangeBeginsAnywhere(t *testing.T) {
 	m := threeServers()
 	m.Servers = append(m.Servers, fresh("s4", "a4:1"), fresh("s5", "a5:1"))

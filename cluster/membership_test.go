@@ -89,8 +89,8 @@ func TestWipedServerComesBackAsANewOne(t *testing.T) {
 	})
 }
 
-// A new server with the name of a dead one replaces it only if the new server's certificate has that name. Otherwise
-// both have votes.
+// A new server with the name of a dead server replaces the dead one only if the new server's certificate has that name.
+// Otherwise both servers have votes.
 func TestNewServerWithTheNameOfADeadOne(t *testing.T) {
 	for certificate, taken := range map[string]bool{"s3": true, "shared": false} {
 		t.Run(certificate, func(t *testing.T) {
@@ -309,7 +309,8 @@ func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 				t.Errorf("Run returned %v", intruder.err)
 			}
 
-			// When a server of the cluster restarts, it may hear from gossip that the intruder is alive. It must not stop.
+			// When a server of the cluster restarts, it may hear from gossip that the intruder is alive. The restarted server
+			// must not stop.
 			two.running()[2].crash()
 			two.net.Heal()
 			back := two.start(3, nil)

@@ -169,7 +169,8 @@ func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
 	}
 }
 
-// One round of many claims adds at most claimsNew new ones of each kind, and at most claimsMost are kept in all.
+// Between two calls of start, at most claimsNew new claims of each kind are recorded. In all, at most claimsMost are
+// kept.
 func TestProofsTakeInFewClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p := newProofs(func(Change) error { return nil }, func(Change, error) {})

@@ -121,7 +121,7 @@ func TestRecoverSnapshot(t *testing.T) {
 	})
 }
 
-// If Recover fails, its error gives the reason, and the directory stays as it was.
+// If something can't be recovered, the error of Recover gives the reason, and the directory stays as it was.
 func TestRecoverRefused(t *testing.T) {
 	var saved bytes.Buffer
 	s, results := fsm.NewState().

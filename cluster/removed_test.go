@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A server is removed while it is cut off, so its own configuration still has it. When it reaches the others again, it
+// A server is removed while it is cut off, so it does not learn of its removal. When it reaches the others again, it
 // stops with an error that says that it was removed. The leader keeps its term.
 func TestRemovedWhileAway(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

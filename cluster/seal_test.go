@@ -33,7 +33,7 @@ func TestUnfinishedSnapshotsAreRemoved(t *testing.T) {
 		}
 		sinks = append(sinks, sink)
 	}
-	if err := sinks[0].Close(); err != nil { // the other one is never closed, as after a crash
+	if err := sinks[0].Close(); err != nil { // the other sink is never closed, as after a crash
 		t.Fatal(err)
 	}
 	names := func() int {
