@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// unsure is a runtime in memory that can't tell whether its instances run while blind is true.
+// unsure is a runtime in memory. While its field blind is true, it can't tell whether its instances run.
 type unsure struct {
 	*memory
 	blind bool        // guarded by mu

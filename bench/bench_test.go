@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// proves that every case runs and gives figures. The figures themselves don't matter. With -short the test runs only
-// the cases that share one cluster. The bench stage of CI runs all cases.
+// proves that every case runs and gives figures. The test does not check speeds. With -short it runs only the cases
+// that share one cluster. The bench stage of CI runs all cases.
 func TestEveryCase(t *testing.T) {
 	chosen := regexp.MustCompile(".")
 	if testing.Short() {

@@ -132,8 +132,8 @@ func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 	})
 }
 
-// If a member restarts before others miss it, its state stays alive. Only the incarnation in its meta shows the
-// restart. A dead member can return under its name at another address.
+// If a member restarts before others miss it, they continue to see it as alive. Only the incarnation in its meta shows
+// the restart. A dead member can return under its name at another address.
 func TestPoolSeesFastRestartAndNewAddress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()

@@ -109,7 +109,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// machineFSM uses a handed state only if the restored snapshot has the expected checksum, and only for one restore.
+// machineFSM restores the state in its field handed only if the snapshot has the expected checksum, and only once.
 func TestHandedState(t *testing.T) {
 	snapshot := func(entry uint64) (fsm.State, []byte) {
 		m := fsm.NewMachine()
