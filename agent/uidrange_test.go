@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// An agent finds out at its start which user ids it can use. If its user namespace lacks the default range, instances
-// share the user nobody, and there is a warning. A configured range that can't be used is an error.
+// An agent checks at its start which user ids it can use. If its user namespace lacks the default range, instances
+// share the user nobody, and the agent logs a warning. A configured range that can't be used is an error.
 func TestRangeOfUsersThatIsNotMapped(t *testing.T) {
 	const whole, small = "         0          0 4294967295\n", "0 100000 65536\n"
 	named := driver.UIDRange{First: 200_000, Last: 265_535}

@@ -45,8 +45,8 @@ func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	}
 }
 
-// An instance that ran as nobody before its agent gave out user ids still runs as nobody after a restart. So it can
-// still read what it wrote.
+// An instance that ran as the user nobody before its agent gave out user ids still does so after a restart in place. So
+// the program can still read what it wrote.
 func TestInstancesKeepTheUserThatTheyBeganWith(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")

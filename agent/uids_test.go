@@ -19,7 +19,7 @@ var testUIDs = driver.UIDRange{First: 300_000, Last: 310_000}
 
 func ownUIDs(c *Config) { c.Exec.UIDs = testUIDs }
 
-// sharedUser makes instances whose job files name no user run as nobody.
+// sharedUser makes instances whose job files name no user run as the user nobody.
 func sharedUser(c *Config) { c.Exec.SharedUser = true }
 
 // nobodys returns a group that runs a shell script and whose job file names no user.
@@ -29,7 +29,6 @@ func nobodys(script string) model.GroupSpec {
 	return g
 }
 
-// uidOf returns the user id that a process runs as.
 func uidOf(t *testing.T, pid int) int {
 	t.Helper()
 	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
@@ -67,7 +66,7 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 		t.Errorf("they run as %d and %d, want two of %v", one, two, testUIDs)
 	}
 
-	b.stopAgent() // under a new agent, a restart in place keeps the user id
+	b.stopAgent() // an instance that restarts in place under a new agent must keep its user id
 	b.start()
 	must(t, os.Remove(filepath.Join(pids, "victim")))
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -99,8 +98,8 @@ func openDirectory(t *testing.T, b *bench) string {
 	return dir
 }
 
-// All instances of a slot with volumes run as the slot's own user id, which owns its data. No other job can read the
-// data, or the environment of an instance.
+// All instances of a slot with volumes run as the slot's own user id, which owns the slot's data. No other job can read
+// the data, or the environment of an instance.
 func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -144,9 +143,8 @@ func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// An instance runs as the owner of its slot's existing data. If that data was written as nobody, before the node had a
-// range, the instance runs as nobody. If its owner is an id outside the node's range, the instance fails, and reports
-// why.
+// An instance runs as the owner of its slot's existing data. If the node had no range when the data was written, the
+// owner is the user nobody. If the owner is any other id outside the node's range, the instance fails and reports why.
 func TestOwnersOfDataThatIsThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
@@ -178,8 +176,8 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	}
 }
 
-// A user id that owns a volume, or a copy that is not in use yet, is not given to an instance. Only its own slot can
-// claim the owner of a volume. Any slot can claim the owner of a copy that is not in use yet.
+// An instance gets no user id that owns a volume, or a copy that is not in use yet. Only the volume's slot can claim
+// the owner of a volume. Any slot can claim the owner of a copy that is not in use yet.
 func TestOwnersOfVolumesAreTaken(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
@@ -207,7 +205,8 @@ func TestOwnersOfVolumesAreTaken(t *testing.T) {
 	}
 }
 
-// If the range was changed, an instance whose user id is outside it gets a new one at its next start.
+// After a change of the range, an instance whose user id is outside the new range gets another user id at its next
+// start.
 func TestChangedRangeOfUsers(t *testing.T) {
 	u := newUIDs(testUIDs, t.TempDir(), hclog.NewNullLogger())
 	u.keep(transport.Assignment{ID: "old"}, 200_000)

@@ -12,12 +12,12 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// unsure is a runtime in memory. While it is blind, it can't tell whether its instances run.
+// unsure is a runtime in memory. While its field blind is true, it can't tell whether its instances run.
 type unsure struct {
 	*memory
-	blind bool        // under mu
+	blind bool        // guarded by mu
 	named []driver.ID // ids that Adopt lists as unclear although they have no task
-	// If immortal is true, End fails. If unread is true, Launched finds no spec. Both fields are under mu.
+	// If immortal is true, End fails. If unread is true, Launched finds no spec. mu guards both fields.
 	immortal, unread bool
 }
 
@@ -49,7 +49,7 @@ func (u *unsure) Readopt(_ context.Context, id driver.ID) (Task, error) {
 	return nil, nil
 }
 
-// unsure gives the bubble a runtime that can be blind.
+// unsure makes later agents of the bubble use a runtime that can be blind, and returns that runtime.
 func (b *bubble) unsure() *unsure {
 	u := &unsure{memory: b.mem}
 	b.cfg.Runtime = u
@@ -67,8 +67,8 @@ func (b *bubble) rewrite(id model.InstanceID, change func(*entry)) {
 	must(b.t, r.Close())
 }
 
-// An instance that stopped or failed according to the journal keeps that state while the agent can't tell whether its
-// program runs, and after the agent can.
+// An instance that stopped or failed according to the journal keeps that state while the agent can't tell whether the
+// program runs. The instance also keeps the state once the agent can tell.
 func TestUnclearStaysOver(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -101,7 +101,7 @@ func TestUnclearStaysOver(t *testing.T) {
 					e.Status.Generation++
 				})
 				u.see(false)
-				if !tt.left { // Adopt lists the instance as unclear although nothing is left
+				if !tt.left { // Adopt lists the instance as unclear although the runtime has no task of it
 					u.named = append(u.named, driver.ID(id))
 				}
 				b.setDown(true)
@@ -167,9 +167,9 @@ func (b *bubble) dark(change func(*model.GroupSpec)) (*unsure, model.InstanceID)
 
 func asIs(*model.GroupSpec) {}
 
-// While it is unclear whether an instance runs, the agent follows the servers' orders for it. A drain is reported and
-// has its grace. After the grace, at a stop, and when the instance is no longer assigned, the agent kills any remaining
-// process.
+// While it is unclear whether an instance runs, the agent still follows the servers' orders for the instance. The agent
+// reports a drain, and kills any remaining process after the grace. It also kills the process if the servers order to
+// stop the instance, or no longer assign it.
 func TestUnclearIsEnded(t *testing.T) {
 	t.Run("drain", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, b *bubble) {
@@ -218,7 +218,7 @@ func TestUnclearIsEnded(t *testing.T) {
 	})
 }
 
-// A preparation for a stop is declined while it is unclear whether the program runs.
+// The agent declines a preparation for a stop while it is unclear whether the program runs.
 func TestUnclearDeclinesPreparation(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		u, id := b.dark(asIs)
@@ -237,7 +237,7 @@ func TestUnclearDeclinesPreparation(t *testing.T) {
 	})
 }
 
-// An agent that drains its node before it exits also waits for instances of which it is unclear whether they run.
+// An agent that drains its node before it exits also stops instances of which it can't tell whether they run.
 func TestShutdownDrainsUnclear(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		_, id := b.dark(asIs)
@@ -264,8 +264,8 @@ func (u *unsure) Launched(id driver.ID) (driver.Spec, bool) {
 	return driver.Spec{}, false
 }
 
-// The agent reports an instance that may run but is not in the journal. The report has the instance's slot if its
-// launch can be read. An instance that is known to have stopped is not reported.
+// The agent reports an instance that may run but is not in the journal. The report has the instance's group and slot if
+// the runtime still has the spec of its launch. An instance that is known to have stopped is not reported.
 func TestUnclearWithoutJournal(t *testing.T) {
 	for name, unread := range map[string]bool{"launch can be read": false, "launch can't be read": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// localAssignment returns the assignment of an instance whose local volume has data of this epoch. If held is true, the
-// servers know that a program has used the data.
+// localAssignment returns the assignment of an instance whose local volume has data of the given epoch. If held is
+// true, the servers know that a program has used the data.
 func localAssignment(epoch uint64, held bool) transport.Assignment {
 	a := copyAssignment(epoch)
 	a.Spec.Volumes[0].Kind = model.VolumeLocal
@@ -24,7 +24,7 @@ func localAssignment(epoch uint64, held bool) transport.Assignment {
 	return a
 }
 
-// A local volume is made only once. Later, an instance starts only if the newest data of its volume is there.
+// The agent makes a local volume only once. Later instances start only if the newest data of the volume is on the disk.
 func TestLocalVolumeIsNeverMadeAgain(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	dir := v.dir(localAssignment(7, false), "data")
@@ -83,8 +83,9 @@ func TestLocalVolumeBeginsAnew(t *testing.T) {
 	}
 }
 
-// Volumes of an older release have no epoch in their row or directory. Such a directory is used, once, if the row has
-// no epoch. If the row has an epoch, the volume starts empty.
+// Volumes of an older release have an epoch neither in their row nor beside their directory. If only the row has an
+// epoch, the volume starts empty. If both have none, the first instance uses the directory, and later instances don't
+// start without it.
 func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	dir := v.dir(localAssignment(0, true), "data")
@@ -116,8 +117,8 @@ func TestLocalVolumeWithoutEpoch(t *testing.T) {
 	}
 }
 
-// The agent knows by itself that a volume was used. If the volume's data is missing when the program exits, the program
-// is not restarted on an empty volume.
+// The agent itself remembers that a volume was used. If the volume's data is missing when the program exits, the agent
+// does not restart the program on an empty volume.
 func TestProgramDoesNotRestartWithoutItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")

@@ -9,7 +9,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Every code has one status and one exit code. The message of an error without a code is not shown.
+// Every code has one HTTP status and one exit code. A Problem does not contain the message of an error without a code.
 func TestCodes(t *testing.T) {
 	tests := []struct {
 		code   model.Code

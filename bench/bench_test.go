@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// TestMain lets the test binary run as a node of bare raft, like the bench program.
+// TestMain lets the test binary run as a node of bare raft, because the benchmark starts its own executable for each
+// node.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == bareCommand {
 		main()
@@ -21,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// proves that every case runs and gives figures. How fast it was does not matter to a test. With -short it runs only
-// the cases that share one cluster; the bench stage of CI runs all.
+// proves that every case runs and gives figures. The test does not check speeds. With -short it runs only the cases
+// that share one cluster. The bench stage of CI runs all cases.
 func TestEveryCase(t *testing.T) {
 	chosen := regexp.MustCompile(".")
 	if testing.Short() {

@@ -247,8 +247,8 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// After a failure, Follow continues with the events after the last one that it yielded. If it has yielded none, it asks
-// for the same events again. A final error ends the sequence.
+// After a transient error, Follow continues with the events after the last one that it yielded. If it has yielded no
+// event yet, it repeats the same request. A final error ends the sequence.
 func TestFollowResumes(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -281,7 +281,8 @@ func TestFollowResumes(t *testing.T) {
 	}
 }
 
-// Restore sends size bytes of a snapshot unchanged, and does not repeat the request.
+// Restore sends exactly as many bytes of the snapshot as its size argument says. It does not repeat the request, even
+// if the outcome is unknown.
 func TestRestoreIsSentOnce(t *testing.T) {
 	var mu sync.Mutex
 	var got []string

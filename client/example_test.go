@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// dial returns a client of a server that answers with these handlers on a unix socket.
+// dial starts a server on a unix socket whose handler is answers, and returns a client of the server. done stops both.
 func dial(answers http.Handler) (c *client.Client, done func()) {
 	dir, err := os.MkdirTemp("", "outspan-example")
 	if err != nil {
@@ -122,7 +122,7 @@ func ExampleNodes_All() {
 	// n3
 }
 
-// Watch yields an object each time it changes. Here it follows a drain until the drain has ended.
+// Watch yields an object each time it changes. This example follows a drain until its node is drained.
 func ExampleWatch() {
 	c, done := dial(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("index") == "" {

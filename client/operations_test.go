@@ -37,7 +37,8 @@ var (
 // notForClients lists operations that only servers call.
 var notForClients = []string{"ask-peer", "relay-agents"}
 
-// operations has a call for each operation of the API, by operationId. Every name in the calls is "x".
+// operations has a call for each operation that clients may call, by operationId. In the calls, all objects are named
+// "x".
 var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"healthz": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Alive(ctx) },
 	"readyz":  func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Ready(ctx, true) },
@@ -251,7 +252,6 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	},
 }
 
-// operation is one operation of docs/openapi.json.
 type operation struct {
 	ID         string `json:"operationId"`
 	Parameters []struct{ In, Name string }
@@ -287,13 +287,13 @@ func documented(t *testing.T) map[string]operation {
 	return all
 }
 
-// serve answers on a unix socket until the test ends. It returns a client that makes one attempt per call.
+// serve serves h on a unix socket until the test ends. It returns a client that tries each call only once.
 func serve(t testing.TB, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	return serveFor(t, -1, h)
 }
 
-// serveFor is like serve, but the client repeats calls for retryFor.
+// serveFor is like serve, but the client repeats failed calls for up to retryFor.
 func serveFor(t testing.TB, retryFor time.Duration, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -388,7 +388,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 }
 
-// matching returns the operation that a request calls; "" if none. Of several, the path has the fewest parameters.
+// matching returns the key in doc of the operation that a request calls, or "" if no operation matches. If several
+// match, it returns the one whose path has the fewest parameters.
 func matching(doc map[string]operation, r *http.Request) string {
 	best := ""
 	for key := range doc {
@@ -404,7 +405,7 @@ func matching(doc map[string]operation, r *http.Request) string {
 	return best
 }
 
-// schemaOf returns the name that docs/openapi.json has for an answer's type, or "" if the answer is no JSON.
+// schemaOf returns the name that docs/openapi.json has for the type of an answer, or "" if that type has no name.
 func schemaOf(answer any) string {
 	of := reflect.TypeOf(answer)
 	if of == nil || of.Kind() != reflect.Struct {

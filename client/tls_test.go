@@ -18,7 +18,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// serveTLS serves https with a certificate of the CA in dir until the test ends.
+// serveTLS serves https with a new certificate of the CA in dir until the test ends. All answers contain name.
 func serveTLS(t *testing.T, dir string, role pki.Role, name string) (address string) {
 	t.Helper()
 	files, err := transport.IssueCert(dir, transport.CertRequest{Role: role, Name: name}, false)
@@ -89,7 +89,7 @@ func TestTLS(t *testing.T) {
 	wantCode(t, err, model.CodeCertificateRefused) // the client and the server trust different CAs
 }
 
-// The client refuses a server of another cluster even if it trusts the CA of that cluster.
+// The client refuses a server of another cluster even if the client trusts that cluster's CA.
 func TestTLSOfAnotherCluster(t *testing.T) {
 	_, files := makeCA(t, "east")
 	west, theirs := makeCA(t, "west")

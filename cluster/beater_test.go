@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// eightServers is a Courier that keeps the last heartbeats to eight servers, all of which gossip knows.
+// eightServers is a Courier that knows eight servers and keeps the last heartbeat that was sent to each.
 type eightServers struct{ beats map[string][]byte }
 
 func (c eightServers) Servers() (list []Member) {

@@ -85,8 +85,8 @@ func TestBeginOnlyWhenAllAgreed(t *testing.T) {
 	check("one agreed to others", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: other}, false, "c")
 }
 
-// Two sets that share a server never both begin a cluster, however late, partial or old the servers' views of each
-// other are, and in whatever order the servers act.
+// Two different sets of servers that share a server never both begin a cluster. This holds however incomplete or old
+// the servers' knowledge of each other is, and in whatever order the servers act.
 func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const count, expect = 5, 3
@@ -95,14 +95,14 @@ func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
 		for i := range count {
 			ids = append(ids, model.ServerID(string(rune('a'+i))))
 		}
-		seen := map[model.ServerID]map[model.ServerID]Beginner{} // what each server knows of the others, which may be old
+		seen := map[model.ServerID]map[model.ServerID]Beginner{} // what each server last heard of the others
 		for _, id := range ids {
 			seen[id] = map[model.ServerID]Beginner{}
 		}
 		var begun [][]model.ServerID
 		for range rapid.IntRange(10, 150).Draw(t, "steps") {
 			self := rapid.SampledFrom(ids).Draw(t, "self")
-			if other := rapid.SampledFrom(ids).Draw(t, "other"); other != self { // news of another server arrives
+			if other := rapid.SampledFrom(ids).Draw(t, "other"); other != self { // self hears of other
 				seen[self][other] = Beginner{ID: other, Fresh: true, Expect: expect, Pledge: pledges[other]}
 				continue
 			}
@@ -158,7 +158,7 @@ func TestServersThatComeOneByOne(t *testing.T) {
 }
 
 // proves that a server logs, while it waits for the first servers, which servers it has found and which addresses are
-// silent: soon after its start, and then twice a minute.
+// silent. The server does so soon after its start, and then twice a minute.
 func TestSaysForWhomItWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -274,7 +274,7 @@ func TestBeginAlone(t *testing.T) {
 	})
 }
 
-// A join program that prints no address counts as silent, because it may print the address of a cluster later.
+// A join program that prints no address is one of the silent addresses, because it may later print a cluster's address.
 func TestProgramWithoutAddressesIsSilent(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "peers")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexit 0\n"), 0o700); err != nil {

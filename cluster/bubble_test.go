@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// inBubble runs a test in fake time. memberlist's goroutines wait for a last timeout after its shutdown, but a bubble's
-// clock stops once the test has returned. So inBubble lets a minute pass first.
+// inBubble runs a test in fake time. A bubble's clock stops once the test has returned, but goroutines of memberlist
+// still wait for a timeout after memberlist was shut down. So inBubble lets a minute pass before the test returns.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -16,7 +16,7 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	})
 }
 
-// eventually waits, in fake time or real, until ok returns true.
+// eventually waits until ok returns true, in fake or real time. It fails the test after limit.
 func eventually(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(limit)

@@ -45,7 +45,7 @@ func TestComparisonResult(t *testing.T) {
 	}
 }
 
-// However the states differ, so few voters stop that a majority is left.
+// However the states differ, more than half of the voters continue.
 func TestComparisonStopsOnlyMinorities(t *testing.T) {
 	words := []string{"", "x", "y", "z"}
 	voters := []model.ServerID{"a", "b", "c", "d", "e"}

@@ -55,7 +55,7 @@ func (r *compareRig) startAll() *rigServer {
 	return r.leader(20 * time.Second)
 }
 
-// results returns the results of one server so far.
+// results returns the results of all comparisons of one server so far.
 func (r *compareRig) results(s *rigServer) []ComparisonResult {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func TestMinorityFollowerStops(t *testing.T) {
 			t.Errorf("%d run, led by %s", len(r.running()), r.leader(time.Second).host)
 		}
 
-		// The server refuses to start with that state, each time it is tried. A recovery from the state is refused too.
+		// Each attempt to start the server with its wrong state fails, and so does a recovery from that state.
 		for range 2 {
 			if again := r.open(hostNumber(wrong.host), nil); !errors.Is(again.err, &model.Error{Code: model.CodeStateDiffers}) {
 				t.Fatalf("it started again: %v", again.err)
@@ -238,8 +238,9 @@ func TestMinorityLeaderStops(t *testing.T) {
 	})
 }
 
-// If only two of three servers run and their states differ, nobody knows which is right. Both go on and report the
-// difference. Once the third server is back, there is a majority, and the server with the other state stops.
+// If only two of three servers run and their states differ, nobody knows which state is right. Both servers continue
+// and report the difference. Once the third server is back, two states are equal, and the server with the other state
+// stops.
 func TestTwoServersThatDifferGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -282,7 +283,8 @@ func verdicts(v Verification) map[model.ServerID]Verdict {
 	return out
 }
 
-// Servers are compared even while entries arrive all the time, so that they are never asked at the same index.
+// Servers are compared even while entries arrive all the time, although the servers are at different indexes when they
+// are asked.
 func TestBusyServersAreCompared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -339,7 +341,7 @@ func TestRestoreIsCompared(t *testing.T) {
 }
 
 // A verification by an operator lists all servers, including one without a vote, one that is cut off, and one with a
-// different state. The last of these then stops without waiting for its next regular comparison.
+// different state. The server with the different state stops without waiting for its next regular comparison.
 func TestVerify(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)
@@ -385,8 +387,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// A digest doesn't cover what a state derives from its rows. So Verify also runs fsm.Check on states with equal
-// digests.
+// States with equal digests may all contradict themselves in the same way. So Verify also runs fsm.Check on them.
 func TestVerifyFindsContradictions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newCompareRig(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// statusOf returns the status of the server id, as the server at shows it.
+// statusOf returns the entry for id in the list of servers that at.Servers returns.
 func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	t.Helper()
 	for _, s := range at.Servers() {
@@ -23,8 +23,8 @@ func statusOf(t *testing.T, at *rigServer, id model.ServerID) ServerStatus {
 	return ServerStatus{}
 }
 
-// From the answers to its ticks, the leader knows every server's disk and certificates, and how long a server has been
-// silent.
+// The answers to the leader's ticks contain every server's disk space and certificates. The leader also knows how long
+// ago each server last answered.
 func TestServersTellTheirCondition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -66,8 +66,8 @@ func TestServersTellTheirCondition(t *testing.T) {
 	})
 }
 
-// The next leader knows when the last snapshot was saved, and so does the server that saved it after a restart. A
-// failed save doesn't count.
+// The next leader knows when the last snapshot was saved. The server that saved it still knows the time after the
+// server restarts. A failed save does not change the time.
 func TestLastSaveIsRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -103,7 +103,7 @@ func TestLastSaveIsRemembered(t *testing.T) {
 	})
 }
 
-// failingWriter fails like a full disk.
+// failingWriter fails every write.
 type failingWriter struct{}
 
 // Write implements io.Writer.

@@ -10,9 +10,9 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// A follower's log has an entry that can't be read, because it is damaged or a newer program wrote it. Each time that
-// server is started, it must stop before it shows a state that lacks the entry (S5). The other servers go on. Once the
-// entry is readable again, the server catches up.
+// A follower's log has an entry that can't be read, because the entry is damaged or a newer program wrote it. Each time
+// the follower is started, it must stop before it shows a state that lacks the entry (S5). The other servers continue.
+// Once the entry is readable again, the follower catches up.
 func TestDamagedEntry(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)

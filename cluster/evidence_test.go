@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// goodEvidence returns evidence that node n is silent. The threshold is 60 s, and heartbeats come every 10 s. The
+// goodEvidence returns evidence that node n is silent. The threshold is 60 s, and the heartbeat interval is 10 s. The
 // leader s1 and the other voters, s2 and s3, have not heard n for 61 s.
 func goodEvidence() Evidence {
 	silent := map[model.NodeID]Age{"n": {Since: 61 * time.Second, Heard: true}}
@@ -107,7 +107,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// A node that one of three servers has heard within the threshold is not silent, even if both others report that it is.
+// A node that one of three servers has heard within the threshold is not judged silent, even if the other two servers
+// have not heard the node for more than the threshold.
 func TestEvidenceNeverSilentWhenHeard(t *testing.T) {
 	for who := range 3 {
 		e := goodEvidence()

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Heartbeats carry the generation of an agent's facts to every server, so that the leader knows it. The leader is woken
-// only while the report of the facts is still on its way.
+// Heartbeats carry the generation of an agent's facts to every server. A new generation wakes the leader only if the
+// state does not have these facts yet.
 func TestFactsReachTheLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -18,7 +18,7 @@ func TestFactsReachTheLeader(t *testing.T) {
 		if got := leader.Live()["n1"].FactsGen; got != 0 {
 			t.Errorf("generation %d of an agent that says nothing", got)
 		}
-		time.Sleep(5 * time.Second) // until other changes have woken the leader
+		time.Sleep(5 * time.Second) // let other changes wake the leader before LiveChanged is called
 		changed := leader.LiveChanged()
 		r.report("n1", 3)
 		r.beaters["n1"].SetFacts(r.epoch("n1"), 3)
@@ -48,8 +48,8 @@ func TestFactsReachTheLeader(t *testing.T) {
 	})
 }
 
-// After a new registration, the generation of facts counts from the start. Until the first heartbeat of the new epoch,
-// servers know 0.
+// A new registration of an agent begins a new sequence of generations of facts. Until the first heartbeat of the new
+// epoch, servers know generation 0.
 func TestFactsOfAnEarlierEpochAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 1)
@@ -62,7 +62,7 @@ func TestFactsOfAnEarlierEpochAreForgotten(t *testing.T) {
 			t.Errorf("generation %d of an epoch without a heartbeat", got)
 		}
 		r.beaters["n1"].Register(testNodeKey, r.epoch("n1"), testBeat)
-		r.beaters["n1"].SetFacts(first, 10) // a late change of the earlier epoch
+		r.beaters["n1"].SetFacts(first, 10) // a late call for the earlier epoch has no effect
 		r.beaters["n1"].SetFacts(r.epoch("n1"), 1)
 		eventually(t, 3*testBeat, "the generation of the new epoch", func() bool { return leader.Live()["n1"].FactsGen == 1 })
 	})

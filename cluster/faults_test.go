@@ -16,11 +16,11 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// faultyRig is a rig with stores in memory and simulated disks.
+// faultyRig is a rig whose servers have logs in memory and simulated disk space. Its maps are by server number.
 type faultyRig struct {
 	*rig
 	stores map[int]*faultyStore
-	free   map[int]*atomic.Int64
+	free   map[int]*atomic.Int64 // bytes
 }
 
 func newFaultyRig(t *testing.T) *faultyRig {
@@ -59,8 +59,8 @@ func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
 	return nil, 0
 }
 
-// hangDisk makes a server's disk hang. The returned function waits until the watchdog has noticed that, lets the disk
-// work again, and waits until the server has stopped.
+// hangDisk makes a server's disk hang. The returned function waits until the watchdog has noticed the hang, lets the
+// disk work again, and waits until the server has stopped.
 func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	f.t.Helper()
 	hang := make(chan struct{})
@@ -73,8 +73,8 @@ func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
 	}
 }
 
-// A follower whose disk fails stops, so that it isn't left running while replication to it is stuck. The other servers
-// go on. After a restart on a good disk, the follower catches up.
+// A follower whose disk fails stops instead of running on while raft can't replicate to it. The other servers continue.
+// After a restart on a good disk, the follower catches up.
 func TestFollowerWithAFailingDiskStops(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -149,8 +149,8 @@ func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 	})
 }
 
-// A leader whose disk is full hands leadership over before anything fails. Once its disk has space, it catches up by
-// itself.
+// A leader whose disk is full hands leadership over before a write fails. Once its disk has space again, that server
+// catches up without a restart.
 func TestFullDiskOnTheLeaderStepsAside(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
@@ -311,7 +311,8 @@ func TestStuckTransferEndsTheProcess(t *testing.T) {
 	})
 }
 
-// raft's main loop blocks while nobody reads its notifications. A Lead that returns slowly must not block the loop.
+// raft's main loop blocks while nobody reads its notifications of leadership. A Lead that returns slowly must not block
+// the loop.
 func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -325,7 +326,7 @@ func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 			})
 		}
 		leader := r.leader(20 * time.Second)
-		for range 5 { // more changes than any buffer holds
+		for range 5 { // more changes of leadership than any buffer has room for
 			r.isolate(leader.host)
 			time.Sleep(3 * time.Second)
 			r.net.Heal()

@@ -67,8 +67,8 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzSignedBeat checks that even a sender with a node's key can only make a server count that node as heard, and send
-// one short answer.
+// FuzzSignedBeat checks what a sender with a node's key can cause. A server may record that the node was heard, and may
+// send at most one short answer.
 func FuzzSignedBeat(f *testing.F) {
 	c := newCodec()
 	for _, b := range []beat{{To: "s1", Node: "n1", Epoch: 1, Seq: 1},

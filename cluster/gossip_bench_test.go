@@ -16,8 +16,8 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// BenchmarkHeartbeat measures one heartbeat and its answer over loopback sockets, both ends together. It does so with
-// this package's sockets and with memberlist's.
+// BenchmarkHeartbeat measures the work of both ends for one heartbeat and its answer, over loopback sockets. It
+// compares this package's sockets with memberlist's.
 func BenchmarkHeartbeat(b *testing.B) {
 	for _, one := range []struct {
 		name      string

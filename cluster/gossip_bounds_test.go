@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// madeUp returns a member that doesn't exist, as an attacker with the gossip key could announce it.
+// madeUp returns an invented member, as an attacker with the gossip key could announce. i chooses its name and address.
 func madeUp(t *testing.T, p *Pool, i int, role pki.Role) *memberlist.Node {
 	t.Helper()
 	meta, err := p.codec.encodeMeta(Meta{Role: role, Name: "x"})
@@ -73,8 +73,8 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 }
 
-// Many invented servers that count as dead can't keep a pool from contacting the members that it wants. The pool
-// contacts only a few of the others.
+// Many invented servers that gossip shows as dead can't keep a pool from contacting the members that it wants. The pool
+// contacts only a few of the invented servers.
 func TestRejoinIsBounded(t *testing.T) {
 	p := openTestPool(t, "a")
 	for i := range 1000 {

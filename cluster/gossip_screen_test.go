@@ -62,8 +62,8 @@ func bomb(size int) []byte {
 	return append(message, packed.Bytes()...)
 }
 
-// exchange returns the header of an exchange of members. It announces this many members and bytes of user state, but
-// none follow.
+// exchange returns only the header of an exchange of members. The header announces a number of members and a number of
+// bytes of user state.
 func exchange(nodes, user uint32) []byte {
 	message := append([]byte{kindPushPull, 0x83, 0xa4}, "Join"...)
 	message = append(append(message, 0xc2, 0xa5), "Nodes"...)
@@ -185,7 +185,7 @@ func TestPoolUnpacksNothing(t *testing.T) {
 	if err := b.Join(p.Address()); err != nil {
 		t.Errorf("a member can't join: %v", err)
 	}
-	if err := b.Send("a", []byte("hello")); err != nil { // it arrives after the packets
+	if err := b.Send("a", []byte("hello")); err != nil { // arrives after the packets, so these were handled by then
 		t.Fatal(err)
 	}
 	select {
@@ -199,7 +199,7 @@ func TestPoolUnpacksNothing(t *testing.T) {
 	}
 }
 
-// A member whose memberlist compresses messages can't join, and its error says why.
+// A member whose memberlist compresses messages can't join. The error of Join gives the reason.
 func TestMemberThatCompresses(t *testing.T) {
 	p := openTestPool(t, "a")
 	c := memberlist.DefaultLANConfig()

@@ -73,7 +73,7 @@ func TestGossipSocket(t *testing.T) {
 		t.Error("a name was taken for an address")
 	}
 	_, _ = a.WriteTo([]byte("nobody takes this"), to)
-	if err := b.Shutdown(); err != nil { // it waits for its goroutines, one of which holds that packet
+	if err := b.Shutdown(); err != nil { // waits for b's goroutines; one of them tries to deliver that packet
 		t.Error(err)
 	}
 }

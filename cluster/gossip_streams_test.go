@@ -28,7 +28,7 @@ func TestStreamsOfStrangers(t *testing.T) {
 				serving.Go(func() {
 					held := 0
 					defer func() {
-						buffered.Add(int64(-held)) // freed before Close makes room for another stream
+						buffered.Add(int64(-held)) // must precede Close, which admits another stream
 						_ = conn.Close()
 					}()
 					_ = conn.SetDeadline(time.Now().Add(time.Minute))
@@ -99,7 +99,7 @@ func (c counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// proves that one address takes neither all streams nor all places for large ones.
+// proves that one address can use neither all streams nor all large streams.
 func TestStreamsOfOneSource(t *testing.T) {
 	l := newStreamLimits()
 	open := func(source byte) (*boundedStream, bool) {

@@ -95,7 +95,7 @@ func TestPoolFindsAndLosesMembers(t *testing.T) {
 	})
 }
 
-// A member that is silent for a short time is suspected. Once it is heard, it counts as alive again.
+// A member that is silent for a short time is suspected. Once the member is heard, it is alive again.
 func TestPoolSuspicionEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()
@@ -109,12 +109,12 @@ func TestPoolSuspicionEnds(t *testing.T) {
 	})
 }
 
-// After a long partition, members find each other again. memberlist alone forgets dead members after 30 s and never
-// contacts them.
+// After a long partition, members find each other again. memberlist alone would forget dead members after 30 s and
+// never contact them again.
 func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()
-		noJoin := func(c *PoolConfig) { c.Join = nil } // they may only use what they remember
+		noJoin := func(c *PoolConfig) { c.Join = nil } // pools may only use addresses that they remember
 		p1, _ := startPool(t, n, "n1", "10.0.0.1", noJoin)
 		p2, _ := startPool(t, n, "n2", "10.0.0.2", noJoin)
 		if err := p2.Join(p1.Address()); err != nil {
@@ -132,8 +132,8 @@ func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 	})
 }
 
-// If a member restarts before it is missed, there is no event. Only the incarnation in its meta shows the restart. A
-// dead member can return under its name at another address.
+// If a member restarts before others miss it, they continue to see it as alive. Only the incarnation in its meta shows
+// the restart. A dead member can return under its name at another address.
 func TestPoolSeesFastRestartAndNewAddress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		n := memnet.New()

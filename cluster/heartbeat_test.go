@@ -32,7 +32,7 @@ func TestHeartbeatInterval(t *testing.T) {
 
 var threeVoters = electorate{Index: 1, Voters: []model.ServerID{"s1", "s2", "s3"}}
 
-// oneNode is the Hearts of a server with one node, and the answers that it sent.
+// oneNode is the Hearts of a server with one node, and the answers that the Hearts sent.
 type oneNode struct {
 	*Hearts
 	key     []byte
@@ -116,7 +116,8 @@ func TestHeartsRefuseReplay(t *testing.T) {
 		if len(o.sent) != 2 {
 			t.Errorf("%d answers, want one for each of the two beats", len(o.sent))
 		}
-		// A server that has just started knows no sequence number. It refuses replays because they lack its own new number.
+		// A server that has just started knows no sequence number of the node. It refuses replays because they lack the
+		// random number that the new process chose.
 		fresh := newOneNode(t)
 		fresh.Receive(second)
 		if fresh.Age("n1").Heard {
@@ -182,7 +183,7 @@ func TestHeartsAgesCountFromTheStart(t *testing.T) {
 	})
 }
 
-// A server that has agreed that an epoch is offline never renews leases of that epoch again. It renews those of the
+// A server that has agreed that an epoch is offline never renews leases of that epoch again. It renews leases of the
 // next epoch.
 func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	o := newOneNode(t)
@@ -198,8 +199,8 @@ func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	}
 }
 
-// Two registrations with the same epoch have different keys. The first beats of the second one must not be mistaken for
-// replays.
+// Two registrations may have the same epoch, but never the same key. The first beats of the second registration must
+// not be mistaken for replays.
 func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
 	o := newOneNode(t)
 	for seq := uint64(1); seq <= 3; seq++ {
@@ -219,8 +220,8 @@ func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
 	}
 }
 
-// If the state says that a node's epoch is offline, a server renews no lease of it, even if the server has restarted
-// since it agreed.
+// If the state says that a node's epoch is offline, a server renews no lease of that epoch, even if the server has
+// restarted since it agreed that the epoch is offline.
 func TestHeartsOfAnOfflineNode(t *testing.T) {
 	o := newOneNode(t)
 	o.offline = true
@@ -289,7 +290,7 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 		const every = 333 * time.Millisecond
 		r.agent.Register(key, 1, every)
 		r.agent.SetFacts(1, 4)
-		r.agent.SetFacts(7, 9) // not the registered epoch
+		r.agent.SetFacts(7, 9) // no effect, because 7 is not the registered epoch
 		eventually(t, 2*time.Second, "every server hears it", func() bool {
 			return r.hearts["s1"].Age("n1").Heard && r.hearts["s2"].Age("n1").Heard && r.hearts["s3"].Age("n1").Heard
 		})
@@ -310,7 +311,7 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 		if got := factsOf(r.hearts["s2"], 2); got != 0 {
 			t.Errorf("facts generation %d of an epoch that nobody heard of", got)
 		}
-		// The lease holds while one server is unreachable. While two are, it is not renewed.
+		// The lease is renewed while one server is unreachable, but not while two servers are.
 		r.net.Isolate("10.0.0.11", "10.0.0.1")
 		time.Sleep(5 * time.Second)
 		if time.Until(r.agent.LeaseUntil(2*time.Second)) < time.Second {
@@ -364,7 +365,7 @@ func TestBeaterRegistersAgainWhenGivenUp(t *testing.T) {
 
 func TestStallWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStallWatch(3 * time.Second) // a tick each second
+		s := newStallWatch(3 * time.Second) // ticks every stallTick, and a tick may be up to 3 s late
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
 		wg.Go(func() { s.run(ctx) })
@@ -374,7 +375,7 @@ func TestStallWatch(t *testing.T) {
 		}
 		cancel()
 		wg.Wait()
-		time.Sleep(10 * time.Second) // like a pause: nothing ticks
+		time.Sleep(10 * time.Second) // without ticks, as when the process is paused
 		if s.calm() != 0 {
 			t.Errorf("calm for %s right after a pause", s.calm())
 		}
@@ -406,7 +407,7 @@ func TestClockNeverGoesBackAndGoesOnByItself(t *testing.T) {
 	})
 }
 
-// factsOf returns the generation of facts that a server knows of the node n1 in an epoch.
+// factsOf returns the generation of facts of the node n1 that h knows for an epoch.
 func factsOf(h *Hearts, epoch uint64) (facts uint64) {
 	state := fsm.NewState()
 	for range epoch {

@@ -82,7 +82,7 @@ func fingerprint(t *testing.T, dir string) map[string]string {
 }
 
 // Each record in the log of a stopped server can be read. A replay gives the server's last state, and the states of its
-// snapshots. None of that changes the directory.
+// snapshots. Reading does not change the directory.
 func TestInspectStoppedServer(t *testing.T) {
 	dir, last := stoppedServer(t, 1000)
 	before := fingerprint(t, dir)
@@ -155,7 +155,7 @@ func TestInspectStoppedServer(t *testing.T) {
 	}
 }
 
-// If the log does not reach back far enough, the error names the command that lists the existing states.
+// If the log does not reach back far enough for a replay, the error names the command that lists the existing states.
 func TestInspectShortLog(t *testing.T) {
 	dir, last := stoppedServer(t, 3)
 	d := openStopped(t, dir)
@@ -210,8 +210,8 @@ func TestInspectRefuses(t *testing.T) {
 	}
 }
 
-// The error for a damaged entry names the entry. The other entries are read, and the states before it can be rebuilt.
-// The error for an entry of a newer program has the code needs_format.
+// The error for a damaged entry names the entry. The other entries can be read, and so can the states before the first
+// damaged entry. The error for an entry of a newer program has the code needs_format.
 func TestInspectDamagedEntries(t *testing.T) {
 	dir, _ := stoppedServer(t, 1000)
 	if err := os.RemoveAll(filepath.Join(dir, dirSnapshots)); err != nil {
@@ -274,7 +274,8 @@ func TestInspectDamagedEntries(t *testing.T) {
 	}
 }
 
-// The error for a damaged snapshot names its file. A replay begins with the snapshot before it.
+// The error for a damaged snapshot names the snapshot's file. A replay skips the damaged snapshot and begins with the
+// next older one.
 func TestInspectDamagedSnapshot(t *testing.T) {
 	dir, last := stoppedServer(t, 1000)
 	good := openStopped(t, dir).Snapshots()
@@ -309,7 +310,8 @@ func TestInspectDamagedSnapshot(t *testing.T) {
 	}
 }
 
-// If the log's file is cut short or a bit of it has changed, the worst that reading it gives is an error.
+// If the log's file is cut short or a bit of it has changed, reading may return errors, but never panics. The directory
+// can still be opened, and its snapshots are listed.
 func TestInspectSurvivesDamagedFiles(t *testing.T) {
 	dir, _ := stoppedServer(t, 1000)
 	path := filepath.Join(dir, fileLog)

@@ -14,8 +14,8 @@ import (
 
 var testNodeKey = []byte("0123456789abcdef0123456789abcdef")
 
-// threeWithAgents starts three servers with offline_after 2 s, and this many agents, n1, n2 and so on, that send
-// heartbeats. Each function in stop stops one of the agents.
+// threeWithAgents starts three servers with offline_after 2 s, and the given number of agents, n1, n2 and so on, that
+// send heartbeats. Each function in stop stops one of the agents.
 func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
 	t.Helper()
 	r = newRig(t)
@@ -30,7 +30,7 @@ func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
 	return r, stop
 }
 
-// allHeard reports whether every running server has heard this many agents, n1, n2 and so on.
+// allHeard reports whether every running server has heard all of the given number of agents, n1, n2 and so on.
 func (r *rig) allHeard(agents int) bool {
 	for _, s := range r.running() {
 		for i := 1; i <= agents; i++ {
@@ -81,7 +81,8 @@ const (
 	testBeat      = testThreshold / 6
 )
 
-// silentWithin waits until the leader judges a node silent, and returns how long that took.
+// silentWithin waits until the leader judges a node silent, and returns how long that took. It fails the test after
+// limit.
 func (r *rig) silentWithin(limit time.Duration, id model.NodeID) time.Duration {
 	r.t.Helper()
 	began := time.Now()
@@ -89,8 +90,8 @@ func (r *rig) silentWithin(limit time.Duration, id model.NodeID) time.Duration {
 	return time.Since(began)
 }
 
-// L4: A dead node is judged silent within offline_after, two heartbeats and 2 s, and not before offline_after has
-// passed since its last heartbeat.
+// L4: A dead node is judged silent at most offline_after plus two heartbeat intervals plus 2 s after its death, but not
+// before offline_after has passed since its last heartbeat.
 func TestDeadNodeIsSilentInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 3)
@@ -143,8 +144,9 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
-// An agent is cut off for a minute, so in gossip the agent and the servers count each other as dead. After the cut, the
-// leader hears the agent within a second. Gossip soon shows it as alive, before the next regular attempt to rejoin.
+// An agent is cut off for a minute, so gossip marks the agent as dead at the servers, and the servers at the agent.
+// When the network works again, the leader hears the agent within a second. Gossip soon shows the agent as alive,
+// before the next regular attempt to rejoin.
 func TestAgentReturnsAfterACut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -174,8 +176,8 @@ func TestAgentReturnsAfterACut(t *testing.T) {
 	})
 }
 
-// All servers restart so fast that the agents' gossip doesn't notice, and then know no agent by gossip. Heartbeats
-// carry the agents' addresses for the answers. So servers hear all agents at once, and no lease expires.
+// All servers restart so fast that the agents' gossip doesn't notice. After that, the servers know no agent by gossip,
+// but each heartbeat has the address for its answer. So the servers answer all agents at once, and no lease expires.
 func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
@@ -207,8 +209,8 @@ func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	})
 }
 
-// A server's answer that it heard a node counts until its next answer, but for at most one heartbeat interval. A new
-// answer counts at once.
+// If a server has answered that it hears a node, the leader relies on that answer until the server's next one, but for
+// at most one heartbeat interval. The next answer is used at once.
 func TestLateAnswers(t *testing.T) {
 	node, began := nodeEpoch{"n1", 1}, time.Now()
 	evidence := func(opinions ...Opinion) Evidence {
@@ -260,8 +262,8 @@ func TestDeadNodeWithOneServerDead(t *testing.T) {
 	})
 }
 
-// The leader crashes right after a node. The next leader judges the node silent in time, because every server hears
-// every agent.
+// The leader crashes right after a node has died. The next leader judges the node silent in time, because every server
+// hears every agent.
 func TestDeadNodeAcrossAFailover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 3)
@@ -300,8 +302,8 @@ func TestNobodyIsSilentWithoutAMajority(t *testing.T) {
 	})
 }
 
-// If gossip sees a node alive but its heartbeats are missing, it is judged silent only while every voter answers and
-// agrees.
+// If gossip sees a node alive but its heartbeats are missing, the node is judged silent only while every voter answers
+// and agrees.
 func TestGossipAliveNeedsAllVoters(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, stop := threeWithAgents(t, 2)
@@ -329,7 +331,7 @@ func TestGossipAliveNeedsAllVoters(t *testing.T) {
 	})
 }
 
-// The leader crashes after 50 idle minutes. Under the next leader, cluster time lacks at most two seconds.
+// The leader crashes after 50 idle minutes. The next leader's cluster time is at most two seconds behind.
 func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

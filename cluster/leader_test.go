@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The events of every server name each leader and its term once, even if leadership was handed over.
+// Every server has one event for each leader, with the leader's term, even if leadership was handed over.
 func TestEventsNameEachLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -44,8 +44,7 @@ func TestEventsNameEachLeader(t *testing.T) {
 	})
 }
 
-// A snapshot from the term of an earlier leader is restored. The restored state and its events still name the current
-// leader.
+// After the restore of a snapshot from the term of an earlier leader, the state and its events name the current leader.
 func TestRestoreTellsWhoLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // A server was down while an agent registered. It can't catch up, because its disk has no room for the snapshot. Then
-// the leader crashes, and nobody can lead. The agent still reaches two of three servers, so its lease holds.
+// the leader crashes, and nobody can lead. The agent still reaches two of three servers, which renew its lease.
 func TestLeaseHoldsAtAServerThatLags(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -41,8 +41,8 @@ func TestLeaseHoldsAtAServerThatLags(t *testing.T) {
 	})
 }
 
-// A server agrees that an epoch is offline, and crashes. After its restart it still keeps to that, although its state
-// says nothing of it.
+// A server agrees that an epoch is offline, and crashes. After its restart, the server still renews no lease of that
+// epoch, although its state does not say that the epoch is offline.
 func TestAgreementOutlivesARestart(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -86,8 +86,8 @@ func TestAgreementOutlivesARestart(t *testing.T) {
 	})
 }
 
-// A removed server that doesn't know of its removal keeps running and counts itself as a voter. Its answers renew no
-// lease.
+// A removed server that doesn't know of its removal continues and takes itself for a voter. Its answers don't help to
+// renew a lease.
 func TestRemovedServerCountsForNoLease(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 1)
@@ -121,8 +121,8 @@ func TestRemovedServerCountsForNoLease(t *testing.T) {
 	})
 }
 
-// A beater takes answers of the lineage that it knows, and of a lineage that replaces it, even if the index of their
-// configuration is lower. It ignores answers of all other lineages and clusters.
+// A beater accepts answers of the lineage that it knows, and of a lineage that replaces the known one. It takes over
+// the voters of a new lineage even if their index is lower. It refuses answers of all other lineages and clusters.
 func TestBeaterFollowsHistory(t *testing.T) {
 	b := NewBeater(BeaterConfig{Node: "n1"})
 	b.SetVoters("c/old", 90, []model.ServerID{"s1", "s2", "s3"})

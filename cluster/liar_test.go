@@ -48,7 +48,7 @@ func TestGossipChangesNoServers(t *testing.T) {
 				victim := r.other(leader)
 				want := leader.addresses()
 				victim.crash()
-				time.Sleep(15 * time.Second) // until gossip accepts its name from another address
+				time.Sleep(15 * time.Second) // until gossip accepts the victim's name from another address
 
 				name, api, meta := lie.of(victim)
 				meta.Format, meta.ClusterID = model.CurrentFormat, leader.History().Cluster
@@ -82,8 +82,8 @@ func TestGossipChangesNoServers(t *testing.T) {
 	}
 }
 
-// False gossip about the addresses of running servers changes nothing. The leader still reaches them and keeps leading,
-// and all servers still show the right addresses.
+// False gossip about the addresses of running servers has no effect. The leader still reaches the other servers and
+// keeps leading, and all servers still show the right addresses.
 func TestGossipMovesNoLivingServer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -110,7 +110,7 @@ func TestGossipMovesNoLivingServer(t *testing.T) {
 					}
 					node := m.node
 					node.Meta = meta
-					by.seen.pool.seen(&node, fsm.GossipAlive) // as one packet of a sender with the gossip key would
+					by.seen.pool.seen(&node, fsm.GossipAlive) // one packet of a sender with the gossip key does the same
 					lies++
 					if told, _ := by.seen.pool.Member(string(of.ID())); told.Meta.API != m.Meta.API {
 						t.Fatal("gossip does not take the lie")

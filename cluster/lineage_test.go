@@ -26,8 +26,8 @@ func (r *rig) forget(servers ...*rigServer) {
 	}
 }
 
-// recoverFirst runs three servers and crashes them. It recovers the first one, and starts it together with two new
-// servers. join edits the configuration of these three. recoverFirst returns the two servers that were left behind.
+// recoverFirst runs three servers and crashes them. It recovers the first one, and starts that server together with two
+// new ones. join edits the configuration of these three. recoverFirst returns the two servers that were left behind.
 func (r *rig) recoverFirst(join func(*Config)) (left []*rigServer) {
 	r.t.Helper()
 	r.threeServersRunning(nil)
@@ -62,7 +62,7 @@ func TestLeftServersReturn(t *testing.T) {
 				r := newRig(t)
 				random := rand.New(rand.NewPCG(seed+i, 0))
 				join := func(c *Config) { c.Gossip.Join = []string{host(1) + ":7642", host(4) + ":7642"} }
-				if random.IntN(2) == 0 { // neither side knows the other by gossip, only from the log
+				if random.IntN(2) == 0 { // old and new servers know each other only from the log, not by gossip
 					join = func(c *Config) { c.Gossip.Join = []string{host(4) + ":7642"} }
 				}
 				left := r.recoverFirst(join)
@@ -121,8 +121,8 @@ func TestLeftServersReturn(t *testing.T) {
 	}
 }
 
-// The recovered servers are lost too. A server that was left behind can then be recovered, but only if the operator
-// names the lost lineage. The new lineage replaces the lost one.
+// After a recovery, the recovered servers are lost too. A server that the recovery left behind can be recovered in
+// turn, but only if the operator names the lost lineage. The new lineage replaces the lost one.
 func TestRecoverSuperseded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -161,8 +161,8 @@ func TestRecoverSuperseded(t *testing.T) {
 	})
 }
 
-// A recovered server is lost before any other server knew its lineage. Agents may follow that lineage already, so the
-// next recovery can name it as superseded.
+// A recovered server is lost before any other server knew its lineage. Agents may follow the lost lineage already, so
+// the operator can still name it in the next recovery, and the new lineage replaces it.
 func TestRecoverSupersedesUnmet(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -201,8 +201,8 @@ func TestRecoverSupersedesUnmet(t *testing.T) {
 	})
 }
 
-// A server whose recovery was interrupted does not start. With the new lineage and the old configuration it would make
-// the other servers stop. A second run of Recover completes the recovery.
+// A server whose recovery was interrupted does not start. With the new lineage and the old configuration, the server
+// would make the other servers stop. A second run of Recover completes the recovery.
 func TestRecoverInterrupted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -232,8 +232,8 @@ func TestRecoverInterrupted(t *testing.T) {
 	})
 }
 
-// A server is recovered from a state that was saved after an earlier recovery. The new lineage replaces that of the
-// earlier recovery, even if a state from before that recovery was restored in between.
+// A server is recovered from a state that was saved after an earlier recovery. The new lineage replaces the lineage of
+// the earlier recovery, even if an operator restored an older state between that recovery and the save.
 func TestLineageInSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

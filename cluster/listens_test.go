@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// The listeners shown for a server are those that it reports over TLS or that the configuration has. Gossip is not used
-// for them, because it can claim any address, and servers that don't exist.
+// The method Servers lists only listeners that a server reports over TLS or that the configuration has. It does not use
+// gossip, which can claim any address and even servers that don't exist.
 func TestListensAreNotWhatGossipClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// realServer is a server as in production: TLS on a real port, real gossip, a real log on disk.
+// realServer is a server as in production, with TLS on a real port, gossip over real sockets, and a log on disk.
 type realServer struct {
 	*Server
 	machine *fsm.Machine
@@ -145,7 +145,7 @@ func TestThreeRealServers(t *testing.T) {
 	}
 	delete(servers, name)
 	write("n2")
-	// The server restarts at the same address, because raft 1.8.0 has a data race when it takes over a new one
+	// The server restarts at the same address, because raft 1.8.0 has a data race when the address of a peer changes
 	// (replication.go:660).
 	servers[name] = startRealServer(t, dir, name, first.cfg.Stream.Addr().String(), join)
 	if servers[name].ID() != first.ID() {

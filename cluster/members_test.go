@@ -161,8 +161,8 @@ func TestCheckRemoveKeepsQuorum(t *testing.T) {
 	}
 }
 
-// Gossip may announce many servers that don't exist. NextChange handles each of them once, and compares none with
-// another. The index contains only members of the cluster, and NextChange allocates nothing for other servers.
+// Gossip may announce many servers that don't exist. NextChange looks at each of them once, and does not compare them
+// with each other. The index contains only members of the cluster, and NextChange allocates nothing per other server.
 func TestMadeUpServersCostLittle(t *testing.T) {
 	m := threeServers()
 	m.Servers[2].Name = "three"
@@ -187,7 +187,7 @@ func TestMadeUpServersCostLittle(t *testing.T) {
 	}
 }
 
-// Which server's change comes first depends on First, so that no name has an advantage.
+// Which server's change is proposed first depends on Membership.First, so that no name has an advantage.
 func TestNextChangeBeginsAnywhere(t *testing.T) {
 	m := threeServers()
 	m.Servers = append(m.Servers, fresh("s4", "a4:1"), fresh("s5", "a5:1"))

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A new server gets its log first and its vote only after it has kept up for a while.
+// A new server is added without a vote. It gets its vote only after it has kept up with the log for a while.
 func TestNewServerGetsItsVoteLater(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -37,7 +37,8 @@ func TestNewServerGetsItsVoteLater(t *testing.T) {
 		if err := leader.Remove(ctx, fourth.ID(), false); err != nil {
 			t.Fatal(err)
 		}
-		// A removed server stops with an error that says so, at once, and again when it is started on its old directory.
+		// A removed server stops at once with an error that gives the reason. It does so again when it is started on its old
+		// directory.
 		for range 2 {
 			select {
 			case <-fourth.done:
@@ -53,7 +54,7 @@ func TestNewServerGetsItsVoteLater(t *testing.T) {
 		if got := len(leader.servers()); got != 3 {
 			t.Errorf("%d servers a minute after one was removed", got)
 		}
-		// An operator can add it again.
+		// An operator can add the removed server again.
 		eventually(t, 5*time.Second, "an operator's word", func() bool { return leader.Promote(ctx, fourth.ID()) == nil })
 		eventually(t, time.Minute, "a vote again", func() bool { return len(leader.voters()) == 4 })
 	})
@@ -88,8 +89,8 @@ func TestWipedServerComesBackAsANewOne(t *testing.T) {
 	})
 }
 
-// A new server with the name of a dead one replaces it only if the new server's certificate has that name. Otherwise
-// both have votes.
+// A new server with the name of a dead server replaces the dead one only if the new server's certificate has that name.
+// Otherwise both servers have votes.
 func TestNewServerWithTheNameOfADeadOne(t *testing.T) {
 	for certificate, taken := range map[string]bool{"s3": true, "shared": false} {
 		t.Run(certificate, func(t *testing.T) {
@@ -194,7 +195,7 @@ func TestServerWithANewAddress(t *testing.T) {
 		delete(r.servers, mover.host)
 		r.servers[host(9)] = &rigServer{dir: mover.dir, host: host(9), done: mover.done}
 		r.mu.Unlock()
-		time.Sleep(15 * time.Second) // until gossip accepts its name from another address
+		time.Sleep(15 * time.Second) // until gossip accepts the server's name from another address
 		moved := r.start(9, nil)
 		if moved.ID() != mover.ID() {
 			t.Fatal("it has another id")
@@ -212,7 +213,8 @@ func TestServerWithANewAddress(t *testing.T) {
 	})
 }
 
-// All servers move to other addresses at once, and nothing answers at the old ones. They find each other by gossip.
+// All servers move to other addresses at once, and nothing answers at the old addresses. The servers find each other by
+// gossip.
 func TestAllServersWithNewAddresses(t *testing.T) {
 	skipRaftRace(t)
 	inBubble(t, func(t *testing.T) {
@@ -256,7 +258,8 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 		if !errors.Is(s.err, &model.Error{Code: model.CodeConflict}) || !strings.Contains(s.err.Error(), `"test"`) {
 			t.Errorf("opened with another cluster's name: %v", s.err)
 		}
-		// If the clusters have the same name, the server learns from gossip that it is in the wrong one. Only it stops.
+		// If the clusters have the same name, the server learns from gossip that it is in the wrong cluster. No other server
+		// stops.
 		two := newRig(t)
 		two.threeServersRunning(nil)
 		two.mu.Lock()
@@ -279,8 +282,8 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 	})
 }
 
-// A server whose directory has a cluster of one server could lead by itself. Among servers of another cluster, it must
-// stop before it leads.
+// A server whose directory belongs to a cluster of one server can elect itself. Among servers of another cluster, it
+// must stop before it leads.
 func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 	for range 8 { // raft chooses the time of its first election at random
 		inBubble(t, func(t *testing.T) {
@@ -306,7 +309,8 @@ func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 				t.Errorf("Run returned %v", intruder.err)
 			}
 
-			// When a server of the cluster restarts, it may hear from gossip that the intruder is alive. It must go on anyway.
+			// When a server of the cluster restarts, it may hear from gossip that the intruder is alive. The restarted server
+			// must not stop.
 			two.running()[2].crash()
 			two.net.Heal()
 			back := two.start(3, nil)
@@ -337,8 +341,8 @@ func TestDamagedDataDir(t *testing.T) {
 	}
 }
 
-// A hello is refused if it is meant for a different server, or if both sides know their clusters and these differ. So a
-// server that took over a peer's address gets neither log nor votes.
+// A hello is refused if it is meant for a different server, or if both sides know their clusters and the clusters
+// differ. So a server that took over a peer's address gets neither log nor votes.
 func TestHello(t *testing.T) {
 	h := &helloLayer{self: "s1", history: func() model.History { return model.History{Cluster: "C"} }}
 	young := &helloLayer{self: "s1", history: func() model.History { return model.History{} }}

@@ -50,8 +50,8 @@ func TestLiarsDelayNoNewServer(t *testing.T) {
 	})
 }
 
-// A server that can't be reached is tried more and more rarely, even if its address changes all the time. Servers that
-// failed less often are tried first. A claim that was proven must be proven again after a while.
+// The pauses between attempts to reach a server grow while it can't be reached, even if its address changes all the
+// time. Servers that failed less often are tried first. A claim that was proven must be proven again after a while.
 func TestProofsBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		began := time.Now()
@@ -89,7 +89,8 @@ func TestProofsBackOff(t *testing.T) {
 	})
 }
 
-// However many servers are claimed, at most proofsAtOnce are tried at once, those with the fewest failures first.
+// However many servers gossip claims, at most proofsAtOnce of them are tried at once. Those with the fewest failures
+// are tried first.
 func TestProofsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -120,8 +121,8 @@ func TestProofsAtOnce(t *testing.T) {
 	})
 }
 
-// Two or three invented servers are claimed every second, for a minute each, and their names sort first. They don't
-// delay a new server for long, even if its first attempt fails.
+// Every second, two or three more invented servers are claimed, for a minute each, and their names sort first. They
+// don't delay the proof of a new server for long, even if the first attempt to reach that server fails.
 func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
 	for _, rate := range []int{2, 3} {
 		for _, once := range []bool{false, true} {
@@ -168,7 +169,8 @@ func TestMadeUpNamesDelayNoProofForLong(t *testing.T) {
 	}
 }
 
-// One look at many claims adds at most claimsNew of each kind, and at most claimsMost are kept.
+// Between two calls of start, at most claimsNew new claims of each kind are recorded. In all, at most claimsMost are
+// kept.
 func TestProofsTakeInFewClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p := newProofs(func(Change) error { return nil }, func(Change, error) {})

@@ -12,7 +12,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// proves that raft's log reports a dead peer when it is first missed and twice a minute, not several times a second.
+// proves that raft's log reports a dead peer when it is first missed, and then twice a minute instead of several times
+// a second.
 func TestRaftLogIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -72,8 +72,8 @@ func TestPeerTransport(t *testing.T) {
 	}
 }
 
-// Entries that are committed together are published together, but never across a checkpoint boundary. So all servers
-// keep the same states as checkpoints, however raft grouped the entries.
+// Entries that are committed together are published together, but never across a multiple of checkpointEvery. So all
+// servers keep the same states as checkpoints, however raft grouped the entries.
 func TestBatches(t *testing.T) {
 	const first = checkpointEvery - 3
 	voting :=
@@ -109,7 +109,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// The state in handed is used only if the restored snapshot has the expected checksum, and only once.
+// machineFSM restores the state in its field handed only if the snapshot has the expected checksum, and only once.
 func TestHandedState(t *testing.T) {
 	snapshot := func(entry uint64) (fsm.State, []byte) {
 		m := fsm.NewMachine()
@@ -125,7 +125,7 @@ func TestHandedState(t *testing.T) {
 	own, ownBytes := snapshot(5)
 	other, otherBytes := snapshot(6)
 	marked := own
-	marked.Hold.Active = true // makes it recognizable; in production it equals the snapshot's state
+	marked.Hold.Active = true // distinguishes the handed state from the snapshot's; in production the two are equal
 	for _, tt := range []struct {
 		name   string
 		body   []byte
@@ -157,7 +157,7 @@ func settingsEntry(t *testing.T, n uint64) []byte {
 	return data
 }
 
-// Large entries are published one by one, so that readers wait for about one of them at most.
+// Large entries are published one by one, so that readers wait for about one large entry at most.
 func TestLargeEntriesAreNotBatched(t *testing.T) {
 	large := &raft.Log{Index: 1, Data: make([]byte, batchBytes)}
 	small := &raft.Log{Index: 2, Data: make([]byte, 100)}

@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Two of three servers are lost for good. The third is recovered, and goes on alone.
+// Two of three servers are lost permanently. The third server is recovered, and continues alone.
 func TestRecover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -123,7 +123,7 @@ func TestRecoverSnapshot(t *testing.T) {
 	})
 }
 
-// Recover refuses what it can't recover, with a reason, and leaves the directory as it was.
+// If something can't be recovered, the error of Recover gives the reason, and the directory stays as it was.
 func TestRecoverRefused(t *testing.T) {
 	var saved bytes.Buffer
 	s, results := fsm.NewState().

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A server is removed while it is cut off, so its own configuration still has it. When it reaches the others again, it
-// stops with an error that says that it was removed. The leader goes on in its term.
+// A server is removed while it is cut off, so it does not learn of its removal. When it reaches the others again, it
+// stops with an error that says that it was removed. The leader keeps its term.
 func TestRemovedWhileAway(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -48,7 +48,7 @@ func TestRemovedWhileAway(t *testing.T) {
 	})
 }
 
-// Members that were cut off from each other go on once they reach each other again.
+// Members that were cut off from each other don't stop, and continue once they reach each other again.
 func TestAwayIsNotRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

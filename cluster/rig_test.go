@@ -44,7 +44,7 @@ type rigServer struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 	err     error // of Open or Run
-	fatal   error
+	fatal   error // the error that the server passed to Config.Fatal
 
 	mu  sync.Mutex
 	led []uint64 // terms in which Lead ran
@@ -167,7 +167,7 @@ func (s *rigServer) stop() {
 	<-s.done
 }
 
-// crash cuts the server off before it stops it, so that the others don't learn that it stops.
+// crash cuts the server off from the network and then stops it, so that the others don't learn that it stops.
 func (s *rigServer) crash() {
 	s.rig.isolate(s.host)
 	s.stop()
@@ -227,7 +227,8 @@ func (r *rig) running() []*rigServer {
 	})
 }
 
-// leader waits until a server leads, has its first Barrier done, and can reach a majority of the servers.
+// leader waits until a server leads, has finished its first Barrier, and can reach a majority of the servers. It fails
+// the test after limit.
 func (r *rig) leader(limit time.Duration) *rigServer {
 	r.t.Helper()
 	var found *rigServer
@@ -324,7 +325,7 @@ func (r *rig) mustRegister(name string) {
 	})
 }
 
-// agree waits until all running servers have the same state.
+// agree waits until all running servers have the same state. It fails the test after limit.
 func (r *rig) agree(limit time.Duration) {
 	r.t.Helper()
 	eventually(r.t, limit, "the same state everywhere", func() bool {

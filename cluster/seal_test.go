@@ -14,7 +14,7 @@ import (
 )
 
 // A crash during a snapshot leaves an unfinished directory, which may be as large as the state. The next start removes
-// it.
+// that directory.
 func TestUnfinishedSnapshotsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	snaps, err := newSealedSnapshots(dir, hclog.NewNullLogger())
@@ -33,7 +33,7 @@ func TestUnfinishedSnapshotsAreRemoved(t *testing.T) {
 		}
 		sinks = append(sinks, sink)
 	}
-	if err := sinks[0].Close(); err != nil { // the other one is never closed, as after a crash
+	if err := sinks[0].Close(); err != nil { // the other sink is never closed, as after a crash
 		t.Fatal(err)
 	}
 	names := func() int {
@@ -106,8 +106,8 @@ func TestSealedSnapshots(t *testing.T) {
 	}
 }
 
-// If the index in a snapshot's metadata were too high, the server would skip the entries up to that index. It notices
-// that the metadata has changed, and begins with the older snapshot.
+// If the server believed an index in a snapshot's metadata that is too high, it would skip the entries up to that
+// index. But the server notices that the metadata has changed, and begins with the older snapshot.
 func TestTurnedIndexOfASnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

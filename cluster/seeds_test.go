@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// stormSeeds returns the seeds that testdata/seeds has for this test. If OUTSPAN_SIM is set, it adds 20 random ones. If
-// OUTSPAN_SEED is set, it returns only that seed.
+// stormSeeds returns the seeds that testdata/seeds has for the test t. If OUTSPAN_SIM is set, it adds 20 random ones.
+// If OUTSPAN_SEED is set, it returns only that seed.
 func stormSeeds(t *testing.T) (seeds []uint64) {
 	t.Helper()
 	if text := os.Getenv("OUTSPAN_SEED"); text != "" {

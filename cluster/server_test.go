@@ -63,7 +63,7 @@ func hostNumber(host string) int {
 	return i
 }
 
-// A leader that is stopped as planned hands leadership over, so that no election timeout has to pass.
+// A leader that is stopped as planned hands leadership over, so that the others don't wait for an election timeout.
 func TestPlannedStopHandsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

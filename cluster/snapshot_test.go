@@ -18,7 +18,7 @@ import (
 )
 
 // Without a quorum, Save is refused, because nobody knows which writes were acknowledged. SaveStale saves the state
-// that the server has, and doesn't count as a backup.
+// that the server has, and does not change SavedAt.
 func TestSaveWithoutALeader(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -52,8 +52,8 @@ func TestSaveWithoutALeader(t *testing.T) {
 	})
 }
 
-// After a restore, every server has the saved state, which is marked as unconfirmed. Its index and its time don't go
-// back.
+// After a restore, every server has the saved state, which is marked as unconfirmed. The index and the time of the
+// state don't go back.
 func TestSaveAndRestore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -165,7 +165,7 @@ func TestServersCatchUpBySnapshot(t *testing.T) {
 }
 
 // A restore waits until raft has written the snapshot that it is writing, and raft begins no snapshot during a restore.
-// Otherwise raft would note the older snapshot last, and send the restored state to followers again and again.
+// Otherwise raft would take the older snapshot for the newest, and send the restored state to followers repeatedly.
 func TestRestoreWhileASnapshotIsWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -257,7 +257,7 @@ func TestShortLogIsLeftAlone(t *testing.T) {
 }
 
 // While leadership is handed to a server that needs a snapshot, raft tries to read one again and again without a pause.
-// If none can be read, that must not use a whole processor. In this test, fake time would then stand still.
+// If no snapshot can be read, these attempts must not use a whole processor. In a bubble, they would stop fake time.
 func TestTransferWithoutSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Data in its place and data put aside are listed with their epochs. Empty directories, data without an epoch and other
-// files are not listed.
+// List returns the data of volumes with its epoch, both data in its place and data that was put aside. Empty
+// directories and data without a known epoch are not listed.
 func TestList(t *testing.T) {
 	n, slot := filled(t)
 	for _, dir := range []string{"data@7", "data@8", "data@6.1", "data@6.old", "data@unknown", "more"} {
@@ -48,8 +48,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// An order to find looks for the data to attach, before any instance is stopped for it. It fails if data is missing.
-// The attachment then uses the data, whether it is in its place or was put aside.
+// TaskFind checks that all data to attach is on the node, and fails if some is missing. TaskAttach then uses the data,
+// whether the data is in its place or was put aside.
 func TestAttachFound(t *testing.T) {
 	for name, aside := range map[string]bool{"in its place": false, "put aside": true} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FuzzManifest: a list of files from another agent is refused or can be used: every path stays below the volumes that
-// were asked for, directories come first, and the chunks cover every file exactly once.
+// FuzzManifest checks that a list of files from another agent is either refused with a code or safe to use. In a safe
+// list, each path appears once, is below the requested volumes, and comes after its directory.
 func FuzzManifest(f *testing.F) {
 	add := func(entries ...entry) {
 		var data bytes.Buffer
@@ -57,8 +57,8 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
-// coversAll checks the first two and the last two chunks: the pieces of a chunk lie within their files, and have the
-// length of the chunk together.
+// coversAll checks the first two and the last two chunks. The pieces of a chunk must lie within their files, and their
+// lengths must add up to the chunk's length.
 func coversAll(t *testing.T, m manifest) {
 	t.Helper()
 	c := newContent(nil, m.Entries)

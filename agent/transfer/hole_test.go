@@ -15,7 +15,7 @@ import (
 
 const sparseSize = 1 << 40
 
-// makeSparse makes a large file with data at its beginning, across the border of two chunks and at its end.
+// makeSparse makes a file of sparseSize bytes that has data only at the offsets of sparseData.
 func makeSparse(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -33,9 +33,11 @@ func makeSparse(t *testing.T, path string) {
 	}
 }
 
+// sparseData has offsets at the beginning of the file, just before the border of two chunks, in the middle, and at the
+// end.
 var sparseData = []int64{0, 5*chunkBytes - 6, sparseSize/2 + 17, sparseSize - 12}
 
-// checkSparse checks that a file has the data of makeSparse, and its holes.
+// checkSparse checks that a file has the size and the data of makeSparse, and takes little disk space.
 func checkSparse(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -68,8 +70,8 @@ func wantSmall(t *testing.T, path string) {
 	}
 }
 
-// Holes of a large file are neither read nor sent nor written. This holds for a move that resumes after both agents
-// were restarted, for a backup, and for its restore.
+// A move, a backup and a restore skip the holes of a large file. They don't read, send or write zeros for the holes.
+// The move resumes after both agents were restarted.
 func TestSparseVolume(t *testing.T) {
 	var sent, asked atomic.Int64
 	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {
@@ -113,7 +115,7 @@ func TestSparseVolume(t *testing.T) {
 	checkSparse(t, other.path(stagingDir, "r1", "tree", "data", "sparse"))
 }
 
-// counting counts the bytes of answers.
+// counting adds the bytes of an answer to n.
 type counting struct {
 	http.ResponseWriter
 	n *atomic.Int64

@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// The output of chunked equals its input, even where the input is the shared buffer of zeros.
+// The output of chunked equals its input, even where the input is a slice of zeroBytes.
 func TestChunkedGivesWhatItTook(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var in, out bytes.Buffer
@@ -47,11 +47,11 @@ func TestChunkedGivesWhatItTook(t *testing.T) {
 	}
 }
 
-// The sums of chunks are the same whether holes are skipped or read. The holes are within a chunk, over the ends of
-// files, over several files, and at the end.
+// The sums of chunks are the same whether holes are skipped or read. The files are random, so holes begin and end
+// anywhere, and some extend across several files.
 func TestHolesHaveTheSameSums(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	passed := 0 // chunks whose sums were known from the previous chunk
+	passed := 0 // positive once a single lookup has found a hole of several chunks
 	for round := range 8 {
 		root, err := os.OpenRoot(t.TempDir())
 		if err != nil {
@@ -91,7 +91,8 @@ func TestHolesHaveTheSameSums(t *testing.T) {
 	}
 }
 
-// A number of holes that a peer sends must be between one and the number of chunks.
+// A peer says how many chunks a hole has. The target refuses the hole unless it has at least one chunk and ends within
+// the stream.
 func TestHolesOfAPeerAreChecked(t *testing.T) {
 	for _, holes := range []string{"0", "-1", "x", "4", "99999999999", "99999999999999999999"} {
 		t.Run(holes, func(t *testing.T) {
@@ -114,7 +115,7 @@ func TestHolesOfAPeerAreChecked(t *testing.T) {
 	}
 }
 
-// The total size of a slot's files is limited, because even holes have sums. The limit of a backup is lower.
+// The total size of a slot's files is limited, because even the chunks of a hole have sums. Backups have a lower limit.
 func TestSizesOfVolumesAreBounded(t *testing.T) {
 	n, slot := filled(t)
 	grow := func(files int) error {

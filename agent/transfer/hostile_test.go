@@ -14,8 +14,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// openRegular opens only regular files, and never blocks: a program may replace a file that the agent is about to read,
-// for example by a pipe.
+// openRegular opens only regular files, and never blocks. This matters because a program may replace a file that the
+// agent is about to read, for example by a named pipe.
 func TestOpenRegular(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
@@ -52,8 +52,8 @@ func TestOpenRegular(t *testing.T) {
 	}
 }
 
-// A node whose list of files has setuid and setgid bits can't create setuid files on another node. The directory of a
-// volume is closed to others.
+// Setuid and setgid bits in another node's list of files are ignored. Only the owner of a volume may enter the volume's
+// directory, whatever mode the list has for it.
 func TestNoSetuidFilesArrive(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
@@ -86,7 +86,7 @@ func TestNoSetuidFilesArrive(t *testing.T) {
 
 type owner struct{ uid, gid int }
 
-// ownersBelow returns the owners of the given files of a tree.
+// ownersBelow returns the actual owner of each file below tree whose name is a key of files.
 func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]owner {
 	t.Helper()
 	got := map[string]owner{}
@@ -101,9 +101,9 @@ func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]o
 	return got
 }
 
-// A source can't create files on the target that belong to root, or to an account that no job may run as there. Such
-// files get the user of the slot, and so do files of the slot's user at the source. Files of accounts that jobs may
-// name keep their owner, and also their group if the account is in it. The same holds for a restore.
+// In a copy, the slot's user on the target owns all files that belonged to root, to the slot's user at the source, or
+// to an account that no job may run as on the target. Other files keep their owner, and keep their group if the owner
+// is a member of it. The same holds for a restore.
 func TestOwnersOfCopies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
@@ -150,7 +150,7 @@ func TestOwnersOfCopies(t *testing.T) {
 	}
 }
 
-// Data that was put aside and is attached again never left the node, so its owners stay.
+// Data that was put aside and is attached again never left the node. So its files keep their owners.
 func TestOwnersOfFoundDataStay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
@@ -174,7 +174,8 @@ func TestOwnersOfFoundDataStay(t *testing.T) {
 	}
 }
 
-// If the target lacks a job's user, it gets no copy, because the job's instance could not start there.
+// If the target lacks a job's user, the fetch fails before it copies anything, because the job's instance could not
+// start on the target.
 func TestNoCopyForAUserThatIsNotThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root changes no owners")
@@ -194,7 +195,7 @@ func TestNoCopyForAUserThatIsNotThere(t *testing.T) {
 	}
 }
 
-// The list of a hostile source may name any number of owners. Only a limited number of accounts is looked up.
+// At most maxOwners accounts are looked up, however many owners a hostile source's list names.
 func TestOwnersThatAreLookedUpAreBounded(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: an agent that is not root changes no owners")

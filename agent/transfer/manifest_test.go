@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// sendList writes a list of n entries as a peer might. It returns early if the reader closes the pipe.
+// sendList writes a list of n entries and closes the pipe. It stops early if the reader closes the pipe.
 func sendList(to *io.PipeWriter, n int, item func(i int) entry) {
 	w := bufio.NewWriter(to)
 	err := writeFrame(w, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: n})
@@ -42,7 +42,7 @@ func TestLargeManifestIsBounded(t *testing.T) {
 	for what, tt := range map[string]struct {
 		item func(i int) entry
 		code model.Code
-		kept int64 // bytes
+		kept int64 // most bytes of heap that the result may keep
 	}{
 		"files": {func(i int) entry {
 			if i == 0 {

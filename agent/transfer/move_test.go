@@ -21,8 +21,8 @@ const (
 	large    = 64 << 20
 )
 
-// pair returns a source with volumes, a target, and the target's order to fetch these volumes. If through is not nil,
-// it wraps the source's handler.
+// pair returns a source with volumes whose largest file has size bytes, a target, and the target's order to fetch these
+// volumes. If through is not nil, it wraps the source's handler.
 func pair(t *testing.T, size int64, through func(http.Handler) http.Handler) (source, target *node,
 	fetch transport.TransferOrder) {
 	t.Helper()
@@ -40,7 +40,7 @@ func pair(t *testing.T, size int64, through func(http.Handler) http.Handler) (so
 }
 
 // proves P8: a move keeps every byte, mode, time and link; the copy is beside the volumes until it is attached, and the
-// old one is kept until it is to be dropped.
+// old copy is kept until the servers order to drop it.
 func TestMigrate(t *testing.T) {
 	source, target, fetch := pair(t, large, nil)
 	want := pictures(t, source.path(slotPath))
@@ -68,7 +68,7 @@ func TestMigrate(t *testing.T) {
 	target.order()
 	source.order()
 	target.stop()
-	target.start() // after a restart nothing is done again
+	target.start() // after a restart, a repeated order must change nothing
 	target.order(order(transport.TaskAttach, "t1"))
 	target.await("t1", model.SideAttached)
 	if got := pictures(t, target.path(slotPath)); got != want {
@@ -81,7 +81,8 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// A copy resumes where it was cut off: chunks that have arrived are not sent again, unless the disk has lost them.
+// An interrupted copy resumes at the first chunk that has not arrived or that the disk has lost. Earlier chunks are not
+// sent again.
 func TestMigrateResumes(t *testing.T) {
 	var mu sync.Mutex
 	sent := map[string]int{}
@@ -143,7 +144,7 @@ func TestMigrateSourceRestarts(t *testing.T) {
 	}
 }
 
-// failure waits for a transfer to fail and returns the report.
+// failure waits until the node reports that a transfer failed, and returns that report.
 func (n *node) failure(id model.TransferID) model.TransferReport {
 	n.t.Helper()
 	return n.await(id, model.SideFailed)
@@ -184,7 +185,7 @@ func (f *flipping) Write(p []byte) (int, error) {
 	return f.ResponseWriter.Write(p)
 }
 
-// If the target's disk loses data after it was written, the loss is found before the copy is attached.
+// If the target's disk loses data that was written to it, the move fails before the copy is attached.
 func TestMigrateDamagedOnDisk(t *testing.T) {
 	var source, target *node
 	var fetch transport.TransferOrder
@@ -211,7 +212,7 @@ func TestMigrateDamagedOnDisk(t *testing.T) {
 	}
 }
 
-// Writes to the source's volumes during a move are detected.
+// A copy is not marked as verified if somebody writes to the source's volumes during the move.
 func TestMigrateSourceWritten(t *testing.T) {
 	var source, target *node
 	var fetch transport.TransferOrder

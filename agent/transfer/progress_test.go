@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// inBetween reports whether the node has sent a report about transfer id in this state, with some but not all bytes
-// done.
+// inBetween reports whether the node has sent a report about transfer id with the given state, in which some but not
+// all bytes were done.
 func (n *node) inBetween(id model.TransferID, state model.TransferState) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -40,9 +40,8 @@ func (s *slowly) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the underlying writer.
 func (s *slowly) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// While both sides read all data again to verify the copy, the target reports its progress. Otherwise the servers would
-// consider the transfer stalled after 5 minutes. The source sends its sums slowly here. The large file is sparse, so it
-// takes little disk space.
+// While both sides read all data again to verify the copy, the target reports its progress, so that the servers don't
+// consider the transfer stalled. In this test the source sends its sums slowly.
 func TestVerifyTellsProgress(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +56,7 @@ func TestVerifyTellsProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range int64(40) { // some data for each chunk: one that is only a hole is not read
+	for i := range int64(40) { // each chunk gets some data, because chunks that are only holes are not read
 		if _, err := file.WriteAt([]byte("begins"), i*chunkBytes); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +78,7 @@ func TestVerifyTellsProgress(t *testing.T) {
 	}
 }
 
-// A sparse file of 100 GiB counts only with the disk space that it takes.
+// For a sparse file of 100 GiB, a copy needs only the disk space that the file takes.
 func TestHolesTakeNoRoom(t *testing.T) {
 	n, slot := filled(t)
 	sparse := n.path(slotPath, "data", "sparse")
@@ -103,7 +102,7 @@ func TestHolesTakeNoRoom(t *testing.T) {
 	}
 }
 
-// While a restore reads back what it wrote, it reports its progress.
+// A restore also reports its progress while it reads back the data that it wrote.
 func TestRestoreTellsProgress(t *testing.T) {
 	_, other, _, restore := backedUp(t, false)
 	a, err := readArchive(other.backups+"/b1", "b1", restore.Sum)

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// node is the part of one agent that moves volumes: a Mover, its directory, and what it reported.
+// node is the part of one agent that moves volumes: a Mover, its directories, and the reports that it sent.
 type node struct {
 	t       *testing.T
 	dir     string
@@ -59,7 +59,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *node {
 	return n
 }
 
-// start runs a Mover on the node's directory, as after a restart of the agent.
+// start starts a new Mover on the node's directories, as a restart of the agent does.
 func (n *node) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := New(Config{Volumes: n.dir, BackupDir: n.backups, Peers: n.peers, Hold: n.hold, Release: n.release,
@@ -118,7 +118,7 @@ func (n *node) report(r model.TransferReport) {
 }
 
 // await waits until the node's last report about transfer id has one of the states, and returns that report. It fails
-// the test after 60 s, or if the transfer fails and states don't include that.
+// the test after 60 s, or if the transfer fails and SideFailed is not one of the states.
 func (n *node) await(id model.TransferID, states ...model.TransferState) model.TransferReport {
 	n.t.Helper()
 	deadline := time.After(60 * time.Second)
@@ -162,7 +162,7 @@ func (n *node) listen(through func(http.Handler) http.Handler) (address string, 
 	return strings.TrimPrefix(s.URL, "https://"), s.Client().Transport
 }
 
-// order returns an order for the volumes that fill makes. Their data has epoch 1. TaskAttach gives it epoch 2.
+// order returns an order for the volumes that fill makes. Their data has epoch 1. TaskAttach gives the data epoch 2.
 func order(task transport.TransferTask, id model.TransferID) transport.TransferOrder {
 	o := transport.TransferOrder{ID: id, Task: task, Group: "db/main", Slot: 0, Names: []string{"data", "log"},
 		Token: "secret", Wall: 1, Epochs: []uint64{1, 1}}
@@ -172,8 +172,8 @@ func order(task transport.TransferTask, id model.TransferID) transport.TransferO
 	return o
 }
 
-// fill makes the two volumes of a slot. The volume data has a large file of size bytes with a run of zeros, and files
-// of unusual kinds. The volume log has many small files.
+// fill makes the volumes "data" and "log" of a slot. The first has a large file of size bytes with a run of zeros, and
+// files of unusual kinds. The second has many small files.
 func fill(t *testing.T, slot string, size int64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, uint64(size)))
@@ -277,7 +277,7 @@ func pictures(t *testing.T, slot string) string {
 	return picture(t, filepath.Join(slot, "data")) + picture(t, filepath.Join(slot, "log"))
 }
 
-// picturesAside describes the data of epoch 1 that was put aside.
+// picturesAside is like pictures, but describes the data of epoch 1 that was put aside.
 func picturesAside(t *testing.T, slot string) string {
 	t.Helper()
 	return picture(t, filepath.Join(slot, "data@1")) + picture(t, filepath.Join(slot, "log@1"))
