@@ -37,8 +37,7 @@ var (
 // notForClients lists operations that only servers call.
 var notForClients = []string{"ask-peer", "relay-agents"}
 
-// operations has a call for each operation that clients may call, by operationId. In the calls, all objects are named
-// "x".
+// operations has a call for each operation that clients may call, by operationId. All objects are named "x".
 var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"healthz": func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Alive(ctx) },
 	"readyz":  func(ctx context.Context, c *client.Client) (any, error) { return c.Cluster.Ready(ctx, true) },

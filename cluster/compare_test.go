@@ -189,7 +189,6 @@ func TestMinorityFollowerStops(t *testing.T) {
 	})
 }
 
-// checkReportOf checks the report and the state that a stopped server left in its directory.
 func checkReportOf(t *testing.T, s *rigServer, own, majority string, led bool) {
 	t.Helper()
 	report, ok, err := ReadReport(s.dir)

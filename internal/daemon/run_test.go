@@ -18,7 +18,7 @@ import (
 	"github.com/outspan/outspan/config"
 )
 
-// With telemetry { prometheus = false }, a process has no handler for metrics.
+// With telemetry { prometheus = false } there is no metrics handler, on a server and on an agent.
 func TestMetricsAreServedUnlessTurnedOff(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(newLoopMetrics().collectors()...)
@@ -37,13 +37,14 @@ func TestMetricsAreServedUnlessTurnedOff(t *testing.T) {
 	}
 }
 
-// If the agent of a process can't be opened, the server that was opened before is closed again: a second try gets as far
-// as the first one.
+// If the agent of a process can't be opened, the server that was opened before is closed again: a second try gets as
+// far as the first one.
 func TestServerIsClosedIfTheAgentCantBeOpened(t *testing.T) {
 	dir := t.TempDir()
 	file, socket := filepath.Join(dir, "both.hcl"), filepath.Join(dir, "api.sock")
-	text := fmt.Sprintf("name = \"dev\"\ndata_dir = %q\nserver {\n  bootstrap_expect = 1\n}\nagent {\n  allow_root = true\n}\n"+
-		"tls {\n  dir = %q\n}\nlisten {\n  address = \"127.0.0.1\"\n  port = 0\n  gossip_port = 0\n  socket = %q\n}\n",
+	text := fmt.Sprintf("name = \"dev\"\ndata_dir = %q\nserver {\n  bootstrap_expect = 1\n}\n"+
+		"agent {\n  allow_root = true\n}\ntls {\n  dir = %q\n}\n"+
+		"listen {\n  address = \"127.0.0.1\"\n  port = 0\n  gossip_port = 0\n  socket = %q\n}\n",
 		filepath.Join(dir, "data"), filepath.Join(dir, "tls"), socket)
 	agentData := filepath.Join(dir, "data-agent")
 	for path, content := range map[string]string{file: text, agentData: "this is no directory"} {
