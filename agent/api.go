@@ -9,13 +9,12 @@ import (
 	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
 // Handler returns the handler of the agent's own API. Servers and other agents call it through the TLS port, the
 // command line through a local unix socket. The parameter metrics serves /metrics, which does not exist if metrics is
-// nil. transport.IdentityFrom returns the caller's identity. Without an identity a caller may use only /healthz.
+// nil. transport.SubjectFrom returns the caller. An unknown caller may use only /healthz.
 //
 //	GET /healthz                    always 200; reports whether the node is registered
 //	GET /metrics
@@ -27,12 +26,12 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	logs := newLogServer(a)
 	mux.HandleFunc("GET /healthz", a.serveHealth)
-	mux.Handle("GET /v1/agent/status", only(http.HandlerFunc(a.serveStatus), pki.RoleServer, pki.RoleCLI))
-	mux.Handle("GET "+transport.PathAgentVolumes, only(http.HandlerFunc(a.serveVolumes), pki.RoleServer))
-	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), pki.RoleServer))
-	mux.Handle(transport.PathAgentTransfer, only(a.mover.Handler(), pki.RoleAgent))
+	mux.Handle("GET /v1/agent/status", only(http.HandlerFunc(a.serveStatus), model.SubjectServer, model.SubjectCert, model.SubjectUID))
+	mux.Handle("GET "+transport.PathAgentVolumes, only(http.HandlerFunc(a.serveVolumes), model.SubjectServer))
+	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), model.SubjectServer))
+	mux.Handle(transport.PathAgentTransfer, only(a.mover.Handler(), model.SubjectAgent))
 	if metrics != nil {
-		mux.Handle("GET /metrics", only(metrics, pki.RoleServer, pki.RoleCLI, pki.RoleAgent))
+		mux.Handle("GET /metrics", only(metrics, model.SubjectServer, model.SubjectCert, model.SubjectUID, model.SubjectAgent))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, model.Refuse(model.CodeNoRoute, "an agent has no such operation").
@@ -41,12 +40,12 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	return mux
 }
 
-// only passes requests of callers with one of the roles to next, and refuses all others. Code: forbidden.
-func only(next http.Handler, roles ...pki.Role) http.Handler {
+// only passes requests of callers of one of the kinds to next, and refuses all others. Code: forbidden.
+func only(next http.Handler, kinds ...model.SubjectKind) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, ok := transport.IdentityFrom(r.Context())
-		if !ok || !slices.Contains(roles, who.Role) {
-			writeProblem(w, model.Refuse(model.CodeForbidden, "this is not for the role %q", who.Role).
+		who, ok := transport.SubjectFrom(r.Context())
+		if !ok || !slices.Contains(kinds, who.Kind) {
+			writeProblem(w, model.Refuse(model.CodeForbidden, "this is not for the caller %s", who).
 				WithHint("ask a server: it asks the agent"))
 			return
 		}

@@ -37,14 +37,11 @@ func (r Role) ServerName() string { return string(r) + ".outspan" }
 // Listens reports whether processes of this role accept TLS connections.
 func (r Role) Listens() bool { return r == RoleServer || r == RoleAgent }
 
-// Identity says who is at the other end of a connection. It is proven by a certificate of the cluster's CA, or by the
-// kernel for the unix socket.
+// Identity is what a certificate of the cluster's CA says of its holder.
 type Identity struct {
 	Cluster string
 	Role    Role
-	// Name is the server's, node's or person's name. Over the unix socket it is "uid:0(root)"; no certificate can
-	// carry such a name.
-	Name string
+	Name    string // of the server, the node or the person
 }
 
 // Scheme is the beginning of every identity's URI.
@@ -55,7 +52,7 @@ func (i Identity) URI() string {
 	return Scheme + i.Cluster + "/" + string(i.Role) + "/" + i.Name
 }
 
-// String returns the short form, as shown for an actor: role/name.
+// String returns the short form: role/name.
 func (i Identity) String() string { return string(i.Role) + "/" + i.Name }
 
 // ParseIdentity reads an identity as URI writes it, and accepts no other form. Code: certificate_refused.

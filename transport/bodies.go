@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 )
 
 // Defaults of NewBodies, in bytes. 5,000 agents that send their inventories at once need about 50 MiB.
@@ -19,7 +18,7 @@ type Bodies struct {
 
 	mu   sync.Mutex
 	held int64
-	of   map[pki.Identity]int64
+	of   map[model.Subject]int64
 }
 
 // NewBodies returns a Bodies with limits in bytes: perCaller for each caller, and inAll for all callers together. A
@@ -31,17 +30,17 @@ func NewBodies(perCaller, inAll int64) *Bodies {
 	if inAll <= 0 {
 		inAll = defaultBodiesInAll
 	}
-	return &Bodies{perCaller: perCaller, inAll: inAll, of: map[pki.Identity]int64{}}
+	return &Bodies{perCaller: perCaller, inAll: inAll, of: map[model.Subject]int64{}}
 }
 
 // Take counts n bytes for a caller until Give is called with the same arguments. It refuses them if they would exceed a
 // limit, and never blocks. Only the limit for all callers applies to a server, because servers forward the requests of
 // many callers. Code: busy.
-func (b *Bodies) Take(who pki.Identity, n int64) error {
+func (b *Bodies) Take(who model.Subject, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case who.Role != pki.RoleServer && b.of[who]+n > b.perCaller:
+	case who.Kind != model.SubjectServer && b.of[who]+n > b.perCaller:
 		return model.Refuse(model.CodeBusy, "%s has requests of %d bytes under way, at most %d are allowed",
 			who, b.of[who]+n, b.perCaller).
 			WithHint("send fewer large requests at once")
@@ -55,7 +54,7 @@ func (b *Bodies) Take(who pki.Identity, n int64) error {
 }
 
 // Give releases n bytes that Take counted for the caller.
-func (b *Bodies) Give(who pki.Identity, n int64) {
+func (b *Bodies) Give(who model.Subject, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held -= n

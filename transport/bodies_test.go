@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 )
 
 func TestBodies(t *testing.T) {
 	b := NewBodies(100, 250)
-	agent := func(name string) pki.Identity { return pki.Identity{Role: pki.RoleAgent, Name: name} }
+	agent := func(name string) model.Subject { return model.Subject{Kind: model.SubjectAgent, Name: name} }
 	busy := &model.Error{Code: model.CodeBusy}
 	for _, step := range []struct {
-		who  pki.Identity
+		who  model.Subject
 		n    int64 // bytes to take, or if negative, bytes to give back
 		want error
 	}{
@@ -23,10 +22,10 @@ func TestBodies(t *testing.T) {
 		{agent("c"), 100, busy}, // over the limit of all callers
 		{agent("a"), -60, nil},
 		{agent("c"), 100, nil},
-		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 50, nil},
-		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 1, busy},
+		{model.Subject{Kind: model.SubjectServer, Name: "s1"}, 50, nil},
+		{model.Subject{Kind: model.SubjectServer, Name: "s1"}, 1, busy},
 		{agent("c"), -100, nil},
-		{pki.Identity{Role: pki.RoleServer, Name: "s1"}, 100, nil}, // a server is subject only to the limit of all callers
+		{model.Subject{Kind: model.SubjectServer, Name: "s1"}, 100, nil}, // a server is subject only to the limit of all callers
 	} {
 		if step.n < 0 {
 			b.Give(step.who, -step.n)
@@ -37,7 +36,7 @@ func TestBodies(t *testing.T) {
 		}
 	}
 	b.Give(agent("b"), 100)
-	b.Give(pki.Identity{Role: pki.RoleServer, Name: "s1"}, 150)
+	b.Give(model.Subject{Kind: model.SubjectServer, Name: "s1"}, 150)
 	if b.held != 0 || len(b.of) != 0 {
 		t.Errorf("all was given back, and %d bytes of %d callers are held", b.held, len(b.of))
 	}

@@ -71,7 +71,7 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 }
 
 // HTTPServer answers HTTP requests on unix sockets and on the API of a Listener, and answers the calls of agents.
-// IdentityFrom and Stopping work with the contexts of requests and calls.
+// SubjectFrom and Stopping work with the contexts of requests and calls.
 type HTTPServer struct {
 	srv     *http.Server
 	limit   time.Duration

@@ -10,13 +10,12 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 )
 
 // AnswerAgent answers a call of an authenticated agent. The context ends when the call's time limit has passed, when
 // the connection ends, or when the agent no longer waits. Stopping may be called with this context. An error reaches
 // the agent as an *api.Problem.
-type AnswerAgent func(ctx context.Context, who pki.Identity, call AgentCall, question []byte) (answer []byte, err error)
+type AnswerAgent func(ctx context.Context, who model.Subject, call AgentCall, question []byte) (answer []byte, err error)
 
 // Bounds of an agent's connection.
 const (
@@ -29,7 +28,7 @@ const (
 // Thousands of agents have two long polls open each, and these dominate a server's memory.
 type agentConn struct {
 	frameConn
-	who    pki.Identity
+	who    model.Subject
 	answer AnswerAgent
 	open   sync.WaitGroup
 
@@ -48,7 +47,7 @@ func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) 
 	ctx, cancel := context.WithCancel(of.BaseContext())
 	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{},
 		frameConn: newFrameConn(conn, DefaultMaxBody)}
-	c.who, _ = IdentityFrom(ctx)
+	c.who, _ = SubjectFrom(ctx)
 	c.take = func(n int64) error { return s.bodies.Take(c.who, n) }
 	c.give = func(n int64) { s.bodies.Give(c.who, n) }
 	wake := context.AfterFunc(s.ending, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })

@@ -8,15 +8,12 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 )
 
 // maxSocketPath is how many bytes the kernel allows in the path of a socket, without the final zero byte.
@@ -31,32 +28,31 @@ type PeerCred struct {
 
 // UnixListener accepts connections only from root and from the user that its own process runs as.
 type UnixListener struct {
-	raw     *net.UnixListener
-	path    string
-	made    fs.FileInfo
-	cluster string
-	names   map[uint32]string // used only by the goroutine that calls Accept
-	once    sync.Once
-	err     error
+	raw   *net.UnixListener
+	path  string
+	made  fs.FileInfo
+	owner string // name of the server or node
+	once  sync.Once
+	err   error
 }
 
 // UnixConn is a connection whose peer the kernel identified.
 type UnixConn struct {
 	*net.UnixConn
-	id   pki.Identity
-	cred PeerCred
+	subject model.Subject
+	cred    PeerCred
 }
 
-// Identity returns the peer's identity, with the role cli and a name such as "uid:0(root)".
-func (c *UnixConn) Identity() pki.Identity { return c.id }
+// Subject returns the peer, such as uid:0@s1.
+func (c *UnixConn) Subject() model.Subject { return c.subject }
 
 // PeerCred returns the user and process that the kernel reported.
 func (c *UnixConn) PeerCred() PeerCred { return c.cred }
 
 // ListenUnix opens a socket at path with mode 0600. It makes a missing parent directory with mode 0700. It replaces an
-// existing socket file if no process listens on it. The argument cluster is the name of the cluster in the identities
-// of peers. Errors: address_in_use, listen_failed, file_error.
-func ListenUnix(path, cluster string) (*UnixListener, error) {
+// existing socket file if no process listens on it. The argument owner is the name of the server or node, which
+// is a part of the subjects of peers. Errors: address_in_use, listen_failed, file_error.
+func ListenUnix(path, owner string) (*UnixListener, error) {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".s"+randomHex())
 	if len(path) > maxSocketPath || len(tmp) > maxSocketPath {
@@ -70,11 +66,11 @@ func ListenUnix(path, cluster string) (*UnixListener, error) {
 	if err := checkStale(path); err != nil {
 		return nil, err
 	}
-	return openUnix(path, tmp, cluster)
+	return openUnix(path, tmp, owner)
 }
 
 // openUnix binds a socket under a temporary name, removes other users' access to it, and renames it to path.
-func openUnix(path, tmp, cluster string) (*UnixListener, error) {
+func openUnix(path, tmp, owner string) (*UnixListener, error) {
 	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
 	if err != nil {
 		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).
@@ -88,7 +84,7 @@ func openUnix(path, tmp, cluster string) (*UnixListener, error) {
 		return nil, model.Refuse(model.CodeListen, "can't open socket %s: %v", path, err).
 			WithHint("check the rights on its directory")
 	}
-	return &UnixListener{raw: raw, path: path, made: made, cluster: cluster, names: map[uint32]string{}}, nil
+	return &UnixListener{raw: raw, path: path, made: made, owner: owner}, nil
 }
 
 func settle(tmp, path string) (fs.FileInfo, error) {
@@ -140,22 +136,9 @@ func (l *UnixListener) Accept() (net.Conn, error) {
 			_ = c.Close()
 			continue
 		}
-		id := pki.Identity{Cluster: l.cluster, Role: pki.RoleCLI, Name: l.name(cred.UID)}
-		return &UnixConn{UnixConn: c, id: id, cred: cred}, nil
+		subject := model.Subject{Kind: model.SubjectUID, Name: fmt.Sprintf("%d@%s", cred.UID, l.owner)}
+		return &UnixConn{UnixConn: c, subject: subject, cred: cred}, nil
 	}
-}
-
-// name returns the name of a user's identity. It looks up each user only once, because a lookup may need the network.
-func (l *UnixListener) name(uid uint32) string {
-	if s, ok := l.names[uid]; ok {
-		return s
-	}
-	s := fmt.Sprintf("uid:%d", uid)
-	if u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10)); err == nil {
-		s += "(" + model.Clip(u.Username) + ")"
-	}
-	l.names[uid] = s
-	return s
 }
 
 // Close stops accepting and removes the socket file, unless another process has replaced the file by its own.

@@ -55,7 +55,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 		return nil, err
 	}
 	if p.cfg.Server == nil && p.cfg.Listen.Socket != "" {
-		if a.unix, err = transport.ListenUnix(p.cfg.Listen.Socket, p.cfg.Cluster); err != nil {
+		if a.unix, err = transport.ListenUnix(p.cfg.Listen.Socket, p.cfg.Name); err != nil {
 			return nil, err
 		}
 	}

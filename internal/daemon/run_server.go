@@ -58,7 +58,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	if err := s.openCluster(); err != nil {
 		return nil, err
 	}
-	if s.unix, err = transport.ListenUnix(s.socket(), p.cfg.Cluster); err != nil {
+	if s.unix, err = transport.ListenUnix(s.socket(), p.cfg.Name); err != nil {
 		return nil, err
 	}
 	err = s.openAPI()

@@ -21,7 +21,7 @@ const (
 // rate_limited.
 func (s *Server) limitReports(answer answerCall) answerCall {
 	return func(ctx context.Context, who caller, question []byte) ([]byte, error) {
-		if !s.reportBytes.takeMany(who.Identity, float64(len(question)+reportCost)) {
+		if !s.reportBytes.takeMany(who.Subject, float64(len(question)+reportCost)) {
 			err := model.Refuse(model.CodeRateLimited,
 				"the reports of the agent %s are more than %d bytes a second", who.Name, reportBytesPerSecond).
 				WithHint("look at its log; it may go on in a few seconds")
@@ -54,7 +54,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller,
 	}
 	index := state.Index
 	if report.News(state) { // false if the agent repeats a report whose answer was lost
-		if report.Full && !s.inventories.take(who.Identity) {
+		if report.Full && !s.inventories.take(who.Subject) {
 			err := model.Refuse(model.CodeRateLimited,
 				"the agent of node %s sends its whole inventory again and again", n.Name).
 				WithHint("look at its log; it may go on in a few seconds")
@@ -65,7 +65,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller,
 		if refusal != nil {
 			return transport.ReportReply{}, refusal
 		}
-		result, err := s.agents.reports.do(ctx, agentReport{who.actor(), report, size})
+		result, err := s.agents.reports.do(ctx, agentReport{who.Actor(), report, size})
 		if err == nil && result.Refusal != nil {
 			err = refusedAt(result.Refusal, result.Index)
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -63,12 +62,12 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 // AnswerAgent is a transport.AnswerAgent. If only the leader can answer the call and this server does not lead, it
 // forwards the call. Codes: rate_limited, forbidden for a caller that is not an agent, no_route for an unknown call,
 // and those of the call.
-func (s *Server) AnswerAgent(ctx context.Context, id pki.Identity, call transport.AgentCall,
+func (s *Server) AnswerAgent(ctx context.Context, who model.Subject, call transport.AgentCall,
 	question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
-	err = s.rates.takeRequest(id)
-	if id.Role != pki.RoleAgent {
-		err = model.Refuse(model.CodeForbidden, "%s may not speak the agents' protocol: it has the role %s", id.Name, id.Role)
+	err = s.rates.takeRequest(who)
+	if who.Kind != model.SubjectAgent {
+		err = model.Refuse(model.CodeForbidden, "%s may not speak the agents' protocol", who)
 	}
 	if err != nil {
 		s.cfg.Refused(err)
@@ -79,12 +78,12 @@ func (s *Server) AnswerAgent(ctx context.Context, id pki.Identity, call transpor
 		return nil, noAgentCall(call)
 	}
 	if _, self, _ := s.cfg.Consensus.Leader(); c.byLeader && !self {
-		answer, err = s.agents.relay.do(ctx, relayCall{call, id.Name, question})
+		answer, err = s.agents.relay.do(ctx, relayCall{call, who.Name, question})
 	} else {
-		answer, err = c.answer(ctx, caller{Identity: id}, question)
+		answer, err = c.answer(ctx, caller{Subject: who}, question)
 	}
 	if err != nil {
-		s.log.Debug("agent refused", "agent", id.Name, "call", call, "error", err)
+		s.log.Debug("agent refused", "agent", who.Name, "call", call, "error", err)
 	}
 	return answer, err
 }
@@ -107,7 +106,7 @@ func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	result, err := s.propose(ctx, fsm.Entry{
-		Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: who.actor(),
+		Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: who.Actor(),
 		Groups: [][]fsm.Command{{c}},
 	})
 	if err != nil {
@@ -156,7 +155,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 		s.cfg.Refused(refusal)
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
 	}
-	if !s.registrations.take(who.Identity) {
+	if !s.registrations.take(who.Subject) {
 		err := model.Refuse(model.CodeRateLimited, "the agent of node %s registers again and again", q.Name).
 			WithHint("look at its log; it may go on in a few seconds")
 		s.cfg.Refused(err)

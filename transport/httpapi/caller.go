@@ -4,64 +4,66 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
-// headerForwarded carries the original caller as role/name, from the forwarding server to the leader. A request with
+// headerForwarded carries the subject of the original caller from the forwarding server to the leader. A request with
 // this header is refused unless a server sends it.
 const headerForwarded = "Outspan-Forwarded-For"
 
-// caller is the sender of a request. via is the name of the server that forwarded it, or empty.
+// caller is the sender of a request. If a server forwarded the request, via is the name of that server.
 type caller struct {
-	pki.Identity
+	model.Subject
 	via string
 }
 
-// actor returns the caller's name for log entries and events.
-func (c caller) actor() model.Actor {
-	if c.Role == pki.RoleCLI && strings.HasPrefix(c.Name, "uid:") {
-		return model.Actor(c.Name) // a user of this machine on the unix socket, identified by the kernel
+// role returns the role that decides what the caller may do.
+func (c caller) role() pki.Role {
+	switch c.Kind {
+	case model.SubjectServer:
+		return pki.RoleServer
+	case model.SubjectAgent:
+		return pki.RoleAgent
 	}
-	return model.Actor(string(c.Role) + ":" + c.Name)
+	return pki.RoleCLI
 }
 
 // identify returns who sent a request. For a forwarded request, that is the original caller. Code: forbidden.
 func identify(r *http.Request) (caller, error) {
-	id, ok := transport.IdentityFrom(r.Context())
+	peer, ok := transport.SubjectFrom(r.Context())
 	if !ok {
 		return caller{}, model.Refuse(model.CodeForbidden, "the connection proves no identity").
 			WithHint("use a certificate made with: outspan tls cert create --cli NAME, or the server's unix socket")
 	}
 	header := r.Header.Get(headerForwarded)
 	if header == "" {
-		return caller{Identity: id}, nil
+		return caller{Subject: peer}, nil
 	}
-	if id.Role != pki.RoleServer {
-		return caller{}, model.Refuse(model.CodeForbidden, "only a server may send %s; %s did", headerForwarded, id)
+	if peer.Kind != model.SubjectServer {
+		return caller{}, model.Refuse(model.CodeForbidden, "only a server may send %s; %s did", headerForwarded, peer)
 	}
-	role, name, _ := strings.Cut(header, "/")
-	name, err := url.PathUnescape(name)
-	if err != nil || name == "" || !pki.Role(role).Valid() {
-		return caller{}, model.Refuse(model.CodeForbidden, "%s from %s is not role/name", headerForwarded, id)
+	text, err := url.PathUnescape(header)
+	subject, ok := model.ParseSubject(text)
+	if err != nil || !ok {
+		return caller{}, model.Refuse(model.CodeForbidden, "%s from %s is not a subject", headerForwarded, peer)
 	}
-	return caller{Identity: pki.Identity{Cluster: id.Cluster, Role: pki.Role(role), Name: name}, via: id.Name},
-		nil
+	return caller{Subject: subject, via: peer.Name}, nil
 }
 
-func (c caller) forwardedFor() string { return string(c.Role) + "/" + url.PathEscape(c.Name) }
+// forwardedFor returns the value of headerForwarded.
+func (c caller) forwardedFor() string { return url.PathEscape(c.String()) }
 
 // may returns an error if the caller's role may not call the operation. Code: forbidden.
 func (c caller) may(rt route) error {
-	if rt.allow.has(c.Role) {
+	if rt.allow.has(c.role()) {
 		return nil
 	}
 	refusal := model.Refuse(model.CodeForbidden, "%s may not %s %s: it has the role %s",
-		c.Name, rt.method, rt.path, c.Role)
-	if c.Role == pki.RoleAgent {
+		c.Name, rt.method, rt.path, c.role())
+	if c.Kind == model.SubjectAgent {
 		return refusal.WithHint(
 			"an agent acts for its own node only; use a certificate made with: outspan tls cert create --cli NAME")
 	}
@@ -70,7 +72,7 @@ func (c caller) may(rt route) error {
 
 // isNode returns an error unless the caller is the agent of the node with this name. Code: forbidden.
 func (c caller) isNode(name string) error {
-	if c.Role == pki.RoleAgent && c.Name == name {
+	if c.Kind == model.SubjectAgent && c.Name == name {
 		return nil
 	}
 	return model.Refuse(model.CodeForbidden, "the certificate is for the agent %q, the request for the node %q",

@@ -9,7 +9,6 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 )
 
 // drainRequest is an input that starts a drain of the nodes in its body, or of the node in its path.
@@ -55,7 +54,7 @@ func startDrain[I any, P drainRequest[I]]() change[I, api.DrainReply] {
 						WithHint("list them with: outspan node ls -o wide")
 				}
 			}
-			if r.by.Role == pki.RoleAgent {
+			if r.by.Kind == model.SubjectAgent {
 				if err := r.ownDrain(nodes[0], choices); err != nil {
 					return nil, err
 				}

@@ -72,7 +72,7 @@ type eventStream struct {
 }
 
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
-	release, err := s.streams.take(callerFrom(r.Context()).Identity)
+	release, err := s.streams.take(callerFrom(r.Context()).Subject)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -92,7 +92,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
 	if err := stream.run(ctx, w); err != nil {
-		s.log.Debug("event stream ended", "caller", callerFrom(ctx).Identity, "error", err)
+		s.log.Debug("event stream ended", "caller", callerFrom(ctx).Subject, "error", err)
 	}
 }
 

@@ -297,7 +297,7 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 				WithHint("give one of the two")
 		case !replica && in.Input.Surge && !in.Input.Cancel:
 			return []fsm.Command{&fsm.InstanceMark{
-				ID: i.ID, Requested: true, Surge: true, Cause: model.CauseUser, By: cmp.Or(in.Input.Message, string(r.by.actor())),
+				ID: i.ID, Requested: true, Surge: true, Cause: model.CauseUser, By: cmp.Or(in.Input.Message, string(r.by.Actor())),
 				Grace: in.Input.Grace, Avoid: in.Input.Avoid,
 			}}, nil
 		case !replica && in.Input.Cancel && !i.Eviction.Surge:
@@ -319,7 +319,7 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 					WithHint("leave the grace out, or stop it at once with: outspan instance stop %s", i.ID)
 		}
 		return []fsm.Command{&fsm.InstanceMark{
-			ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.actor()), Avoid: in.Input.Avoid,
+			ID: i.ID, Requested: true, Cause: model.CauseUser, By: string(r.by.Actor()), Avoid: in.Input.Avoid,
 		}}, nil
 	}
 	return c

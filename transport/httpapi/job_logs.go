@@ -28,7 +28,7 @@ func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
 // jobLogs merges the logs of a job's instances into one answer, line by line: "group[slot] id | text".
 func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
-	release, err := s.streams.take(callerFrom(r.Context()).Identity)
+	release, err := s.streams.take(callerFrom(r.Context()).Subject)
 	if err != nil {
 		writeError(w, err)
 		return

@@ -98,7 +98,7 @@ func isSince(text string) bool {
 // instanceLogs passes on the log that the agent of the instance's node sends. Any server can do this, not only the
 // leader.
 func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
-	release, err := s.streams.take(callerFrom(r.Context()).Identity)
+	release, err := s.streams.take(callerFrom(r.Context()).Subject)
 	if err != nil {
 		writeError(w, err)
 		return

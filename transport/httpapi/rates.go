@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 )
 
 // maxCallers is how many callers' rates are remembered. When one more caller arrives, all rates are forgotten. A caller
@@ -17,7 +16,7 @@ type rates struct {
 	mu      sync.Mutex
 	perSec  float64
 	burst   float64 // the most that a caller can take at once, after a pause
-	buckets map[pki.Identity]bucket
+	buckets map[model.Subject]bucket
 }
 
 // bucket is the token bucket of one caller.
@@ -39,7 +38,7 @@ func (b *bucket) take(now time.Time, many, perSec, full float64) bool {
 }
 
 func newRates(perSecond, burst float64) *rates {
-	return &rates{perSec: perSecond, burst: burst, buckets: map[pki.Identity]bucket{}}
+	return &rates{perSec: perSecond, burst: burst, buckets: map[model.Subject]bucket{}}
 }
 
 // requestRates allows each caller perSecond requests a second, and a burst of twice as many.
@@ -63,7 +62,7 @@ func (r *rates) set(perSecond int) {
 }
 
 // takeRequest counts one request against a caller's rate. Code: rate_limited.
-func (r *rates) takeRequest(who pki.Identity) error {
+func (r *rates) takeRequest(who model.Subject) error {
 	if r.take(who) {
 		return nil
 	}
@@ -72,11 +71,11 @@ func (r *rates) takeRequest(who pki.Identity) error {
 }
 
 // take counts one action against a caller's rate. It returns false if the rate does not allow the action now.
-func (r *rates) take(who pki.Identity) bool { return r.takeMany(who, 1) }
+func (r *rates) take(who model.Subject) bool { return r.takeMany(who, 1) }
 
 // takeMany counts an amount, such as a number of bytes, against a caller's rate. If the rate does not allow the amount
 // now, takeMany returns false and counts nothing.
-func (r *rates) takeMany(who pki.Identity, many float64) bool {
+func (r *rates) takeMany(who model.Subject, many float64) bool {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -168,7 +167,6 @@ func (s *Server) answerFor(ctx context.Context, call relayCall) (answer []byte, 
 		return nil, noAgentCall(call.Call)
 	}
 	via := callerFrom(ctx)
-	who := caller{Identity: pki.Identity{Cluster: via.Cluster, Role: pki.RoleAgent, Name: call.Agent},
-		via: via.Name}
+	who := caller{Subject: model.Subject{Kind: model.SubjectAgent, Name: call.Agent}, via: via.Name}
 	return c.answer(ctx, who, call.Body)
 }

@@ -100,8 +100,8 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 		if err == nil {
 			err = who.may(rt)
 		}
-		if err == nil && who.via == "" && who.Role != pki.RoleServer {
-			err = s.rates.takeRequest(who.Identity)
+		if err == nil && who.via == "" && who.Kind != model.SubjectServer {
+			err = s.rates.takeRequest(who.Subject)
 		}
 		if err != nil {
 			s.refuse(w, rt, who, err)
@@ -127,7 +127,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 // refuse answers a request that guard refuses, and logs the refusal.
 func (s *Server) refuse(w http.ResponseWriter, rt route, who caller, err error) {
 	s.cfg.Refused(err)
-	s.log.Debug("request refused", "operation", rt.id, "caller", who.Identity, "error", err)
+	s.log.Debug("request refused", "operation", rt.id, "caller", who.Subject, "error", err)
 	writeError(w, err)
 }
 
@@ -149,10 +149,10 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 		if size < 0 || size > transport.DefaultMaxBody {
 			size = transport.DefaultMaxBody
 		}
-		if err := s.cfg.Bodies.Take(who.Identity, size); err != nil {
+		if err := s.cfg.Bodies.Take(who.Subject, size); err != nil {
 			return nil, nil, err
 		}
-		free = func() { s.cfg.Bodies.Give(who.Identity, size) }
+		free = func() { s.cfg.Bodies.Give(who.Subject, size) }
 		raw, err = bufferBody(w, r)
 	}
 	if err == nil && (rt.write || rt.json) {

@@ -109,7 +109,7 @@ func (s *Server) restoreSnapshot(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	s.log.Info("a snapshot was restored", "actor", callerFrom(ctx).actor())
+	s.log.Info("a snapshot was restored", "actor", callerFrom(ctx).Actor())
 	state, _ := s.cfg.Store.Watch()
 	w.Header().Set(api.HeaderIndex, decimal(state.Index))
 	writeJSON(w, http.StatusOK, contentTypeJSON, api.Written{Index: state.Index})

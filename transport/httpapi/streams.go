@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 )
 
 // streams limits how many streams of events and logs may be open. One caller may have at most a quarter of the limit,
@@ -14,14 +13,14 @@ type streams struct {
 
 	mu   sync.Mutex
 	open int
-	of   map[pki.Identity]int
+	of   map[model.Subject]int
 }
 
-func newStreams(most int) *streams { return &streams{most: most, of: map[pki.Identity]int{}} }
+func newStreams(most int) *streams { return &streams{most: most, of: map[model.Subject]int{}} }
 
 // take counts a stream as open. The caller must call release once, when the stream has ended. take does not block.
 // Code: busy.
-func (s *streams) take(who pki.Identity) (release func(), _ error) {
+func (s *streams) take(who model.Subject) (release func(), _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own := max(s.most/4, 1)

@@ -141,7 +141,7 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	if !ok || w.params.RequestID == "" || w.params.DryRun {
 		return nil, nil
 	}
-	if refusal := old.Conflict(w.by.actor(), w.hash()); refusal != nil {
+	if refusal := old.Conflict(w.by.Actor(), w.hash()); refusal != nil {
 		return nil, refusal
 	}
 	if refusal := old.FirstRefusal(); refusal != nil {
@@ -175,7 +175,7 @@ func (w *writing) try(before *reading, commands []fsm.Command) (*outcome, error)
 
 func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Command) (*outcome, error) {
 	entry := fsm.Entry{
-		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.actor(),
+		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.Actor(),
 		Groups: [][]fsm.Command{commands},
 	}
 	if w.params.RequestID != "" {

@@ -1,0 +1,45 @@
+package model
+
+import "strings"
+
+// SubjectKind is how the caller of an API proved who it is.
+type SubjectKind string
+
+// The kinds. A server, an agent and a person each show a certificate of the cluster's CA. The kernel identifies a local
+// user on the unix socket of a server or agent.
+const (
+	SubjectServer SubjectKind = "server"
+	SubjectAgent  SubjectKind = "agent"
+	SubjectCert   SubjectKind = "cert"
+	SubjectUID    SubjectKind = "uid"
+)
+
+// Valid reports whether k is one of the kinds above.
+func (k SubjectKind) Valid() bool {
+	switch k {
+	case SubjectServer, SubjectAgent, SubjectCert, SubjectUID:
+		return true
+	}
+	return false
+}
+
+// Subject identifies a caller of an API. It is the same on every server to which a request is forwarded.
+type Subject struct {
+	Kind SubjectKind
+	// Name is the name in the certificate: of the server, the node or the person. For a local user it is the user id and
+	// the server or node whose socket it used: "0@s1".
+	Name string
+}
+
+// String returns the subject as "kind:name": "server:s1", "agent:n1", "cert:alice" or "uid:0@s1".
+func (s Subject) String() string { return string(s.Kind) + ":" + s.Name }
+
+// Actor returns the origin of the subject's writes, which is its String.
+func (s Subject) Actor() Actor { return Actor(s.String()) }
+
+// ParseSubject reads what String returns. ok is false if the kind is unknown or the name is empty.
+func ParseSubject(text string) (s Subject, ok bool) {
+	kind, name, _ := strings.Cut(text, ":")
+	s = Subject{Kind: SubjectKind(kind), Name: name}
+	return s, s.Kind.Valid() && name != ""
+}
