@@ -16,19 +16,18 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
-// front serves the agent's API to callers of one role. If role is empty, callers have no identity.
-func front(t *testing.T, b *bench, role pki.Role) *httptest.Server {
+// front serves the agent's API to callers of one kind. If kind is empty, callers are unknown.
+func front(t *testing.T, b *bench, kind model.SubjectKind) *httptest.Server {
 	h := b.agent.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "outspan_up 1\n")
 	}))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		if role != "" {
-			ctx = transport.WithIdentity(ctx, pki.Identity{Role: role, Name: "x"})
+		if kind != "" {
+			ctx = transport.WithSubject(ctx, model.Subject{Kind: kind, Name: "x"})
 		}
 		h.ServeHTTP(w, r.WithContext(ctx))
 	}))
@@ -48,7 +47,7 @@ func fetch(t *testing.T, url string) (int, string, http.Header) {
 
 func TestLogs(t *testing.T) {
 	b := newBench(t, allowRoot)
-	srv := front(t, b, pki.RoleServer)
+	srv := front(t, b, model.SubjectServer)
 	const turns = "for i in 1 2 3 4 5; do echo out $i; sleep 0.01; echo err $i >&2; sleep 0.01; done"
 	id := b.run("web", sh(turns+"; exec sleep 1000"), nil)
 	b.await(id, model.ObservedReady)
@@ -97,7 +96,7 @@ func TestLogs(t *testing.T) {
 	eventually(t, "the instance to be forgotten", func() bool { return len(b.agent.supervisors.list()) == 0 })
 	b.stopAgent()
 	b.start()
-	srv = front(t, b, pki.RoleServer)
+	srv = front(t, b, model.SubjectServer)
 	eventually(t, "the logs after its end", func() bool {
 		code, text, _ := fetch(t, srv.URL+"/v1/agent/logs/"+string(id)+"?stream=stdout&tail=1")
 		return code == 200 && text == "out 5\n"
@@ -134,7 +133,7 @@ func wantTimes(t *testing.T, base string) {
 // A request that follows a log gets new lines, over restarts of the program, until the instance has stopped.
 func TestLogsFollow(t *testing.T) {
 	b := newBench(t, allowRoot)
-	srv := front(t, b, pki.RoleServer)
+	srv := front(t, b, model.SubjectServer)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo start; echo $$ > "+pidFile+"; while :; do sleep 0.05; done"), nil)
 	b.await(id, model.ObservedReady)
@@ -170,22 +169,22 @@ func TestAPIRoles(t *testing.T) {
 	b.await(id, model.ObservedReady)
 	logs := "/v1/agent/logs/" + string(id)
 	tests := []struct {
-		role pki.Role
+		kind model.SubjectKind
 		path string
 		want int
 	}{
 		{"", "/healthz", 200}, {"", "/metrics", 403}, {"", "/v1/agent/status", 403}, {"", logs, 403},
-		{pki.RoleCLI, "/v1/agent/status", 200}, {pki.RoleCLI, logs, 403}, {pki.RoleCLI, "/metrics", 200},
-		{pki.RoleAgent, "/v1/agent/status", 403}, {pki.RoleAgent, logs, 403},
-		{pki.RoleServer, logs, 200}, {pki.RoleServer, "/v1/agent/status", 200},
-		{pki.RoleServer, "/v1/nodes", 404},
+		{model.SubjectCert, "/v1/agent/status", 200}, {model.SubjectCert, logs, 403}, {model.SubjectCert, "/metrics", 200},
+		{model.SubjectAgent, "/v1/agent/status", 403}, {model.SubjectAgent, logs, 403},
+		{model.SubjectServer, logs, 200}, {model.SubjectServer, "/v1/agent/status", 200},
+		{model.SubjectServer, "/v1/nodes", 404},
 	}
 	for _, tt := range tests {
-		if code, text, _ := fetch(t, front(t, b, tt.role).URL+tt.path); code != tt.want {
-			t.Errorf("%q %s: %d %s", tt.role, tt.path, code, text)
+		if code, text, _ := fetch(t, front(t, b, tt.kind).URL+tt.path); code != tt.want {
+			t.Errorf("%q %s: %d %s", tt.kind, tt.path, code, text)
 		}
 	}
-	_, text, _ := fetch(t, front(t, b, pki.RoleCLI).URL+"/v1/agent/status")
+	_, text, _ := fetch(t, front(t, b, model.SubjectCert).URL+"/v1/agent/status")
 	var st Status
 	must(t, json.Unmarshal([]byte(text), &st))
 	if st.Node != b.node() || st.Epoch != b.nodeRow().Agent.Epoch || len(st.Instances) != 1 ||

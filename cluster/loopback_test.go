@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
@@ -78,8 +79,8 @@ func startRealServer(t *testing.T, dir, name, address string, join []string) *re
 
 // answer handles the questions of other servers, as the API does.
 func (r *realServer) answer(w http.ResponseWriter, req *http.Request) {
-	id, ok := transport.IdentityFrom(req.Context())
-	if !ok || id.Role != pki.RoleServer {
+	who, ok := transport.SubjectFrom(req.Context())
+	if !ok || who.Kind != model.SubjectServer {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}

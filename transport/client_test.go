@@ -226,11 +226,11 @@ func TestCBORIsStrict(t *testing.T) {
 func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
 	ca := authority(t, "test")
 	var asked atomic.Int32
-	old := agentServer(t, ca, func(context.Context, pki.Identity, transport.AgentCall, []byte) ([]byte, error) {
+	old := agentServer(t, ca, func(context.Context, model.Subject, transport.AgentCall, []byte) ([]byte, error) {
 		asked.Add(1)
 		return nil, model.Refuse(model.CodeConflict, "another lineage")
 	})
-	present := agentServer(t, ca, func(context.Context, pki.Identity, transport.AgentCall, []byte) ([]byte, error) {
+	present := agentServer(t, ca, func(context.Context, model.Subject, transport.AgentCall, []byte) ([]byte, error) {
 		return transport.EncodeCBOR(transport.RegisterReply{Epoch: 7})
 	})
 	if reply, err := agentClient(t, ca, old.addr, present.addr).

@@ -213,7 +213,7 @@ func TestDirCredentials(t *testing.T) {
 	s := start(t, server, stationConfig{})
 	for range 2 {
 		got, err := get(t.Context(), client(t, transport.Dialer{Credentials: agent}), "https://"+s.addr)
-		if want := "HTTP/2.0 outspan://c1/agent/n1"; err != nil || got != want {
+		if want := "HTTP/2.0 agent:n1"; err != nil || got != want {
 			t.Fatalf("got %q, %v; want %q", got, err, want)
 		}
 		if err := server.Reload(); err != nil {

@@ -128,14 +128,14 @@ func background(run func(context.Context) error) func() error {
 	}
 }
 
-// whoami answers with the protocol and the caller's proven identity.
+// whoami answers with the protocol and the caller.
 func whoami(w http.ResponseWriter, r *http.Request) {
-	id, ok := transport.IdentityFrom(r.Context())
+	who, ok := transport.SubjectFrom(r.Context())
 	if !ok {
 		http.Error(w, "nobody", http.StatusForbidden)
 		return
 	}
-	fmt.Fprintf(w, "%s %s", r.Proto, id.URI())
+	fmt.Fprintf(w, "%s %s", r.Proto, who)
 }
 
 // client returns an http.Client whose idle connections are closed when the test ends.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -16,7 +15,7 @@ import (
 func TestAgentRefusals(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,
-		func(_ context.Context, _ pki.Identity, call transport.AgentCall, _ []byte) ([]byte, error) {
+		func(_ context.Context, _ model.Subject, call transport.AgentCall, _ []byte) ([]byte, error) {
 			if call == transport.CallServices {
 				return nil, errors.New("the password is hunter2")
 			}
@@ -45,7 +44,7 @@ func TestAgentCallsAreBounded(t *testing.T) {
 	ca := authority(t, "test")
 	release := make(chan struct{})
 	s := agentServer(t, ca,
-		func(_ context.Context, who pki.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+		func(_ context.Context, who model.Subject, _ transport.AgentCall, _ []byte) ([]byte, error) {
 			if who.Name == "n1" {
 				<-release
 			}

@@ -57,8 +57,8 @@ func TestAgentCalls(t *testing.T) {
 	var late sync.WaitGroup
 	late.Add(9)
 	s := agentServer(t, ca,
-		func(_ context.Context, who pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
-			if who.Role != pki.RoleAgent || who.Name != "n1" || call != transport.CallReport {
+		func(_ context.Context, who model.Subject, call transport.AgentCall, question []byte) ([]byte, error) {
+			if who.Kind != model.SubjectAgent || who.Name != "n1" || call != transport.CallReport {
 				return nil, fmt.Errorf("%s of %s", call, who)
 			}
 			late.Done()
@@ -91,7 +91,7 @@ func TestLargeAnswer(t *testing.T) {
 	ca := authority(t, "test")
 	text := strings.Repeat("0123456789", 1<<20)
 	s := agentServer(t, ca,
-		func(_ context.Context, _ pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		func(_ context.Context, _ model.Subject, call transport.AgentCall, question []byte) ([]byte, error) {
 			if call == transport.CallReport {
 				return answerReport(question)
 			}
@@ -115,7 +115,7 @@ func TestAgentHangsUp(t *testing.T) {
 	ca := authority(t, "test")
 	entered, left := make(chan bool, 4), make(chan bool, 4)
 	s := agentServer(t, ca,
-		func(ctx context.Context, _ pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		func(ctx context.Context, _ model.Subject, call transport.AgentCall, question []byte) ([]byte, error) {
 			if call == transport.CallReport {
 				return answerReport(question)
 			}
@@ -147,12 +147,12 @@ func TestAgentsOfAStoppingServer(t *testing.T) {
 	ca := authority(t, "test")
 	entered := make(chan bool, 1)
 	first := agentServer(t, ca,
-		func(ctx context.Context, _ pki.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+		func(ctx context.Context, _ model.Subject, _ transport.AgentCall, _ []byte) ([]byte, error) {
 			entered <- true
 			<-transport.Stopping(ctx)
 			return transport.EncodeCBOR(transport.Assignments{Index: 1})
 		})
-	second := agentServer(t, ca, func(context.Context, pki.Identity, transport.AgentCall, []byte) ([]byte, error) {
+	second := agentServer(t, ca, func(context.Context, model.Subject, transport.AgentCall, []byte) ([]byte, error) {
 		return transport.EncodeCBOR(transport.Assignments{Index: 2})
 	})
 	c := agentClient(t, ca, first.addr, second.addr)
@@ -178,7 +178,7 @@ func TestRudeAgentCall(t *testing.T) {
 		entered := make(chan bool, 1)
 		s := start(t, credentials(t, ca, pki.RoleServer, "s1"),
 			stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
-				Agents: func(ctx context.Context, _ pki.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+				Agents: func(ctx context.Context, _ model.Subject, _ transport.AgentCall, _ []byte) ([]byte, error) {
 					entered <- true
 					<-ctx.Done()
 					return nil, ctx.Err()
@@ -214,7 +214,7 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 		ca := authority(t, "c1")
 		s := start(t, credentials(t, ca, pki.RoleServer, "s1"),
 			stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
-				Agents: func(ctx context.Context, _ pki.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+				Agents: func(ctx context.Context, _ model.Subject, _ transport.AgentCall, _ []byte) ([]byte, error) {
 					select {
 					case <-ctx.Done():
 					case <-time.After(time.Minute):
@@ -265,7 +265,7 @@ func TestSlowAnswerToAnAgent(t *testing.T) {
 		text := strings.Repeat("0123456789", 1<<17)
 		s := start(t, credentials(t, ca, pki.RoleServer, "s1"),
 			stationConfig{raw: network.Listen("s1:443"), http: transport.HTTPConfig{
-				Agents: func(_ context.Context, _ pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+				Agents: func(_ context.Context, _ model.Subject, call transport.AgentCall, question []byte) ([]byte, error) {
 					if call == transport.CallReport {
 						return answerReport(question)
 					}
@@ -308,7 +308,7 @@ func (s *slow) Read(b []byte) (int, error) {
 // If an agent can't call a server, it gets an error that says why.
 func TestAgentRefused(t *testing.T) {
 	ca, other := authority(t, "test"), authority(t, "test")
-	s := agentServer(t, ca, func(context.Context, pki.Identity, transport.AgentCall, []byte) ([]byte, error) {
+	s := agentServer(t, ca, func(context.Context, model.Subject, transport.AgentCall, []byte) ([]byte, error) {
 		return nil, nil
 	})
 	_, err := agentClient(t, other, s.addr).Register(t.Context(), transport.RegisterRequest{})
@@ -363,7 +363,7 @@ func (c rawConn) next() (kind byte, body []byte, err error) {
 func TestAgentFrames(t *testing.T) {
 	ca := authority(t, "test")
 	s := agentServer(t, ca,
-		func(ctx context.Context, _ pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		func(ctx context.Context, _ model.Subject, call transport.AgentCall, question []byte) ([]byte, error) {
 			if call == transport.CallReport {
 				return question, nil
 			}

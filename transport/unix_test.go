@@ -3,14 +3,13 @@ package transport_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,7 +37,7 @@ func unixClient(t *testing.T, path string) *http.Client {
 
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(socketDir(t), "run", "api.sock")
-	l := must(transport.ListenUnix(path, "c1"))(t)
+	l := must(transport.ListenUnix(path, "s1"))(t)
 	for p, want := range map[string]os.FileMode{path: os.ModeSocket | 0o600, filepath.Dir(path): os.ModeDir | 0o700} {
 		if got := must(os.Lstat(p))(t).Mode(); got != want {
 			t.Errorf("%s has mode %s, want %s", p, got, want)
@@ -51,12 +50,11 @@ func TestUnixSocket(t *testing.T) {
 		return transport.NewHTTPServer(http.HandlerFunc(whoami), transport.HTTPConfig{}).Run(ctx, l)
 	})
 	defer stop()
-	me := must(user.Current())(t)
-	want := "HTTP/1.1 outspan://c1/cli/uid:" + me.Uid + "(" + me.Username + ")"
+	want := fmt.Sprintf("HTTP/1.1 uid:%d@s1", os.Getuid())
 	if got, err := get(t.Context(), unixClient(t, path), "http://outspan/"); err != nil || got != want {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
-	_, err := transport.ListenUnix(path, "c1")
+	_, err := transport.ListenUnix(path, "s1")
 	wantCode(t, err, model.CodeAddressInUse, path)
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -69,7 +67,7 @@ func TestUnixSocket(t *testing.T) {
 
 func TestUnixPeerCred(t *testing.T) {
 	path := filepath.Join(socketDir(t), "s")
-	l := must(transport.ListenUnix(path, "c1"))(t)
+	l := must(transport.ListenUnix(path, "s1"))(t)
 	defer l.Close()
 	c := must(net.Dial("unix", path))(t)
 	defer c.Close()
@@ -79,8 +77,8 @@ func TestUnixPeerCred(t *testing.T) {
 	if got.PeerCred() != want {
 		t.Errorf("got %+v, want %+v", got.PeerCred(), want)
 	}
-	if name := "uid:" + strconv.Itoa(os.Getuid()); !strings.HasPrefix(got.Identity().Name, name) {
-		t.Errorf("the actor is %s", got.Identity())
+	if want := fmt.Sprintf("uid:%d@s1", os.Getuid()); got.Subject().String() != want {
+		t.Errorf("the subject is %s, want %s", got.Subject(), want)
 	}
 }
 
@@ -92,7 +90,7 @@ func TestUnixOtherUser(t *testing.T) {
 	}
 	dir := socketDir(t)
 	path := filepath.Join(dir, "s")
-	l := must(transport.ListenUnix(path, "c1"))(t)
+	l := must(transport.ListenUnix(path, "s1"))(t)
 	defer l.Close()
 	for p, mode := range map[string]os.FileMode{dir: 0o755, path: 0o666} {
 		if err := os.Chmod(p, mode); err != nil {
@@ -125,7 +123,7 @@ func TestUnixStale(t *testing.T) {
 		dead := must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 		dead.SetUnlinkOnClose(false)
 		dead.Close()
-		l := must(transport.ListenUnix(path, "c1"))(t)
+		l := must(transport.ListenUnix(path, "s1"))(t)
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -133,7 +131,7 @@ func TestUnixStale(t *testing.T) {
 	t.Run("a file", func(t *testing.T) {
 		path := filepath.Join(dir, "file")
 		writeAll(t, map[string][]byte{path: []byte("precious")})
-		_, err := transport.ListenUnix(path, "c1")
+		_, err := transport.ListenUnix(path, "s1")
 		wantCode(t, err, model.CodeListen, path, "not a socket")
 		if got := string(readAll(t, path)); got != "precious" {
 			t.Errorf("the file now holds %q", got)
@@ -141,9 +139,9 @@ func TestUnixStale(t *testing.T) {
 	})
 	t.Run("replaced meanwhile", func(t *testing.T) {
 		path := filepath.Join(dir, "two")
-		old := must(transport.ListenUnix(path, "c1"))(t)
+		old := must(transport.ListenUnix(path, "s1"))(t)
 		os.Remove(path)
-		l := must(transport.ListenUnix(path, "c1"))(t)
+		l := must(transport.ListenUnix(path, "s1"))(t)
 		defer l.Close()
 		old.Close()
 		if _, err := os.Lstat(path); err != nil {

@@ -18,7 +18,7 @@ func BenchmarkAgent(b *testing.B) {
 	r := newRig(b)
 	r.world()
 	r.place("inst-0", 2, "01N2", model.ObservedReady)
-	who := pki.Identity{Cluster: "test", Role: pki.RoleAgent, Name: "n2"}
+	who := model.Subject{Kind: model.SubjectAgent, Name: "n2"}
 	ask := func(b *testing.B, call transport.AgentCall, question func(i int) any) {
 		b.ReportAllocs()
 		for i := 1; b.Loop(); i++ {

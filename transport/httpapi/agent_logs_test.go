@@ -27,7 +27,7 @@ type logAgent struct {
 }
 
 func (a *logAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if id, ok := transport.IdentityFrom(r.Context()); !ok || id.Role != pki.RoleServer {
+	if who, ok := transport.SubjectFrom(r.Context()); !ok || who.Kind != model.SubjectServer {
 		http.Error(w, "not a server", http.StatusForbidden)
 		return
 	}

@@ -246,7 +246,7 @@ func TestAgentGarbage(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	newer := must(transport.EncodeCBOR(map[int]any{1: "01N1", 2: uint64(1), 99: true}))(t)
-	who := pki.Identity{Cluster: "test", Role: pki.RoleAgent, Name: "n1"}
+	who := model.Subject{Kind: model.SubjectAgent, Name: "n1"}
 	answer := r.servers["s1"].api.AnswerAgent
 	for _, body := range []string{"", "\xff\xff", strings.Repeat("\x9f", 1000), string(newer)} {
 		_, err := answer(t.Context(), who, transport.CallReport, []byte(body))

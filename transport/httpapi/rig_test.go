@@ -107,7 +107,7 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	s.api = must(httpapi.New(config))(r.t)
 	r.servers[name] = s
 	s.stop = r.serve(l, s.api,
-		func(ctx context.Context, who pki.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		func(ctx context.Context, who model.Subject, call transport.AgentCall, question []byte) ([]byte, error) {
 			s.asked.Add(1)
 			return s.api.AnswerAgent(ctx, who, call, question)
 		})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -25,7 +24,7 @@ func BenchmarkWriteLabel(b *testing.B) {
 			Shape: model.NodeShape{Capacity: model.Resources{CPU: 4000, MemoryBytes: 4 << 30},
 				Labels: map[string]string{"rack": "r1", "disk": "ssd"}}})
 	}
-	who := transport.WithIdentity(b.Context(), pki.Identity{Cluster: "test", Role: pki.RoleCLI, Name: "alice"})
+	who := transport.WithSubject(b.Context(), model.Subject{Kind: model.SubjectCert, Name: "alice"})
 	handler := r.servers["s1"].api
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
