@@ -41,7 +41,8 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	return mux
 }
 
-// only passes requests of callers with one of the roles to next, and refuses all others. Code: forbidden.
+// only returns a handler that calls next if the caller has one of the roles, and otherwise refuses the request. Code:
+// forbidden.
 func only(next http.Handler, roles ...pki.Role) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok := transport.IdentityFrom(r.Context())
