@@ -45,8 +45,8 @@ func execOutput(t *testing.T, task *driver.Task, script string) string {
 	return out.String()
 }
 
-// binding is a bench with a data directory below a directory that is closed to other users. The target of the bind is
-// on a shared mount, as most directories of a node are.
+// binding is a bench with a directory to bind, data, and a target for the bind, place. Other users may not enter the
+// directory above data. place is on a shared mount, as most directories of a node are.
 type binding struct {
 	*bench
 	data, place string
@@ -280,8 +280,8 @@ func removeEmpty(dirs []string) {
 	}
 }
 
-// Directories for volumes are made only below volume_paths. By default, these are paths where the system keeps nothing.
-// Existing directories can be used everywhere.
+// Directories for volumes are made only below volume_paths. By default, volume_paths lists places where the system
+// keeps nothing. A directory that exists can be used wherever it is.
 func TestBindPaths(t *testing.T) {
 	own := "outspan-test-" + strconv.Itoa(os.Getpid())
 	made := []string{"/srv/" + own, "/var/lib/" + own, "/var/lib/" + own + "/deep",
