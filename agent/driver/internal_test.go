@@ -70,7 +70,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A child that has not exited when awaitEnd gives up is still reaped.
+// If a child has not exited when awaitEnd gives up, reapLate reaps it.
 func TestReapLate(t *testing.T) {
 	cmd := exec.Command("sleep", "0.5")
 	if err := cmd.Start(); err != nil {
