@@ -256,7 +256,7 @@ func TestReturnsAfterOffline(t *testing.T) {
 	b.await(gone, model.ObservedReady)
 	keptProcess, goneProcess := pidOf(t, keptPid), pidOf(t, gonePid)
 
-	b.setDown(true) // the agent can't reach the servers
+	b.setDown(true)
 	n := b.nodeRow()
 	b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID,
 		Epoch: n.Agent.Epoch, Reason: "test"})

@@ -180,7 +180,7 @@ func TestDiskThatHangs(t *testing.T) {
 	}
 }
 
-// An instance whose program writes more than its disk limit is reported, and not stopped. It stays reported over a
+// An instance whose program writes more than its disk limit is reported, and not stopped. It stays reported after a
 // restart of the agent, until the program has made room. An instance within its limit is not reported.
 func TestProgramAboveItsDiskLimit(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) { c.DiskCheckEvery = 50 * time.Millisecond })

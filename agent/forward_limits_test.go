@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// If a client does not read what its backend sends, its connection is closed after the time Limits.Stalled.
+// After its backend has finished, a client that does not read the remaining data is disconnected after the time
+// Limits.Stalled.
 func TestForwardStalledClient(t *testing.T) {
 	d := newGate(t)
 	d.limit = func(l *door.Limits) { l.Stalled = 200 * time.Millisecond }

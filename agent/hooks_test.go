@@ -208,7 +208,7 @@ func TestAfterStart(t *testing.T) {
 			`; do sleep 0.02; done; echo joined`)))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
-	time.Sleep(2 * settleTime) // long enough to become ready, if no hook ran
+	time.Sleep(2 * settleTime) // long enough for an instance without a hook to become ready
 	if i := b.instance(id); i.Status.Observed != model.ObservedBooting {
 		t.Errorf("while the hook runs it is %s", i.Status.Observed)
 	}

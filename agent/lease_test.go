@@ -160,8 +160,8 @@ func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	})
 }
 
-// No program is stopped because servers don't answer. A program that fails meanwhile is restarted in place, also by a
-// restarted agent. Only after a reboot of the machine do instances that must not run twice wait for the servers.
+// Programs without a lease continue while no server answers. A program that fails meanwhile is restarted in place, also
+// by a restarted agent. Only after a reboot of the machine do instances that must not run twice wait for the servers.
 func TestOneHolderWithoutServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reboot, restart, starts bool

@@ -42,7 +42,7 @@ func TestReportsBehindARestore(t *testing.T) {
 	}
 }
 
-// Servers are restored from an old snapshot. After the snapshot was saved, one instance was evicted, another was
+// Servers are restored from an old snapshot. After the snapshot was saved, one instance was stopped, another was
 // placed, and the agent registered again up to twice. The log continues either after the newest entry, as when a
 // running cluster is restored, or after the snapshot, as in a recovery. The test does all this twice with the same
 // snapshot.

@@ -45,7 +45,7 @@ func TestSelfCheckHysteresis(t *testing.T) {
 }
 
 // A single jump of the wall clock may be a correction or a pause of the machine, and is no trouble. There is a trouble
-// while at least two jumps are at most a minute ago.
+// while the last minute contains at least two jumps.
 func TestClockJumps(t *testing.T) {
 	now := time.Now()
 	c := clockCheck{last: now}
@@ -147,13 +147,12 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 	await("", "")
 	probe := filepath.Join(data, "self-check")
 	must(t, os.Remove(probe))
-	must(t, os.Mkdir(probe, 0o700)) // writes fail; the open journal keeps the file system from becoming read-only
+	must(t, os.Mkdir(probe, 0o700)) // so that writes fail; a file system with an open journal can't become read-only
 	await(model.SelfDiskWrite, "can't be written")
 	must(t, os.Remove(probe))
 	await("", "")
 }
 
-// row returns the node's row in the servers' state.
 func (b *bench) row() *fsm.Node {
 	n, ok := b.m.State().Nodes.Get(b.agent.Identity().Node)
 	if !ok {

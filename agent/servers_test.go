@@ -157,8 +157,8 @@ func (s *servers) history(id model.InstanceID) []string {
 	return slices.Compact(list)
 }
 
-// poll calls newer at once, and again after each change of the topic or of the alterations. It returns nil when newer
-// has returned true or the time given by wait is over, and ctx's error if ctx is canceled before.
+// poll calls newer at once, and again after each change of the topic or of the alterations. It returns nil once newer
+// has returned true, or after the time wait. If ctx is canceled, poll returns the error of ctx.
 func (s *servers) poll(ctx context.Context, topic fsm.Topic, wait model.Duration, newer func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
 	defer cancel()
@@ -259,7 +259,8 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	return out
 }
 
-// alter makes f change every assignment in later answers, after the functions of earlier calls. Waiting polls return.
+// alter makes f change every assignment in later answers, after the functions of earlier calls. Waiting polls for
+// assignments return.
 func (s *servers) alter(f func(*transport.Assignment)) {
 	s.t.Helper()
 	s.mu.Lock()

@@ -135,7 +135,8 @@ func TestVolumeIsExclusive(t *testing.T) {
 		b.stop(old, nil)
 		b.pass(5 * time.Second)
 		// The agent gets a second instance of the slot, as from a faulty server, because the real state would refuse the
-		// placement. The servers' answers lack this instance. They are unconfirmed, so that the agent does not stop it.
+		// placement. The servers' answers lack this instance. The agent does not stop it, because the answers are
+		// unconfirmed.
 		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
 		next := b.wantedOf(old)
 		next.ID = "next"

@@ -175,7 +175,7 @@ func TestBindTwoAtOnePlace(t *testing.T) {
 }
 
 // Any user can make mounts in a user namespace. A command beside a program that does so gets new mounts of the volumes
-// instead of the program's mounts, because it would enter those with the agent's rights.
+// instead of the program's mounts, because it would enter the program's mounts with the agent's rights.
 func TestBindOfProgramInItsOwnMounts(t *testing.T) {
 	b := newBinding(t)
 	task := b.start(b.bound(`echo real > $P/log

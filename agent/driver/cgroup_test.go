@@ -68,7 +68,7 @@ func TestOOM(t *testing.T) {
 	if b.d.Capabilities().CgroupVersion == 1 && (e.Reason != driver.ReasonExited || !e.OOMKilled || e.Code != 0) {
 		t.Errorf("exit of the coping shell = %+v", e)
 	}
-	// A SIGKILL from another process is not reported as out of memory.
+	// A SIGKILL that the program sends to itself is not reported as out of memory.
 	_, e = b.run("kill -KILL $$", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if e.Reason != driver.ReasonSignaled || e.OOMKilled {
 		t.Errorf("exit after kill -9 = %+v", e)

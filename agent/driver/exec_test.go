@@ -43,7 +43,7 @@ func TestExec(t *testing.T) {
 	})
 }
 
-// A command that takes too long is killed with its children. Exec does not wait for children that hold an output open.
+// A command that takes too long is killed with its children. Exec does not wait for children that keep an output open.
 func TestExecTimeout(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("exec sleep 1000"))

@@ -54,7 +54,7 @@ func helper(args []string) int {
 		}
 		fmt.Println("held", len(hold))
 		return 0
-	case "agent": // an agent that the test kills: agent DIR CGROUP_PARENT ID SCRIPT
+	case "agent": // an agent that the test kills; the arguments are DIR CGROUP_PARENT ID SCRIPT
 		d, err := driver.New(driver.Config{Dir: args[1], CgroupParent: args[2]})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -43,8 +43,8 @@ func TestPorts(t *testing.T) {
 	wantCode(t, p.Reserve("a", first+2), driver.CodePortTaken)
 }
 
-// Reserve refuses a port on which another process listens, at any address. Claim accepts it, because an agent claims
-// only ports that, by its journal, the instance already has.
+// Reserve refuses a port on which another process listens, at any address. Claim accepts the port, because an agent
+// claims only ports that the instance already has according to the agent's journal.
 func TestPortsBound(t *testing.T) {
 	addr, first := freePorts(t, 3)
 	one, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(first)})

@@ -101,7 +101,7 @@ func TestUnclearKeepsItsCgroup(t *testing.T) {
 	must(t, os.RemoveAll(b.d.WorkDir(task.ID())))
 }
 
-// End kills every process that has the token of an unclear instance, and keeps the logs. It refuses other instances.
+// End kills the shim and all processes of an unclear instance, and keeps the logs. It refuses an adopted instance.
 func TestEndOfUnclear(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {

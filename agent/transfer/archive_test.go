@@ -137,7 +137,7 @@ func TestBackupLiveWhileDirectoriesVanish(t *testing.T) {
 	}
 }
 
-// A damaged archive is detected before any part of it is used, and the error names the file.
+// A damaged or missing archive is detected before any part of it is used, and the error says what is wrong with it.
 func TestRestoreDamaged(t *testing.T) {
 	damage := func(file string, at int64) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
