@@ -16,7 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent that restarts adopts its instances: the process continues, and the instance is never reported as not ready.
+// An agent that restarts adopts its instances. Their programs continue, and the instances are never reported as not
+// ready.
 func TestAgentRestartAdopts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port, health := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "healthy")

@@ -132,8 +132,8 @@ func TestReadinessGrace(t *testing.T) {
 	})
 }
 
-// A program that was ready under an earlier agent stays ready until a check has failed Failures times. The grace of the
-// check does not apply.
+// A program that was ready under an earlier agent stays ready until a check has failed Failures times in a row. The
+// grace of the check does not apply.
 func TestReadinessAssumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spec := model.CheckSpec{Name: "c", Interval: model.Second, Timeout: model.Second, Grace: model.Minute, Failures: 3}

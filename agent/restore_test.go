@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// L2: an instance became ready, or stopped, after a snapshot was saved, and the servers acknowledged that report. When
-// the snapshot is restored, the agent reports the instance's state again.
+// L2: after a snapshot was saved, an instance became ready or stopped, and the servers acknowledged the agent's report.
+// When the snapshot is restored, the agent reports the instance's state again.
 func TestReportsBehindARestore(t *testing.T) {
 	for name, stop := range map[string]bool{"ready": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {
@@ -276,8 +276,8 @@ func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
 	})
 }
 
-// An instance that must not run twice is killed without grace if the agent dismisses it while its slot may have another
-// holder.
+// An instance that must not run twice and is no longer assigned to the node is killed without grace if its slot may
+// have another holder.
 func TestForgottenHolderIsKilled(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()

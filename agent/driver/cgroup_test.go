@@ -58,12 +58,12 @@ func TestOOM(t *testing.T) {
 	if e.Reason != driver.ReasonOOMKilled || !e.OOMKilled || e.Code != 137 || !e.Failed() {
 		t.Errorf("exit = %+v, %s", e, b.logs(task, driver.Stderr))
 	}
-	// A child is killed, and the shell exits with the child's code.
+	// A child of the shell is killed, and the shell exits with the child's code.
 	_, e = b.run(program+" helper grow; exit $?", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if e.Reason != driver.ReasonOOMKilled || !e.OOMKilled {
 		t.Errorf("exit of the shell = %+v", e)
 	}
-	// A child is killed, and the program continues.
+	// A child of the shell is killed, and the shell continues.
 	_, e = b.run(program+" helper grow; exit 0", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if b.d.Capabilities().CgroupVersion == 1 && (e.Reason != driver.ReasonExited || !e.OOMKilled || e.Code != 0) {
 		t.Errorf("exit of the coping shell = %+v", e)
