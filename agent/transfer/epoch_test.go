@@ -21,8 +21,8 @@ func filled(t *testing.T) (n *node, slot string) {
 	return n, slot
 }
 
-// A source that was unreachable for the whole cooling time gets only the order to drop, and none to retire. It then
-// removes the old data where instances would find it.
+// If the source of a transfer was unreachable for the whole cooling time, it gets the order to drop without an order to
+// retire. The source then removes the old data from the place where instances would find it.
 func TestDropWithoutRetire(t *testing.T) {
 	n, slot := filled(t)
 	n.order(order(transport.TaskDrop, "t1"))
@@ -80,7 +80,8 @@ func TestAttachTakesOnlyTheCopy(t *testing.T) {
 	}
 }
 
-// An old copy can be attached again, whether it was put aside or is still in its place. It gets the new epoch.
+// An old copy can be attached again, whether it was put aside or is still in its place. The attached copy gets the new
+// epoch.
 func TestAttachOldCopy(t *testing.T) {
 	for _, retired := range []bool{true, false} {
 		n, slot := filled(t)
@@ -105,7 +106,7 @@ func TestAttachOldCopy(t *testing.T) {
 	}
 }
 
-// An empty directory, as a volume leaves that was never written, does not block the attachment of a copy.
+// The empty directory of a volume that was never written does not block the attachment of a copy.
 func TestAttachOverEmptyDirectory(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, nil)
 	want := pictures(t, source.path(slotPath))
@@ -144,7 +145,7 @@ func TestAttachInterrupted(t *testing.T) {
 	}
 }
 
-// A node hands out and backs up only the data that the servers refer to.
+// A node serves and backs up only data of the epoch that the order names.
 func TestServeOnlyTheNewest(t *testing.T) {
 	n, slot := filled(t)
 	setEpochs(t, slot, "7")
