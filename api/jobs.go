@@ -11,7 +11,7 @@ type JobStatus string
 
 // The states of a job.
 const (
-	JobRunning  JobStatus = "running"  // every group has its number of instances, and all are ready
+	JobRunning  JobStatus = "running"  // every group has as many instances as its count, and all are ready
 	JobPending  JobStatus = "pending"  // at least one instance is not placed
 	JobStarting JobStatus = "starting" // every instance is placed, but not all are ready
 	// at least one instance can't run until somebody helps, because its data is on an offline node
