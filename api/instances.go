@@ -64,7 +64,7 @@ type InstanceReply struct {
 	Instance *Instance `json:"instance,omitempty"`
 	// AvoidUntil is set if an eviction was requested with avoid.
 	AvoidUntil *time.Time `json:"avoid_until,omitempty" doc:"until when its group avoids its node because a person said so with avoid; cancel takes that back"`
-	// AvoidEnded is true after a cancel with avoid that allows the group on the node again.
+	// AvoidEnded is true after a cancel that allows the group on the node again.
 	AvoidEnded bool `json:"avoid_ended,omitempty" doc:"its group avoids its node no longer, whichever instance's eviction asked for that"`
 }
 

@@ -182,8 +182,8 @@ type task struct {
 	synced int64 // how many bytes had been copied at the last sync to the disk
 }
 
-// The pauses between two tries of a task, and between two reports of its progress. A task that failed is tried again
-// until the servers withdraw its order.
+// The pauses between two tries of a task grow from retryFirst to retryMost. Reports of progress are at least reportEvery
+// apart.
 const (
 	retryFirst  = 200 * time.Millisecond
 	retryMost   = 5 * time.Second
