@@ -35,7 +35,7 @@ type uids struct {
 	ownersUnknown error
 }
 
-// uidHolder names the holder of a user id: an instance, a slot with volumes, or a copy that is not in use yet.
+// uidHolder names the holder of a user id: an instance, a slot with volumes, or stagedHolder.
 type uidHolder string
 
 func instanceHolder(id model.InstanceID) uidHolder { return "instance " + uidHolder(id) }
@@ -44,7 +44,7 @@ func slotHolder(group model.GroupID, slot int) uidHolder {
 	return uidHolder("slot " + string(group) + "/" + strconv.Itoa(slot))
 }
 
-// stagedHolder is the holder of all ids that own staged copies of transfers.
+// stagedHolder is the holder of all ids that own staged copies of transfers, until their slots claim the ids.
 const stagedHolder uidHolder = "staged"
 
 func holderOf(a transport.Assignment) uidHolder {
@@ -58,7 +58,7 @@ func holderOf(a transport.Assignment) uidHolder {
 func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	u := &uids{all: all, volumes: volumes, of: map[uidHolder]int{}, used: map[int]uidHolder{}}
 	if all != (driver.UIDRange{}) {
-		u.next = all.First + rand.IntN(all.Last-all.First+1) // the id that an earlier agent process gave last is not recorded
+		u.next = all.First + rand.IntN(all.Last-all.First+1) // random, since the last id of an earlier process is not known
 		if u.ownersUnknown = u.lookAtVolumes(); u.ownersUnknown != nil {
 			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.ownersUnknown)
 		}

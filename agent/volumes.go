@@ -58,7 +58,7 @@ func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user mode
 	return ""
 }
 
-// release gives back all volumes of the holder id. Call it only when no process uses the volumes any more.
+// release gives back all volumes of a holder. Call it only when no process uses the volumes any more.
 func (v *volumes) release(id model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -122,14 +122,14 @@ func (v *volumes) prepare(a transport.Assignment, as account) error {
 	return nil
 }
 
-// account is the user that an instance will run as, for setting the owner of directories.
+// account is the user as which an instance will run. Its directories get this owner.
 type account struct {
 	name     string
 	uid, gid int
 	other    bool // this is not the user that the agent runs as
 }
 
-// nogroup is the group of a uid without an account, as in the driver.
+// nogroup is the group id for a user id without an account. The driver uses the same one.
 const nogroup = 65534
 
 // accountOf finds a user by name or number. If name is "", it finds the user fallback. If the agent does not run as
@@ -138,7 +138,7 @@ const nogroup = 65534
 func accountOf(name, fallback string) (account, error) {
 	own := account{uid: os.Geteuid(), gid: os.Getegid()}
 	if own.uid != 0 {
-		return own, nil // only root can change user; the driver refuses users other than its own
+		return own, nil // only root can change the user; the driver refuses all users but the agent's own
 	}
 	if name == "" {
 		name = fallback

@@ -51,7 +51,7 @@ func (t *task) find(context.Context) error {
 // List returns the data of all volumes below the directory volumes, including data that was put aside. It skips empty
 // directories, and data whose epoch is not known.
 func List(volumes string) ([]transport.VolumeData, error) {
-	dirs, err := filepath.Glob(filepath.Join(volumes, "[^.]*", "*", "[0-9]*", "*")) // job, group, slot, name
+	dirs, err := filepath.Glob(filepath.Join(volumes, "[^.]*", "*", "[0-9]*", "*")) // not .transfer
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hole reports whether n bytes of f, from the offset at on, are all in a hole and so read as zeros. It returns false if
-// f ends before them, or if the file system does not report holes.
+// hole reports whether n bytes of f are all in a hole, and so read as zeros. The parameter at is the offset of the
+// first byte. hole returns false if f has fewer bytes, or if the file system does not report holes.
 func hole(f *os.File, at, n int64) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < at+n {
@@ -24,11 +24,11 @@ func hole(f *os.File, at, n int64) bool {
 	return errors.Is(err, unix.ENXIO) || err == nil && next >= at+n
 }
 
-// skipping reads f from the offset at on. Its Read returns zeros for a hole without reading the disk.
+// skipping is a reader of a file. For holes, Read returns zeros without reading the disk.
 type skipping struct {
 	f         *os.File
-	at        int64
-	dataBegin int64 // offset: the bytes between at and dataBegin are in a hole
+	at        int64 // offset of the next byte to read
+	dataBegin int64 // if greater than at, the bytes in between are a hole
 }
 
 // Read implements io.Reader.
@@ -103,13 +103,14 @@ func (s *skipping) nextData() int64 {
 // without reading them, so each chunk of a large hole costs little.
 var zeroBytes = sync.OnceValue(func() []byte { return make([]byte, chunkBytes) })
 
-// ofZeroBytes reports whether b is a slice of zeroBytes: then the capacity of b ends with the last byte of zeroBytes.
+// ofZeroBytes reports whether b is a slice of zeroBytes. If so, the last byte of its capacity is the last byte of
+// zeroBytes.
 func ofZeroBytes(b []byte) bool {
 	last := cap(b) - 1
 	return last >= 0 && last < chunkBytes && &b[:last+1][last] == &zeroBytes()[chunkBytes-1]
 }
 
-// zeroChunk returns the SHA-256 of a whole chunk of zeros, which it computes only once.
+// zeroChunk returns the SHA-256 of a whole chunk of zeros. It computes the sum only once.
 var zeroChunk = sync.OnceValue(func() sum { return sha256.Sum256(make([]byte, chunkBytes)) })
 
 func sumOf(chunk []byte) sum {
@@ -188,8 +189,8 @@ func (c *chunked) close() error {
 	return c.take(chunk)
 }
 
-// sparse writes chunks one after another to f, a new file. Chunks of zeros become holes. close sets the length of f, in
-// case it ends with a hole, and leaves f open.
+// sparse writes chunks one after another to f, a new file. Chunks of zeros become holes. close does not close f. It
+// only sets the length of f, which may end with a hole.
 type sparse struct {
 	f *os.File
 	n int64
@@ -207,8 +208,8 @@ func (s *sparse) write(chunk []byte) error {
 
 func (s *sparse) close() error { return s.f.Truncate(s.n) }
 
-// fileSum is a checksum over the sums of a file's chunks. A checksum over the bytes would have to read all zeros of a
-// hole.
+// fileSum is a checksum over the sums of a file's chunks. Unlike a checksum over the bytes, it takes little time for
+// large holes.
 type fileSum struct{ of hash.Hash }
 
 func newFileSum() fileSum { return fileSum{sha256.New()} }

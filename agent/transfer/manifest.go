@@ -17,10 +17,10 @@ import (
 
 const (
 	// maxList limits the memory of one slot's list of files, in bytes. It is enough for about 1.2 million files with paths
-	// of 60 bytes. The encoded list is smaller.
+	// of 60 bytes. An encoded list, which is smaller, has the same limit.
 	maxList = 256 << 20
-	// maxArchiveList is the same limit for restoring a backup. It is higher because the backup may be all that is left of
-	// the data.
+	// maxArchiveList limits the memory of the list of files when a backup is restored. It is higher than maxList because
+	// the backup may be all that is left of the data.
 	maxArchiveList = 1 << 30
 	// entryCost is how many bytes of memory an entry takes besides its strings: the entry itself, and its places in
 	// content.files, content.ends and entryCheck.dirs.
@@ -137,7 +137,7 @@ type entryCheck struct {
 // listRoom is how many bytes of memory a list may still take.
 type listRoom int64
 
-// take subtracts the memory of an entry. Code: invalid (the list takes too much memory).
+// take subtracts the memory that an entry takes. Code: invalid (the list takes too much memory).
 func (r *listRoom) take(e *entry) error {
 	if *r -= listRoom(entryCost + len(e.Path) + len(e.Link)); *r < 0 {
 		return model.Refuse(model.CodeInvalid, "the volumes have too many files: their list takes too much memory")

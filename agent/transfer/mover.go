@@ -38,7 +38,7 @@ type Config struct {
 	// the agent runs as root.
 	Owner    func(group model.GroupID, slot int, user string) (Account, error)
 	MayRunAs func(uid int) (Account, bool)
-	// Report receives the state of one transfer. It must not block.
+	// Report is called with the state of one transfer, to send it to the servers. It must not block.
 	Report func(model.TransferReport)
 	Log    hclog.Logger
 }
@@ -182,16 +182,16 @@ type task struct {
 	synced int64 // how many bytes had been copied at the last sync to the disk
 }
 
-// The pauses between two tries of a task grow from retryFirst to retryMost. Reports of progress are at least reportEvery
-// apart.
+// The pauses between the tries of a task grow from retryFirst to retryMost. Reports of progress are at least
+// reportEvery apart.
 const (
 	retryFirst  = 200 * time.Millisecond
 	retryMost   = 5 * time.Second
 	reportEvery = 2 * time.Second
 )
 
-// run carries out the order, and holds the volumes meanwhile if the task needs them for itself. It tries again after an
-// error, and returns only when ctx ends.
+// run carries out the order, and holds the volumes meanwhile if necessary (see hold). It tries again after an error,
+// and returns only when ctx ends.
 func (t *task) run(ctx context.Context) {
 	work := map[transport.TransferTask]func(context.Context) error{
 		transport.TaskServe: t.serve, transport.TaskFetch: t.fetch, transport.TaskBackup: t.backup,
@@ -225,7 +225,7 @@ func (t *task) run(ctx context.Context) {
 	}
 }
 
-// retry marks an error that another try may not meet. Such an error is not reported to the servers.
+// retry marks an error that may be gone at the next try. Such an error is not reported to the servers.
 type retry struct{ error }
 
 func again(err error) error { return &retry{err} }
@@ -245,9 +245,9 @@ func (t *task) holder() model.InstanceID {
 	return model.InstanceID("transfer/" + string(t.ID) + "/" + string(t.Task))
 }
 
-// hold claims the volumes if instances must not use them during the task. Otherwise it does nothing, as for a live
-// backup, or a task that changes only staged copies or data that was put aside. If another holder has one of the
-// volumes, hold returns a retry.
+// hold claims the task's volumes if no instance may use them during the task. It claims nothing for a live backup, or
+// if the task changes only staged copies or data that was put aside. If another holder has one of the volumes, hold
+// returns a retry.
 func (t *task) hold() error {
 	switch t.Task {
 	case transport.TaskServe, transport.TaskAttach, transport.TaskRetire, transport.TaskBackup:

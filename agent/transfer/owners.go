@@ -21,7 +21,7 @@ type owners struct {
 	others map[int]lookedUpAs // by user id
 }
 
-// lookedUpAs is an account. ok is true if a job may name it.
+// lookedUpAs is an account. ok is true if a job may name the account on this node.
 type lookedUpAs struct {
 	Account
 	ok bool

@@ -33,9 +33,9 @@ func (t *task) attach(context.Context) error {
 	return nil
 }
 
-// attachOne notes the new epoch before it moves the copy. So an instance that starts in between fails because the
-// directory is missing, and does not begin with an empty one. If the ordered data is in its place already, attachOne
-// only notes the new epoch.
+// attachOne notes the new epoch before it moves the copy. So an instance that starts in between fails, because the
+// directory is missing although its epoch is noted. If the ordered data is in its place already, attachOne only notes
+// the new epoch.
 func (t *task) attachOne(v *volume, epoch string) error {
 	have, err := Epoch(v.dir)
 	if err != nil {

@@ -98,7 +98,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	if err := u.in.rest(); err != nil { // the padding after the last entry has sums too
+	if err := u.in.rest(); err != nil { // reads the padding after the last entry, to check its sums too
 		return err
 	}
 	return u.check.end()

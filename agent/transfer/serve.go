@@ -47,7 +47,7 @@ func (t *task) serve(ctx context.Context) error {
 	if err != nil {
 		return asCode(err, "open the volumes")
 	}
-	defer func() { _ = root.Close() }() // nothing was written that an error could lose
+	defer func() { _ = root.Close() }() // an error loses nothing, since nothing was written
 	s := &source{token: t.Token, root: root}
 	if s.manifest, err = newManifest(root, t.Names); err != nil {
 		return err

@@ -30,7 +30,7 @@ type entry struct {
 	Size  int64  `cbor:"5,keyasint,omitempty"` // 0 unless this is a regular file
 	Mtime int64  `cbor:"6,keyasint"`           // Unix ns
 	Link  string `cbor:"7,keyasint,omitempty"` // target of a symbolic link
-	// disk space of a regular file; less than Size if it has holes
+	// disk space of a regular file, in bytes; less than Size if the file has holes
 	Used int64 `cbor:"8,keyasint,omitempty"`
 }
 
@@ -59,7 +59,7 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 			e, ok, err := scanOne(root, p, d)
 			switch {
 			case gone(err) && d.IsDir():
-				return fs.SkipDir // if the directory comes back, its files would be listed without it
+				return fs.SkipDir // if the directory returned, its files would be listed without it
 			case gone(err):
 				return nil
 			case ok && err == nil:
@@ -201,8 +201,8 @@ func makeFile(root *os.Root, e *entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
-// dress sets the modes and times of a tree, and its owners if the agent runs as root. It sets each directory after the
-// files in it, since its mode may forbid access to them. The directory of a volume gets the mode 0700.
+// dress sets the modes and times of a tree, and its owners if the agent runs as root. Each directory is set after the
+// files in it, since the directory's mode may forbid access to them. The directory of a volume gets the mode 0700.
 func dress(root *os.Root, entries []entry) error {
 	own := os.Geteuid() == 0
 	for i := len(entries) - 1; i >= 0; i-- {
