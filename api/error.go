@@ -24,10 +24,10 @@ type Problem struct {
 	Message   string     `json:"message"`
 	Hint      string     `json:"hint,omitempty"`
 	Retryable bool       `json:"retryable"`
-	Index     uint64     `json:"index,omitempty"`  // of the refused log entry, or of the state that was read
+	Index     uint64     `json:"index,omitempty"`  // of the refused entry, or of the state on which the refusal is based
 	Oldest    string     `json:"oldest,omitempty"` // id of the oldest event that is kept (event_collected)
 	Newest    string     `json:"newest,omitempty"` // id of the newest event (event_collected)
-	// NextAllowed is when the rate of a budget allows the next stop (budget_rate).
+	// NextAllowed is when the rate of a budget or an actor allows the next stop (budget_rate, actor_rate).
 	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 

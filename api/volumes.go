@@ -21,7 +21,7 @@ const (
 	VolumeLost VolumeState = "lost"
 )
 
-// Volume is a volume, or a copy of one.
+// Volume is a volume, a detached volume, or one copy of a replicated volume.
 type Volume struct {
 	ID        model.VolumeID   `json:"id" doc:"job/group/slot/name; of a restored one that is not in use with @ and its transfer, of a copy of a replicated one with @ and its node"`
 	Job       model.JobName    `json:"job"`
@@ -164,7 +164,7 @@ type FoundVolume struct {
 	Copies  map[string]uint64 `json:"copies" doc:"epoch of each volume, by its name: what attach-volume takes"`
 }
 
-// FoundVolumes lists all found volumes, sorted by node and volume.
+// FoundVolumes lists all found volumes, sorted by node and volume. The newest data of a volume is first.
 type FoundVolumes struct {
 	Items  []FoundVolume `json:"items"`
 	Silent []string      `json:"silent_nodes" doc:"nodes whose agents did not answer: what is there is not listed"`

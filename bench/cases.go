@@ -16,7 +16,7 @@ type Case struct {
 
 // setting is the cluster that a case runs on.
 type setting struct {
-	grown bool // the first case is growth, which measures memory and so needs a cluster on which nothing ran before
+	grown bool // its cluster is filled by the case growth, which measures memory and so must run before all others
 	fast  bool // nodes are offline after 2 s, and gossip uses its profile fast
 	nodes int  // maximum number of nodes; 0 means all
 }

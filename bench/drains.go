@@ -17,7 +17,7 @@ type drainAnswer struct {
 	Drain string `json:"drain"`
 }
 
-// drain starts one drain of the nodes of all agents with these numbers, and returns the drain's id.
+// drain starts one drain of several nodes, which are given by their numbers in st.crowd. It returns the drain's id.
 func (st *stage) drain(ctx context.Context, numbers ...int) (string, error) {
 	var names []string
 	for _, i := range numbers {
@@ -178,7 +178,7 @@ func drainOne(ctx context.Context, st *stage) error {
 	return st.purge(ctx, jobs)
 }
 
-// running returns how many instances the nodes with these numbers have together.
+// running returns how many instances several nodes have together. The nodes are given by their numbers in st.crowd.
 func (st *stage) running(ctx context.Context, numbers []int) (int, error) {
 	sum := 0
 	for _, i := range numbers {

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/bench/fleet"
 )
 
-// heartbeats measures the CPU time of the busiest server, and the new entries in the log, while the agents send only
-// heartbeats.
+// heartbeats measures how busy the busiest server is, and how many entries are written to the log, while the agents
+// send only heartbeats.
 func heartbeats(ctx context.Context, st *stage) error {
 	if err := st.quiet(ctx); err != nil {
 		return err

@@ -87,7 +87,7 @@ func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	})
 }
 
-// purge stops jobs, and waits until only the instances of fill and growth are left.
+// purge stops jobs, and waits until the cluster has no more than st.filled instances.
 func (st *stage) purge(ctx context.Context, jobs []model.JobSpec) error {
 	for _, job := range jobs {
 		if _, err := fleet.Post(ctx, st.fleet.Any(), "/v1/jobs/"+string(job.Name)+"/stop",

@@ -49,12 +49,12 @@ func (st *stage) register(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// spent is the CPU time and the number of log entries that were used until the time at.
+// spent is the CPU time that was used, and the length of the log, at one point in time.
 type spent struct {
 	at      time.Time
 	servers time.Duration // CPU time of all servers
 	own     time.Duration // CPU time of this process
-	index   uint64
+	index   uint64        // index of the last log entry
 }
 
 func (st *stage) spent(ctx context.Context) (spent, error) {

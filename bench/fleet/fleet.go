@@ -129,8 +129,8 @@ func (f *Fleet) TLS() string { return filepath.Join(f.dir, "tls") }
 // Dir returns the directory of the cluster's files.
 func (f *Fleet) Dir() string { return f.dir }
 
-// Address returns the IP address 127.A.B.n in the cluster's network. The servers have the addresses from n = 1 to the
-// number of servers. n must be at most 254.
+// Address returns the IP address 127.A.B.n in the cluster's network. The servers have the addresses with n from 1 to
+// the number of servers. n must be at most 254.
 func (f *Fleet) Address(n int) string { return fmt.Sprintf("%s.%d", f.network, n) }
 
 // APIs returns the API addresses of all servers, as host:port.
