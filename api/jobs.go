@@ -14,7 +14,7 @@ const (
 	JobRunning  JobStatus = "running"  // every group has as many instances as its count, and all are ready
 	JobPending  JobStatus = "pending"  // at least one instance is not placed
 	JobStarting JobStatus = "starting" // every instance is placed, but not all are ready
-	// not all instances are placed and ready, and data of at least one instance is on an offline node
+	// not all instances are placed and ready, and a local volume of at least one slot is on an offline node
 	JobDegraded JobStatus = "degraded"
 	JobStopping JobStatus = "stopping"
 	JobStopped  JobStatus = "stopped"

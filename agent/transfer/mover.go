@@ -23,8 +23,8 @@ import (
 type Config struct {
 	// Volumes is the directory of local volumes. Each volume has the directory JOB/GROUP/SLOT/NAME below it.
 	Volumes string
-	// BackupDir is the directory of archives, typically a shared mount. If it is "", this node makes no backups and
-	// restores none.
+	// BackupDir is the directory of archives, typically a shared mount. If it is "", this node can't make or restore
+	// backups.
 	BackupDir string
 	// Peers sends requests to other agents, with this agent's certificate.
 	Peers http.RoundTripper

@@ -28,7 +28,7 @@ const (
 // aborted.
 const serveStall = 30 * time.Second
 
-// source is a slot's volumes while other agents may read them. Nothing writes to them meanwhile.
+// source is a slot's volumes while other agents may read them. During this time nothing writes to the volumes.
 type source struct {
 	token string
 	root  *os.Root
