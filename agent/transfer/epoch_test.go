@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -123,6 +125,32 @@ func TestAttachOverEmptyDirectory(t *testing.T) {
 	target.await("t1", model.SideAttached)
 	if got := pictures(t, target.path(slotPath)); got != want {
 		t.Error("the copy is not in its place")
+	}
+}
+
+// The new epoch is never noted beside an empty directory. Otherwise, if the agent died then, an instance would start
+// without its data. Here the directory can't be removed, because a file system is mounted on it.
+func TestNoEpochForAnEmptyDirectory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to mount a file system")
+	}
+	source, target, fetch := pair(t, 1<<20, nil)
+	dir := target.path(slotPath, "data")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	setEpochs(t, target.path(slotPath), "1")
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	target.await("t1", model.SideVerified)
+	target.order(order(transport.TaskAttach, "t1"))
+	target.failure("t1")
+	if epoch, err := Epoch(dir); epoch != "1" || err != nil {
+		t.Errorf("the empty directory has epoch %q, %v", epoch, err)
 	}
 }
 

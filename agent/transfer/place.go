@@ -61,13 +61,15 @@ func (t *task) attachOne(v *volume, epoch string) error {
 		if err := PutAside(v.dir, have); err != nil {
 			return asCode(err, "put aside what stands in the place of volume "+v.name)
 		}
+	}
+	// PutAside does not move an empty directory. With the new epoch, it would look like the copy.
+	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return asCode(err, "remove the empty directory of volume "+v.name)
+	}
+	if have != epoch {
 		if err := SetEpoch(v.dir, epoch); err != nil {
 			return asCode(err, "note the epoch of volume "+v.name)
 		}
-	}
-	// PutAside does not move an empty directory, but move needs a free name.
-	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return asCode(err, "remove the empty directory of volume "+v.name)
 	}
 	return asCode(move(from, v.dir), "put the copy of "+v.name+" in its place")
 }
