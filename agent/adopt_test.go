@@ -16,7 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An agent that restarts adopts its instances: the process continues, and the instance is never reported as not ready.
+// An agent that restarts adopts its instances. Their programs continue, and the instances are never reported as not
+// ready.
 func TestAgentRestartAdopts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port, health := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "healthy")
@@ -67,7 +68,7 @@ func (b *bench) nodeRow() fsm.Node {
 	return *n
 }
 
-// If a program is killed while no agent runs, the next agent reports that and restarts the program.
+// If a program is killed while no agent runs, the next agent reports the instance as unready and restarts the program.
 func TestEndsWhileAway(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -84,7 +85,7 @@ func TestEndsWhileAway(t *testing.T) {
 	}
 }
 
-// A stop that is under way when the agent restarts is completed: the program is killed after its grace.
+// A stop that began before the agent restarted is completed: the program is killed after its grace.
 func TestRestartInMidStop(t *testing.T) {
 	b := newBench(t, allowRoot)
 	g := sh("trap '' TERM; while :; do sleep 0.05; done")
@@ -100,7 +101,8 @@ func TestRestartInMidStop(t *testing.T) {
 	}
 }
 
-// An agent that starts while no server is reachable adopts its instances and restarts their programs.
+// An agent that starts while no server is reachable adopts its instances. It restarts a program that ends, and reports
+// the restart when the servers are back.
 func TestRestartWithoutServers(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -120,8 +122,8 @@ func TestRestartWithoutServers(t *testing.T) {
 	})
 }
 
-// An agent on a copy of a node's data directory starts no instance: neither before nor after the servers have refused
-// the agent, nor when it can't reach them any more.
+// An agent on a copy of a node's data directory starts no instance: not while the servers refuse the agent, and not
+// after it has lost the servers.
 func TestCopyStartsNothing(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -204,7 +206,7 @@ func TestGarbageJournal(t *testing.T) {
 	}
 	b.start()
 	b.stop(id, nil)
-	b.await(id, model.ObservedStopped) // its reports are accepted, because their generations are higher than all before
+	b.await(id, model.ObservedStopped) // works only if the generations of the new reports exceed all earlier ones
 	b.stop(bad, nil)
 	b.await(bad, model.ObservedStopped)
 }
@@ -255,7 +257,7 @@ func TestReturnsAfterOffline(t *testing.T) {
 	b.await(gone, model.ObservedReady)
 	keptProcess, goneProcess := pidOf(t, keptPid), pidOf(t, gonePid)
 
-	b.setDown(true) // the agent can't reach the servers
+	b.setDown(true)
 	n := b.nodeRow()
 	b.apply(&fsm.NodeHealth{ID: n.ID, Health: model.HealthOffline, BootID: n.Agent.BootID,
 		Epoch: n.Agent.Epoch, Reason: "test"})
@@ -275,7 +277,7 @@ func TestReturnsAfterOffline(t *testing.T) {
 	}
 }
 
-// After a restore, an agent stops no instance that the servers don't know, until an operator has confirmed the restore.
+// After a restore, instances that the servers don't know keep running until an operator has confirmed the restore.
 func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -297,7 +299,8 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	eventually(t, "the unknown instance to be stopped", func() bool { return !alive(pid) })
 }
 
-// Of a stopped instance, only the logs are kept. What an agent has not removed when it exits, the next one removes.
+// The working directory of a stopped instance is removed, and its logs are kept. If an agent exits before it has
+// removed the directory, the next agent does so.
 func TestForgottenWorkIsRemoved(t *testing.T) {
 	b := newBench(t, allowRoot)
 	id := b.run("web", sh("echo kept >&2; echo data > file; exec sleep 1000"), nil)
@@ -336,7 +339,7 @@ func TestOlderAssignmentsAreIgnored(t *testing.T) {
 	b.stopAgent()
 	b.servers.mu.Lock()
 	down := b.down
-	b.down = true // so that start does not wait: with old assignments, the agent sends no inventory
+	b.down = true // keeps start from waiting for the inventory, which an agent with old assignments does not send
 	b.servers.mu.Unlock()
 	b.start()
 	b.setDown(down)
@@ -375,7 +378,7 @@ func TestAnotherCluster(t *testing.T) {
 	own := b.servers
 	b.servers, b.cfg.Servers = other, other
 	other.down = true
-	for s := own.m.State(); other.m.State().Index <= s.Index; { // until its index is higher
+	for s := own.m.State(); other.m.State().Index <= s.Index; { // until the other cluster has the higher index
 		other.try(&fsm.NodeLabel{ID: "other"}) // refused, but the log gets an entry
 	}
 	b.start()

@@ -131,7 +131,8 @@ func (b *bench) stopAgent() { b.end() }
 
 func (b *bench) node() model.NodeID { return b.agent.Identity().Node }
 
-// clean checks the state, stops the agent, kills the processes that the test left, and removes its files and cgroups.
+// clean checks the state, stops the agent, kills the processes that the test left, and removes files and cgroups of the
+// test.
 func (b *bench) clean() {
 	st := b.m.State()
 	if !b.t.Failed() {
@@ -252,8 +253,8 @@ func freePort(t testing.TB, address string) int {
 	return 0
 }
 
-// nextPort counts the ports that freePort has tried, from a random start, because several test programs run at once.
-// freePort's range is below the ports of instances and the kernel's ephemeral ports.
+// nextPort counts the ports that freePort has tried. It starts at random, because several test programs run at once.
+// The range of freePort is below the ports of instances and the kernel's ephemeral ports.
 var nextPort = func() *atomic.Uint32 {
 	var n atomic.Uint32
 	n.Store(rand.Uint32N(9000))

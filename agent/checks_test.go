@@ -22,7 +22,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// patient answers probes with the answers of script, in order, and then repeats the last one.
+// patient answers each probe with the next error of script, and repeats the last error.
 type patient struct {
 	mu     sync.Mutex
 	script []error
@@ -55,7 +55,8 @@ func take(w *readiness) (v verdict, ok bool) {
 
 func running() bool { return true }
 
-// An instance is not ready while its program does not run. If a check is answered then, another program answers.
+// An instance is not ready while its program does not run, even if its checks pass. Another program may be answering
+// them.
 func TestReadinessOfTheDead(t *testing.T) {
 	spec := model.CheckSpec{Name: "c", Kind: model.CheckTCP, Interval: model.Second, Timeout: model.Second, Failures: 3}
 	synctest.Test(t, func(t *testing.T) {
@@ -131,8 +132,8 @@ func TestReadinessGrace(t *testing.T) {
 	})
 }
 
-// A program that was ready under an earlier agent stays ready, until a check has failed Failures times. The grace of
-// the check does not apply.
+// A program that was ready under an earlier agent stays ready until a check has failed Failures times in a row. The
+// grace of the check does not apply.
 func TestReadinessAssumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spec := model.CheckSpec{Name: "c", Interval: model.Second, Timeout: model.Second, Grace: model.Minute, Failures: 3}

@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// copyAssignment returns an assignment with a replicated volume whose copy was made at the index made.
+// copyAssignment returns an assignment with a replicated volume. The parameter made is the epoch of its copy.
 func copyAssignment(made uint64) transport.Assignment {
 	return transport.Assignment{
 		ID: "i1", Group: "db/main", Job: "db", Slot: 2, Copies: map[string]uint64{"data": made},
@@ -69,7 +69,7 @@ func TestReplicatedCopy(t *testing.T) {
 		t.Fatalf("the older copy was not kept: %q, %v", text, err)
 	}
 
-	prepare(7) // after a restore, an index may be used again, but it means a new copy
+	prepare(7) // after a restore, an epoch may be used again, for a new copy
 	prepare(30)
 	put(t, filepath.Join(dir, "rows"), "third")
 	prepare(31)
@@ -79,7 +79,8 @@ func TestReplicatedCopy(t *testing.T) {
 	}
 }
 
-// TestReplicatedCopyInterrupted: if the agent dies while it puts an older copy aside, the next agent completes that.
+// TestReplicatedCopyInterrupted: if an agent dies while it puts an older copy aside, the next agent does the remaining
+// steps.
 func TestReplicatedCopyInterrupted(t *testing.T) {
 	v := newVolumes(t.TempDir())
 	a := copyAssignment(7)

@@ -37,8 +37,8 @@ func newWalk() *diskWalk {
 	return &diskWalk{left: diskEntries, seen: map[uint64]bool{}, batch: time.Now()}
 }
 
-// The measured size of a directory is the space allocated in it. Holes take none, and a file with two names counts
-// once. Targets of symbolic links and the content of a FIFO don't count.
+// The measured size of a directory is the space allocated in it. Holes take no space, and a file with two names is
+// measured once. Targets of symbolic links and the content of a FIFO are not measured.
 func TestMeasureDisk(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	putMiB(t, dir, "a", 3)
@@ -68,7 +68,8 @@ func TestMeasureDisk(t *testing.T) {
 	}
 }
 
-// A measurement has limits on entries, depth and remembered hard links. If it reaches one, its result is partial.
+// A measurement has limits on entries, depth and remembered hard links. If it reaches any of them, its result is
+// partial.
 func TestMeasureDiskIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 1000 {
@@ -104,7 +105,7 @@ func TestMeasureDiskIsBounded(t *testing.T) {
 	}
 }
 
-// Other file systems that are mounted in a directory do not count.
+// Other file systems that are mounted in a directory are not measured.
 func TestMeasureDiskStaysOnItsFileSystem(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")

@@ -99,8 +99,8 @@ func TestDiskWatch(t *testing.T) {
 	}
 }
 
-// The first round reports nothing before its end, since the servers would drop an earlier agent's reports about the
-// other instances. In later rounds, a change is reported before the remaining instances are measured.
+// The first round reports nothing before its end, because a report replaces everything that an earlier agent has
+// reported. In later rounds, a change is reported before the remaining instances are measured.
 func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w := newWatched()
 	w.limits["a"], w.limits["b"], w.limits["c"] = 10, 10, 10
@@ -119,11 +119,11 @@ func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w.look(t.Context())
 }
 
-// After a restart, the first report waits until every instance was measured, since the servers drop what it lacks. An
-// instance that can never be measured delays it for a few rounds only.
+// After a restart, the first report waits until every instance was measured, because the servers forget the instances
+// that it lacks. If an instance can't be measured, the first report is sent in round diskTries without it.
 func TestDiskWatchWaitsForAMeasurement(t *testing.T) {
 	for name, tt := range map[string]struct {
-		failing int // rounds in which a can't be measured
+		failing int // number of rounds, from the first, in which instance "a" can't be measured
 		want    []string
 	}{
 		"once":      {1, []string{"above: a 20/10 b 20/10"}},
@@ -153,7 +153,7 @@ func TestDiskWatchWaitsForAMeasurement(t *testing.T) {
 	}
 }
 
-// If more instances are above their limits than a report can hold, the largest are reported.
+// If more instances are above their limits than a report can list, those that use the most space are reported.
 func TestDiskWatchTellsTheLargest(t *testing.T) {
 	w := newWatched()
 	var told []model.DiskUse
@@ -180,7 +180,7 @@ func TestDiskThatHangs(t *testing.T) {
 	}
 }
 
-// An instance whose program writes more than its disk limit is reported, and not stopped. It stays reported over a
+// An instance whose program writes more than its disk limit is reported, and not stopped. It stays reported after a
 // restart of the agent, until the program has made room. An instance within its limit is not reported.
 func TestProgramAboveItsDiskLimit(t *testing.T) {
 	b := newBench(t, allowRoot, func(c *Config) { c.DiskCheckEvery = 50 * time.Millisecond })

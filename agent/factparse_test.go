@@ -74,8 +74,8 @@ func TestParseFacts(t *testing.T) {
 	}
 }
 
-// No answer of a role check causes a panic. Accepted facts stay within the servers' limits, so that the servers drop
-// none of them.
+// No answer of a role check causes a panic. Accepted facts stay within the servers' limits, so the servers drop no
+// fact.
 func FuzzParseFacts(f *testing.F) {
 	for _, s := range []string{`{"leader":true,"index":12,"leader_name":"a"}`, `{"a":1.5e3}`, `{"a":"\u0041"}`,
 		`{"a":-0.0}`, `{`, `{"a":{}}`} {

@@ -208,8 +208,8 @@ func lines(file string) []string {
 }
 
 // A role check runs in the instance's environment, and its facts are reported only when they change. Facts that no
-// answer confirms are withdrawn. A restarted agent reports no facts before it has asked. Heartbeats get each new
-// generation of the facts at once.
+// answer confirms are withdrawn. A restarted agent reports no facts before its first role check. Each new generation of
+// the facts is passed to the heartbeats at once.
 func TestFacts(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.stopAgent()
@@ -276,7 +276,7 @@ func TestFacts(t *testing.T) {
 	want("nothing to be known of the new program", nil)
 }
 
-// Facts are also reported of a program that is not ready yet. Here the role check uses HTTP.
+// Facts of a program that is not ready yet are reported too. Here the role check uses HTTP.
 func TestFactsWhileBooting(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port, file := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "facts")
@@ -335,8 +335,8 @@ func TestFactsOfManyInstances(t *testing.T) {
 	}
 }
 
-// No report exceeds half of the servers' limit, however many facts the instances have. In the end the servers have all
-// facts.
+// No report exceeds half of transport.DefaultMaxBody, however many facts the instances have. In the end the servers
+// have all facts.
 func TestReportsHaveABound(t *testing.T) {
 	told := map[model.InstanceID]model.InstanceStatus{}
 	full, largest := 0, 0

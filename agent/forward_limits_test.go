@@ -11,7 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The connection of a client that does not read its backend's data is closed after a while.
+// After its backend has finished, a client that does not read the remaining data is disconnected after the time
+// Limits.Stalled.
 func TestForwardStalledClient(t *testing.T) {
 	d := newGate(t)
 	d.limit = func(l *door.Limits) { l.Stalled = 200 * time.Millisecond }
@@ -26,7 +27,7 @@ func TestForwardStalledClient(t *testing.T) {
 	must(t, conn.(*net.TCPConn).SetReadBuffer(16<<10))
 	back, err := l.Accept()
 	must(t, err)
-	go func() { // fills the buffers on the way, and then closes
+	go func() { // fills the buffers between backend and client, then closes the backend's end
 		_ = back.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 		_, _ = back.Write(make([]byte, 64<<10))
 		_ = back.Close()
@@ -38,7 +39,8 @@ func TestForwardStalledClient(t *testing.T) {
 	}
 }
 
-// When all places are taken, a connection that has long been idle is closed to make room. A connection in use stays.
+// When all places for connections are taken, a connection that was idle for the time Limits.Idle is closed to make
+// room. A connection in use stays open.
 func TestForwardIdleConnections(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	d.limit = func(l *door.Limits) { l.Places, l.Idle = 4, 500*time.Millisecond }
@@ -99,7 +101,7 @@ func TestForwardIdleConnections(t *testing.T) {
 	}
 }
 
-// The connections of one client address can't take all places.
+// One client address can have at most Limits.PerSource connections.
 func TestForwardPerSource(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	d.limit = func(l *door.Limits) { l.PerSource = 3 }

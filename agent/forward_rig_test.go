@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// sets is a source of services that the test changes.
+// sets answers polls for services. The test sets the services with put.
 type sets struct {
 	mu    sync.Mutex
 	now   transport.Services
@@ -154,7 +154,7 @@ func newHouse(t *testing.T, name string, node model.NodeID, h http.HandlerFunc) 
 	return b
 }
 
-// caller returns an HTTP client. Unless keep is true, each of its requests uses a new connection.
+// caller returns an HTTP client. Unless keep is true, the client uses a new connection for each request.
 func caller(t *testing.T, keep bool) *http.Client {
 	tr := &http.Transport{DisableKeepAlives: !keep}
 	t.Cleanup(tr.CloseIdleConnections)

@@ -51,7 +51,8 @@ func TestForwardLeastConnections(t *testing.T) {
 	open.Wait()
 }
 
-// If a backend can't be reached, the connection goes to another backend, and the first one is not tried for a while.
+// If a backend can't be reached, the connection is forwarded to another backend, and the unreachable backend is not
+// tried for a while.
 // proves P18
 func TestForwardRetries(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
@@ -147,7 +148,7 @@ func TestForwardLosesNothingInADrain(t *testing.T) {
 	}
 }
 
-// Client or backend may close its half of a connection first.
+// A client that has closed its half of a connection still receives everything that the backend sends afterwards.
 func TestForwardHalfClose(t *testing.T) {
 	d := newGate(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,7 +166,7 @@ func TestForwardHalfClose(t *testing.T) {
 		_, _ = io.WriteString(conn, payload)
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}()
-	got, err := io.ReadAll(back) // until the client has closed its half
+	got, err := io.ReadAll(back) // returns when the client has closed its half
 	if err != nil || string(got) != payload {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -181,8 +182,8 @@ func TestForwardHalfClose(t *testing.T) {
 	eventually(t, "the connection to be gone", func() bool { return d.count() == 0 })
 }
 
-// A client that reads slowly gets every byte and the end of the stream, even long after its backend has finished. Its
-// connection is then closed, although the client keeps its half open.
+// A client that reads slowly gets every byte and the end of the stream, even if the backend has closed its connection
+// long before. After that, the client's connection is closed, although the client has not closed its half.
 func TestForwardSlowReader(t *testing.T) {
 	d := newGate(t)
 	const wait = 200 * time.Millisecond
@@ -204,7 +205,7 @@ func TestForwardSlowReader(t *testing.T) {
 		_, err := back.Write(make([]byte, size))
 		sent <- errors.Join(err, back.Close())
 	}()
-	time.Sleep(2 * wait) // longer than the limit of a half-closed connection; the client reads nothing meanwhile
+	time.Sleep(2 * wait) // longer than Limits.HalfClosed; meanwhile the client reads nothing
 	got, chunk := 0, make([]byte, 8<<10)
 	for pauses := 0; ; {
 		n, err := conn.Read(chunk)
@@ -246,7 +247,7 @@ func TestForwardPassesResetsOn(t *testing.T) {
 	}
 }
 
-// If another process holds a port, the forwarder reports that and keeps trying.
+// If another process listens on an exposed port, the forwarder reports a problem and keeps trying to listen there.
 func TestForwardTakesThePortWhenItIsFree(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	l, err := net.Listen("tcp", d.address())
@@ -261,7 +262,7 @@ func TestForwardTakesThePortWhenItIsFree(t *testing.T) {
 	eventually(t, "the problem to be over", func() bool { return problem() == "" })
 }
 
-// Listeners follow the services: another port, another service, no service.
+// The forwarder moves its listener when the service gets another port, and closes it when the service is gone.
 func TestForwardFollows(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	good := newHouse(t, "good", "there", nil)
@@ -282,8 +283,8 @@ func TestForwardFollows(t *testing.T) {
 	}
 }
 
-// Services with an older index are ignored at first, because a lagging server may have sent them. If they are received
-// repeatedly, as after a restore, they are accepted.
+// Services with an older index than the forwarder has seen are ignored at first, because a lagging server may have sent
+// them. After three such answers in a row, as after a restore, the next one is accepted.
 func TestForwardOlderSets(t *testing.T) {
 	d := newGate(t)
 	d.mu.Lock()
@@ -301,8 +302,8 @@ func TestForwardOlderSets(t *testing.T) {
 	eventually(t, "the older set to be believed in the end", func() bool { return d.status().Backends == 0 })
 }
 
-// A restored state may lack services and backends that exist. Until the restore is confirmed, their ports stay open and
-// forward, even over a restart of the agent.
+// A restored state may lack services and backends that exist. Until the restore is confirmed, the agent keeps the ports
+// of such services open and forwards to such backends, also after a restart of the agent.
 func TestForwardBehindARestore(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	good := newHouse(t, "good", "there", nil)

@@ -36,8 +36,8 @@ func fill(t *testing.T, dir string) func() {
 	return func() { must(t, os.Remove(name)) }
 }
 
-// On a full disk, the end of an instance that must not run twice is reported only once the journal has it. Until then,
-// a restarted agent does not know of the end. It does not start the instance before it has asked the servers.
+// On a full disk, the end of an instance that must not run twice is reported only after the journal has recorded that
+// end. An agent that restarts before does not know of the end, so it asks the servers before it starts the instance.
 func TestStoppedOnAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount a small file system")

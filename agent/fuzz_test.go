@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// FuzzLogQuery: a log query is refused with a hint, or is one that can be carried out.
+// FuzzLogQuery: a log query is either refused with a hint, or can be carried out.
 func FuzzLogQuery(f *testing.F) {
 	for _, q := range []string{"", "stream=stdout&offset=-5", "stream=both&tail=3", "stream=../x", "follow=true",
 		"offset=9223372036854775807&stream=stderr", "tail=-1", "stream=stdout&offset=1&tail=1"} {

@@ -9,7 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// A node follows lineages that replace its own, over restarts of its agent. It never goes back to an earlier one.
+// A node follows a lineage that replaces its own, and never returns to an earlier lineage, also after a restart of its
+// agent.
 func TestPinLineage(t *testing.T) {
 	dir := t.TempDir()
 	for _, step := range []struct {
@@ -51,8 +52,8 @@ func TestPinLineage(t *testing.T) {
 	}
 }
 
-// If the servers refuse an agent because another one runs its node, that is recorded on disk until they accept the
-// agent. Other errors change nothing.
+// If the servers refuse an agent because another agent runs its node, the refusal is recorded on disk until they accept
+// the agent. Other errors change nothing on disk.
 func TestRefusalIsNoted(t *testing.T) {
 	dir := t.TempDir()
 	for _, step := range []struct {

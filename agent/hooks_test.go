@@ -29,7 +29,8 @@ func withHooks(list ...model.HookSpec) func(*transport.Assignment) {
 	}
 }
 
-// preparing returns an alteration that asks every instance for the preparation seq. If seq is 0, it asks for none.
+// preparing returns an alteration that asks every instance for the preparation with the number seq. If seq is 0, no
+// preparation is asked for.
 func preparing(seq uint64, gates ...string) func(*transport.Assignment) {
 	return func(a *transport.Assignment) {
 		a.Prepare, a.Gates, a.Cause = seq, gates, model.CauseNodeDraining
@@ -207,7 +208,7 @@ func TestAfterStart(t *testing.T) {
 			`; do sleep 0.02; done; echo joined`)))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
-	time.Sleep(2 * settleTime) // long enough to become ready, if no hook ran
+	time.Sleep(2 * settleTime) // long enough for an instance without a hook to become ready
 	if i := b.instance(id); i.Status.Observed != model.ObservedBooting {
 		t.Errorf("while the hook runs it is %s", i.Status.Observed)
 	}
@@ -254,11 +255,11 @@ func TestAfterStartFails(t *testing.T) {
 func TestLastLook(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		leads  time.Duration // for how long it leads after the stop began; 0 means that the role check fails
+		leads  time.Duration // for how long the instance leads after the stop began; 0 means that the role check fails
 		signal time.Duration // from the end of the drain delay to the signal
 	}{
 		{"it leads no more", time.Millisecond, 0},
-		{"it leads for a while", 5500 * time.Millisecond, 4 * time.Second}, // 2 s of this are the drain delay
+		{"it leads for a while", 5500 * time.Millisecond, 4 * time.Second}, // the first 2 s are the drain delay
 		{"it leads on", time.Hour, 9 * time.Second},
 		{"nobody knows", 0, 9 * time.Second},
 	} {
@@ -304,7 +305,8 @@ func TestLastLook(t *testing.T) {
 	}
 }
 
-// If the program does not run, a preparation fails at once, so that the servers need not wait for its timeout.
+// If the program does not run, a preparation fails at once, so that the servers need not wait for the timeout of the
+// preparation.
 func TestPreparationWithoutAProgram(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.lifetime = 10 * time.Second

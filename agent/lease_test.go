@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// votes stands in for the heartbeats. The test sets whether they are answered.
+// votes replaces the heartbeats of an agent. The test sets whether servers answer them.
 type votes struct {
 	mu      sync.Mutex
 	last    time.Time // when the last confirmed heartbeat was sent
@@ -89,7 +89,7 @@ func (b *bubble) runExclusive(job string) model.InstanceID {
 	return id
 }
 
-// An exclusive instance starts only while heartbeats are answered, and its lease is extended only as long as they are.
+// An exclusive instance starts only while heartbeats are answered. Without answers, its lease is not extended.
 func TestLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -130,8 +130,8 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// The group sets the length of its lease, whatever the interval of heartbeats. At least six heartbeats are sent within
-// the shortest lease.
+// The length of a lease is that of its group, whatever the interval of heartbeats. At least six heartbeats are sent
+// within the shortest lease.
 func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()
@@ -160,8 +160,8 @@ func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	})
 }
 
-// No program is stopped because servers don't answer. A program that fails meanwhile is restarted in place, also by a
-// restarted agent. Only after a reboot of the machine do instances that must not run twice wait for the servers.
+// Programs without a lease continue while no server answers. A program that fails meanwhile is restarted in place, also
+// by a restarted agent. Only after a reboot of the machine do instances that must not run twice wait for the servers.
 func TestOneHolderWithoutServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reboot, restart, starts bool
@@ -216,8 +216,8 @@ func TestOneHolderWithoutServers(t *testing.T) {
 }
 
 // S2: a node that was offline returns with a new epoch, and its heartbeats are answered before it gets its assignments.
-// An exclusive instance may have a holder elsewhere by then. So the agent does not start it again before it is assigned
-// again, whether the agent ran all the time or the machine was rebooted.
+// By then, another node may run the exclusive instance. So the agent does not start the instance before the servers
+// assign it again, whether the agent ran all the time or the machine was rebooted.
 func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 	for name, back := range map[string]func(*bubble){
 		"cut off": func(*bubble) {},
@@ -264,8 +264,9 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 }
 
 // S2: a restored state may not know that another node runs an exclusive instance by now. The agent does not start the
-// instance before an operator has confirmed the restore. It then waits for the length of the lease and the grace, so
-// that a holder elsewhere has stopped. Instances without a lease start at once, and running instances continue.
+// instance before an operator has confirmed the restore. After that, the agent waits for the length of the lease and
+// the grace, so that a holder elsewhere has stopped. Instances without a lease start at once, and running instances
+// continue.
 func TestNothingFencedStartsBehindARestore(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) {

@@ -103,8 +103,8 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// wantTimes checks the log with timestamps. It has the lines of both streams in the order in which they were written,
-// and since selects lines by time.
+// wantTimes checks logs with timestamps. The lines of both streams must be in the order in which they were written, and
+// the query parameter since must select lines by time.
 func wantTimes(t *testing.T, base string) {
 	t.Helper()
 	code, text, header := fetch(t, base+"?timestamps=true")
@@ -130,7 +130,7 @@ func wantTimes(t *testing.T, base string) {
 	}
 }
 
-// A request that follows a log gets new lines, over restarts of the program, until the instance has stopped.
+// A request that follows a log gets new lines, also after restarts of the program, until the instance has stopped.
 func TestLogsFollow(t *testing.T) {
 	b := newBench(t, allowRoot)
 	srv := front(t, b, model.SubjectServer)

@@ -34,9 +34,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// program is what instances run. `program http ADDRESS NAME [HEALTH_FILE]` is an HTTP server that SIGTERM stops. It
-// answers / with NAME, and /facts with the content of HEALTH_FILE. It answers /health with 503 if HEALTH_FILE is given
-// but missing, and otherwise with 200. `program grow` allocates 4 GiB.
+// program is what instances run. `program http ADDRESS NAME [HEALTH_FILE]` is an HTTP server that exits on SIGTERM. It
+// answers / with NAME, and /facts with the content of HEALTH_FILE. It answers /health with status 503 if HEALTH_FILE is
+// given but missing, and otherwise with 200. `program grow` allocates 4 GiB.
 func program(args []string) int {
 	switch args[0] {
 	case "http":

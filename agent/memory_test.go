@@ -16,7 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// memory is a Runtime without processes, for tests in fake time. Many goroutines may use it.
+// memory is a Runtime without processes, for tests in fake time. Safe for concurrent use.
 type memory struct {
 	boot time.Time
 
@@ -30,9 +30,9 @@ type memory struct {
 	lateness time.Duration
 	// If stubborn is true, programs ignore the stop signal and exit only when they are killed.
 	stubborn bool
-	// exec stands for the commands beside programs. If it is nil, each command fails.
+	// exec runs the commands beside programs. If exec is nil, each command fails.
 	exec  func(context.Context, driver.Command) (int, error)
-	notes string // notes of all programs
+	notes string // the texts of all calls of Note
 	// If removal is not nil, the removal of a working directory waits until removal is closed.
 	removal chan struct{}
 }
@@ -44,7 +44,7 @@ type memTask struct {
 	done chan struct{}
 
 	mu    sync.Mutex
-	dead  bool // the program itself has ended
+	dead  bool // the program has exited, but processes that it left may still run
 	exit  *driver.Exit
 	until driver.BootTime
 	kill  *time.Timer
@@ -222,7 +222,7 @@ type bubble struct {
 	cfg   Config
 	mem   *memory
 	beats Heartbeats
-	host  string // identifies the machine and its boot; empty means the real ones
+	host  string // identifies the machine and its boot; empty means the machine that the test runs on
 	agent *Agent
 	end   func()
 }
@@ -272,7 +272,7 @@ func (b *bubble) start() {
 	b.pass(time.Second)
 }
 
-// pass lets d pass, and then waits until all goroutines are blocked.
+// pass sleeps for d, and then waits until all goroutines are blocked.
 func (b *bubble) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -141,8 +141,9 @@ func TestDetectCapacity(t *testing.T) {
 	}
 }
 
-// A volume's data stays where it is: the next holder of the slot finds it. If the agent can mount, the program and its
-// checks find the data at the path of the spec, even if their user may not enter the data directory's parent.
+// The data of a volume outlives an instance, and the next holder of the slot finds that data. If the agent can mount
+// volumes, the program and its checks find the data at the volume's path, even if their user may not enter the
+// directory above the agent's data directory.
 func TestVolumeKeepsItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
 	place, path := filepath.Join(t.TempDir(), "x", "place"), "$OUTSPAN_VOLUME_DATA"
@@ -153,7 +154,7 @@ func TestVolumeKeepsItsData(t *testing.T) {
 		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 		must(t, os.Chmod(dir, 0o711))
 		place = filepath.Join(dir, "x", "place")
-		user, path = "65534", place // a user other than the agent's reaches its volume too
+		user, path = "65534", place // a user other than the agent's must reach the volume too
 		must(t, os.Chmod(b.dir, 0o700))
 	}
 	g := sh(`echo "$OUTSPAN_INSTANCE_ID" >> "` + path + `/log"; exec sleep 1000`)
@@ -209,7 +210,8 @@ func TestVolumesClaim(t *testing.T) {
 	}
 }
 
-// If another process holds the port of an instance, that is reported. The program is started once the port is free.
+// If a process outside outspan listens on the port of an instance, the agent reports the conflict. It starts the
+// program once the port is free.
 func TestPortConflict(t *testing.T) {
 	b := newBench(t, allowRoot)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -227,7 +229,8 @@ func TestPortConflict(t *testing.T) {
 	b.await(id, model.ObservedReady)
 }
 
-// An instance with a static port on which its agent should listen fails, even while that port is free.
+// An instance fails if its static port is reserved for a listener of the agent, even while the agent does not listen
+// yet.
 func TestInstanceGetsNoPortOfItsAgent(t *testing.T) {
 	b := newBench(t, allowRoot)
 	port := freePort(t, "127.0.0.1")
@@ -262,7 +265,7 @@ func TestFencing(t *testing.T) {
 	}
 	v.set(true)
 	b.setDown(true)
-	b.stopAgent() // the shim needs no agent for this
+	b.stopAgent() // the shim kills the program without an agent
 	eventually(t, "the fence", func() bool { return !alive(pid) })
 	if !alive(pidOf(t, freePid)) {
 		t.Error("the one without a fence was disturbed")

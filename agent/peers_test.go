@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// otherNode adds a second node to the state. It has no agent.
+// otherNode adds a second node, which has no agent, to the state. It returns the id of that node.
 func (b *bench) otherNode() model.NodeID {
 	b.t.Helper()
 	const id = "01OTHER"
@@ -24,8 +24,8 @@ func (b *bench) otherNode() model.NodeID {
 	return id
 }
 
-// When a program starts, the file OUTSPAN_PEERS has the instances of its group, ready or not. The program gets a signal
-// when they change. The file stays over a restart of the agent while no server answers.
+// When a program starts, its file OUTSPAN_PEERS lists the instances of its group, ready or not. The program gets a
+// signal when this list changes. While no server answers, a restart of the agent leaves the file as it is.
 func TestPeers(t *testing.T) {
 	b := newBench(t, allowRoot)
 	seen, ports := filepath.Join(b.dir, "seen"), model.Ports{{Name: "http", Number: 21777}}

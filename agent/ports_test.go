@@ -11,7 +11,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// toldPorts keeps the last report of ports that can't be opened, and counts the reports.
+// toldPorts keeps the last report of ports that can't be opened, and the number of reports.
 type toldPorts struct {
 	mu   sync.Mutex
 	last []model.PortProblem
@@ -30,8 +30,8 @@ func (p *toldPorts) now() []model.PortProblem {
 	return p.last
 }
 
-// An exposed port that another process holds is reported, with its service and the reason. Once the port is free and
-// the door listens on it, the next report does not have it.
+// If another process listens on an exposed port, the agent reports the port with its service and the reason. Once the
+// door listens on the port, the next report does not list it.
 func TestTakenDoorIsTold(t *testing.T) {
 	d := newGate(t)
 	var told toldPorts
@@ -73,8 +73,8 @@ func TestDoorLeavesPortsOfTheCluster(t *testing.T) {
 	}
 }
 
-// The door closes a port when a registration names a server of the machine that listens on it, and opens it again when
-// no server does.
+// The door closes an exposed port when the answer to a registration shows that a server on this machine listens there.
+// It opens the port again when no server of the machine does.
 func TestDoorFollowsTheServersOfTheMachine(t *testing.T) {
 	d := newGate(t)
 	d.f.ports.host = "127.0.0.1"

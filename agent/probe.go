@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// probeBody is how many bytes of an HTTP answer's body a check reads. The result depends only on the status.
+// probeBody is how many bytes of an HTTP answer's body a check reads. The check ignores these bytes, but it fails if
+// they can't be read.
 const probeBody = 4 << 10
 
 // runner executes a command beside a program; see Task.Exec.

@@ -17,7 +17,7 @@ func TestUserCanReachTheDataDirectory(t *testing.T) {
 	if err := os.MkdirAll(data, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	above := reachable(top, stranger) // so that the test also passes below a closed directory
+	above := reachable(top, stranger) // fails if the test itself runs below a directory that is closed to others
 	for mode, passes := range map[os.FileMode]bool{0o700: false, 0o750: false, 0o711: true, 0o755: true} {
 		if err := os.Chmod(closed, mode); err != nil {
 			t.Fatal(err)

@@ -88,8 +88,8 @@ func TestHungShimIsEnded(t *testing.T) {
 	}
 }
 
-// The disk loses the launch and the identity of the shim while the instance runs. The agent finds the shim even if the
-// shim does not answer, and kills everything of the instance before it starts the program again.
+// The disk loses the launch record and the identity of the shim while the instance runs. The agent finds the shim even
+// if the shim does not answer, and kills everything of the instance before it starts the program again.
 func TestLaunchAndShimLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, dir string, shim int){
 		"files gone": func(t *testing.T, dir string, _ int) { removeFiles(t, dir, "launch", "shim") },
@@ -120,8 +120,8 @@ func TestLaunchAndShimLost(t *testing.T) {
 	}
 }
 
-// If a launch can't be read for a time, nothing of the instance is killed or removed. Once the launch can be read
-// again, the same program is adopted.
+// If a launch record can't be read for a time, nothing of the instance is killed or removed. Once the record can be
+// read again, the same program is adopted.
 func TestLaunchThatCannotBeReadNow(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -131,7 +131,7 @@ func TestLaunchThatCannotBeReadNow(t *testing.T) {
 	b.stopAgent()
 	launch := filepath.Join(b.stateDir(id), "launch")
 	must(t, os.Rename(launch, launch+".kept"))
-	must(t, os.Mkdir(launch, 0o700)) // reads of it fail
+	must(t, os.Mkdir(launch, 0o700)) // so that the launch record can't be read
 	b.start()
 	eventually(t, "word that it was not adopted", func() bool {
 		return strings.HasPrefix(b.instance(id).Status.Reason, "not_adopted: ")

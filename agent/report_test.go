@@ -15,7 +15,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// busyNode is the reporter of a node whose instances change more than its reports can hold.
+// busyNode is the reporter of a node whose instances change faster than its reports can carry the changes.
 type busyNode struct {
 	*reporter
 	rounds   int
@@ -85,7 +85,7 @@ func (b *busyNode) told(id model.InstanceID) model.Observed {
 }
 
 // Facts that change faster than they can be reported do not delay the report of a failure. Each instance is in at least
-// one of four reports in a row.
+// one of any four reports in a row.
 func TestReportsOfChattyInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)
@@ -110,8 +110,8 @@ func TestReportsOfChattyInstances(t *testing.T) {
 	})
 }
 
-// Instances whose state changes all the time delay the failure of another instance by less than five reports, and the
-// facts of another instance by less than seventeen.
+// While the states of other instances change all the time, a failure is reported within four reports, and a change of
+// facts within sixteen.
 func TestReportsOfFlappingInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyNode(t)
@@ -144,7 +144,7 @@ func TestReportsOfFlappingInstances(t *testing.T) {
 }
 
 // The first changes of facts are reported at once. Facts that keep changing are then reported once a second, and the
-// last report has the newest ones.
+// last report has the newest facts.
 func TestFactsAreToldSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64

@@ -29,8 +29,8 @@ func illCheck(b *bubble, restartAfter model.Duration) (model.GroupSpec, *atomic.
 	return g, ill
 }
 
-// A program whose check has failed for restart_after is restarted in place. After as many restarts as the restart
-// block allows, the instance fails, and the servers replace it.
+// A program whose check has failed for the time restart_after is restarted in place. After as many restarts as the
+// restart block allows, the instance fails, so that the servers replace it.
 func TestRestartAfter(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// L2: an instance became ready, or stopped, after a snapshot was saved, and the servers acknowledged that report. When
-// the snapshot is restored, the agent reports the instance's state again.
+// L2: after a snapshot was saved, an instance became ready or stopped, and the servers acknowledged the agent's report.
+// When the snapshot is restored, the agent reports the instance's state again.
 func TestReportsBehindARestore(t *testing.T) {
 	for name, stop := range map[string]bool{"ready": false, "stopped": true} {
 		t.Run(name, func(t *testing.T) {
@@ -42,9 +42,10 @@ func TestReportsBehindARestore(t *testing.T) {
 	}
 }
 
-// Servers are restored from an old snapshot. After it was saved, one instance was evicted, another was placed, and the
-// agent registered again. The log continues either after the newest entry, as when a running cluster is restored, or
-// after the snapshot, as in a recovery. Then all this is done once more, with the same snapshot.
+// Servers are restored from an old snapshot. After the snapshot was saved, one instance was stopped, another was
+// placed, and the agent registered again up to twice. The log continues either after the newest entry, as when a
+// running cluster is restored, or after the snapshot, as in a recovery. The test does all this twice with the same
+// snapshot.
 func TestRestoreOfAnOldSnapshot(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -121,7 +122,7 @@ func TestForgottenNodeReturns(t *testing.T) {
 	})
 }
 
-// agrees checks that the node is known and eligible, that the instance id is ready and no other program runs there, and
+// agrees checks that the node is known and eligible, that the given instance is ready and the only one that runs, and
 // that a change of this instance reaches the state.
 func (b *bubble) agrees(id model.InstanceID) {
 	b.t.Helper()
@@ -184,8 +185,8 @@ func TestUnknownHolderGoesOn(t *testing.T) {
 	})
 }
 
-// The snapshot lacks a node, and the node's agent registers only after the restore was confirmed. An instance there
-// that must not run twice continues, and can be adopted.
+// The snapshot lacks a node, and the node's agent registers only after the restore was confirmed. An instance on that
+// node that must not run twice continues, and can be adopted.
 func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		alone := sh("")
@@ -210,8 +211,8 @@ func TestHolderOnANodeThatARestoreLost(t *testing.T) {
 	})
 }
 
-// An instance that is adopted after a restore is not started again. Its agent reports its state, and the servers expect
-// the data that it uses.
+// An instance that is adopted after a restore is not started again. The agent reports the instance's state, and the
+// servers expect the volume epoch that the instance's data has.
 func TestAdoptedInstanceGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -275,8 +276,8 @@ func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
 	})
 }
 
-// An instance that must not run twice is killed without grace if the agent dismisses it while its slot may have another
-// holder.
+// An instance that must not run twice and is no longer assigned to the node is killed without grace if its slot may
+// have another holder.
 func TestForgottenHolderIsKilled(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()

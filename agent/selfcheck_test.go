@@ -44,8 +44,8 @@ func TestSelfCheckHysteresis(t *testing.T) {
 	}
 }
 
-// One jump of the wall clock is a correction or a pause. Two within a minute are a trouble, until a minute passes
-// without one.
+// A single jump of the wall clock may be a correction or a pause of the machine, and is no trouble. There is a trouble
+// while the last minute contains at least two jumps.
 func TestClockJumps(t *testing.T) {
 	now := time.Now()
 	c := clockCheck{last: now}
@@ -64,8 +64,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// A write that hangs counts as slow, and no other write is started meanwhile. A write that has ended too late also
-// counts as slow.
+// A write that hangs is reported as slow, and no other write is started until it has ended. A write that ended too late
+// is reported as slow, too.
 func TestSlowDisk(t *testing.T) {
 	m := newMachineCheck(t.TempDir())
 	if check, reason := m.write(); check != "" {
@@ -90,7 +90,7 @@ func TestSlowDisk(t *testing.T) {
 	}
 }
 
-// Cgroups that can't be made any more are a trouble.
+// If the agent can't make cgroups any more, it reports a trouble.
 func TestCgroupsLost(t *testing.T) {
 	m := newMachineCheck(t.TempDir())
 	m.cgroups = func() error { return os.ErrPermission }
@@ -147,13 +147,12 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 	await("", "")
 	probe := filepath.Join(data, "self-check")
 	must(t, os.Remove(probe))
-	must(t, os.Mkdir(probe, 0o700)) // the file system can't be made read-only while the journal is open
+	must(t, os.Mkdir(probe, 0o700)) // so that writes fail; a file system with an open journal can't become read-only
 	await(model.SelfDiskWrite, "can't be written")
 	must(t, os.Remove(probe))
 	await("", "")
 }
 
-// row returns the node's row in the servers' state.
 func (b *bench) row() *fsm.Node {
 	n, ok := b.m.State().Nodes.Get(b.agent.Identity().Node)
 	if !ok {

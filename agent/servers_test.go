@@ -31,7 +31,7 @@ type servers struct {
 	answer  func(*transport.Assignments) // changes an answer before it is sent; may be nil
 	facts   []uint64                     // the facts generation of each report
 	alters  []func(*transport.Assignment)
-	altered chan struct{} // closed and replaced when an alteration is added
+	altered chan struct{} // closed and replaced when alter is called
 	sparing bool          // assignments have specs only if the agent asks for everything
 }
 
@@ -75,7 +75,6 @@ func (s *servers) setDown(down bool) {
 	s.down = down
 }
 
-// setOthers sets whether another agent has the node's id.
 func (s *servers) setOthers(others bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,8 +157,8 @@ func (s *servers) history(id model.InstanceID) []string {
 	return slices.Compact(list)
 }
 
-// poll returns nil once newer returns true or wait is over. It calls newer at first, and after each change of the topic
-// or of the alterations.
+// poll calls newer at once, and again after each change of the topic or of the alterations. It returns nil once newer
+// has returned true, or after the time wait. If ctx is canceled, poll returns the error of ctx.
 func (s *servers) poll(ctx context.Context, topic fsm.Topic, wait model.Duration, newer func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
 	defer cancel()
@@ -260,7 +259,8 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	return out
 }
 
-// alter makes f change every assignment from now on, after all earlier alterations. Polls that wait are answered.
+// alter makes f change every assignment in later answers, after the functions of earlier calls. Waiting polls for
+// assignments return.
 func (s *servers) alter(f func(*transport.Assignment)) {
 	s.t.Helper()
 	s.mu.Lock()

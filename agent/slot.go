@@ -13,7 +13,7 @@ type acceptance int32
 
 const (
 	acceptanceUnknown acceptance = iota // no attempt to register has finished
-	acceptanceGiven                     // accepted, or not refused with node_taken so far; stored assignments apply
+	acceptanceGiven                     // accepted, or attempts failed, but none with node_taken; stored assignments apply
 	acceptanceOfOther                   // refused with node_taken: another agent has the node's id, as on a copied machine
 )
 
@@ -49,13 +49,14 @@ func (i *instance) holdStanding(ctx context.Context) bool {
 // holdSlot blocks until the instance may be started without a second instance running in its slot. It returns false if
 // the servers don't want the instance to run any more, if the assignment changed meanwhile, or if ctx ended.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
-	// The instance starts at once if several instances may fill the slot and no restore has left the slot unsettled, or if
-	// the program was started during this boot of this machine and ended on its own.
+	// The instance starts at once if the slot may have several instances and want.Unsettled is false. It also starts at
+	// once if its program was started during this boot of this machine and ended on its own.
 	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shared.host && i.endedItself() {
 		return true
 	}
-	// Otherwise the slot's instance may run on another node by now: after a reboot, on a copied disk, or if the servers
-	// stopped this instance and the journal could not record that. The servers' assignments show whether it does.
+	// Otherwise another instance may run in the slot on another node by now: after a reboot, if the disk was copied, or if
+	// the servers stopped this instance and the journal could not record that. The servers' assignments show whether this
+	// instance should still run.
 	for first := true; want.Unsettled || !i.shared.lease.assignedNow(); first = false {
 		if first {
 			i.notStarted()

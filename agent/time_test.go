@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// An instance that is stopped is at once no longer ready. The signal comes after the drain delay. After the grace the
-// process is killed.
+// When a stop begins, the instance is no longer ready. Its program gets the stop signal after the drain delay, and is
+// killed if it still runs at the end of the grace.
 func TestDrainTimes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.stubborn = true
@@ -48,7 +48,7 @@ func (t *memTask) asked() bool {
 }
 
 // Each restart is delayed twice as long as the one before. When the program ends more than Attempts times within
-// Interval, the instance has failed.
+// Interval, the instance fails.
 func TestRestartBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.mem.lifetime = 10 * time.Second
@@ -99,8 +99,8 @@ func TestRareCrashesAreForgiven(t *testing.T) {
 	})
 }
 
-// A program that ends before settleTime never counts as ready. This also holds if its end becomes known late, because
-// the machine is busy or the program left child processes.
+// A program that ends before settleTime is never reported as ready. This also holds if the agent learns of the end
+// late, because the machine is busy or the program left child processes.
 func TestSettles(t *testing.T) {
 	for _, lateness := range []time.Duration{0, settleTime, 10 * time.Second} {
 		t.Run(lateness.String(), func(t *testing.T) { testSettles(t, lateness) })
@@ -134,8 +134,9 @@ func TestVolumeIsExclusive(t *testing.T) {
 		b.want(old, model.ObservedReady, "")
 		b.stop(old, nil)
 		b.pass(5 * time.Second)
-		// A faulty server assigns a second instance to the slot. The real state would refuse that. The agent does not stop
-		// the instance for being unknown, because the servers' answers are unconfirmed.
+		// The agent gets a second instance of the slot, as from a faulty server, because the real state would refuse the
+		// placement. The servers' answers lack this instance. The agent does not stop it, because the answers are
+		// unconfirmed.
 		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
 		next := b.wantedOf(old)
 		next.ID = "next"
@@ -158,7 +159,7 @@ func (b *bubble) wantedOf(id model.InstanceID) transport.Assignment {
 	return a
 }
 
-// If no server can be reached, reports are only delayed: the changes that were missed arrive in one report.
+// If no server can be reached, reports are only delayed. The servers get the newest state of each instance afterwards.
 func TestReportsAreResent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		b.start()
@@ -171,7 +172,7 @@ func TestReportsAreResent(t *testing.T) {
 		if b.mem.starts() != 2 {
 			t.Error("it was not restarted while the servers were away")
 		}
-		b.want(id, model.ObservedReady, "") // what the servers heard last
+		b.want(id, model.ObservedReady, "") // the state that was reported before the servers were down
 		b.setDown(false)
 		b.pass(10 * time.Second)
 		if i := b.want(id, model.ObservedReady, ""); i.Status.Restarts != 1 {
@@ -217,7 +218,7 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// on_shutdown = "drain": the agent ends only once nothing runs.
+// With on_shutdown = "drain", the agent exits only after all instances have stopped.
 func TestShutdownDrains(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		var id model.InstanceID
@@ -231,7 +232,7 @@ func TestShutdownDrains(t *testing.T) {
 		if b.mem.running() != 0 {
 			t.Error("it still runs")
 		}
-		b.want(id, model.ObservedStopped, "") // reported before the end
+		b.want(id, model.ObservedStopped, "") // reported before the agent exited
 	})
 }
 
@@ -275,7 +276,7 @@ func TestRefusedRegistrationBacksOff(t *testing.T) {
 	})
 }
 
-// When servers call the node offline, the agent registers again, once.
+// When servers say that they regard the node's epoch as offline, the agent registers again, once for that epoch.
 func TestGivenUpRegistersAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		v := newVotes()

@@ -12,15 +12,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DefaultUIDs returns the range that an agent uses if it runs as root and its configuration names no range. It lies
-// above the ids that SSSD and FreeIPA give to accounts (up to 2000200000), and above the ids of containers (systemd,
-// subordinate ids). It lies below those of systemd's foreign images (from 2147352576).
+// DefaultUIDs returns the range of user ids for instances if the agent runs as root and its configuration names no
+// range. The range is above the ids of accounts of SSSD and FreeIPA (up to 2000200000) and the ids of containers
+// (systemd, subordinate ids). It is below the ids of systemd's foreign images (from 2147352576).
 func DefaultUIDs() driver.UIDRange { return driver.UIDRange{First: 2_100_000_000, Last: 2_100_065_535} }
 
-// instanceUIDs returns the range from which each instance gets its own user id: the configured range, or else the
-// default. The range is zero if the agent does not run as root, if SharedUser is set, or if the user namespace lacks
-// the default range. In the last case instanceUIDs also returns a warning. Code: invalid (the configuration names a
-// range that can't be used).
+// instanceUIDs returns the range from which each instance gets its own user id. If the configuration names no range, it
+// returns the default range, or the zero range if the agent does not run as root or SharedUser is set. If the user
+// namespace lacks ids of the default range, it returns the zero range and a warning. Code: invalid (the configuration
+// names a range that can't be used).
 func (c ExecConfig) instanceUIDs(euid int, idMap uidMap) (uids driver.UIDRange, warning string, err error) {
 	named := c.UIDs != driver.UIDRange{}
 	switch {
@@ -45,10 +45,12 @@ func (c ExecConfig) instanceUIDs(euid int, idMap uidMap) (uids driver.UIDRange, 
 	return DefaultUIDs(), "", nil
 }
 
-// uidMap has the user ids up to 2^31-1 that a process can use, in order. Adjacent ranges are joined. Nil means all ids.
+// uidMap lists the user ids that a process can use, up to 2^31-1, as ranges in ascending order. Adjacent ranges are
+// joined. Nil means all ids.
 type uidMap []driver.UIDRange
 
-// ownUIDMap returns the map of this process, which is nil on a kernel without user namespaces.
+// ownUIDMap returns the map of this process. It returns nil if the map can't be read, as on a kernel without user
+// namespaces.
 func ownUIDMap() uidMap {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
@@ -57,8 +59,8 @@ func ownUIDMap() uidMap {
 	return parseUIDMap(string(text))
 }
 
-// parseUIDMap parses a uid_map. Each line has the first id inside the namespace, the first id outside, and their
-// number.
+// parseUIDMap parses a uid_map of /proc. Each line has the first id inside the namespace, the first id outside, and the
+// number of ids.
 func parseUIDMap(text string) uidMap {
 	ids := uidMap{}
 	for line := range strings.Lines(text) {
@@ -79,7 +81,7 @@ func parseUIDMap(text string) uidMap {
 	return joined
 }
 
-// has reports whether all ids of r can be used.
+// has reports whether the process can use all ids of r.
 func (m uidMap) has(r driver.UIDRange) bool {
 	return m == nil || slices.ContainsFunc(m, func(in driver.UIDRange) bool {
 		return in.First <= r.First && r.Last <= in.Last

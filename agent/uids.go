@@ -19,24 +19,23 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// uids gives user ids of the node's range to instances that name no user, so that none can read the environment,
-// memory or files of another. An instance without volumes gets an id of its own. A slot with volumes keeps one id for
-// as long as the volumes are here, whichever instance fills the slot: files never change their owner. Safe for many
-// goroutines.
+// uids gives user ids of the node's range to instances whose job files name no user, so that no instance can read the
+// environment, memory or files of another. An instance without volumes gets an id of its own. A slot with volumes keeps
+// its id, because that id owns the files. Safe for concurrent use.
 type uids struct {
 	all     driver.UIDRange
-	volumes string // the directory of volumes
+	volumes string // the directory of all volumes
 
 	mu   sync.Mutex
-	next int
+	next int // the id that take tries first
 	of   map[uidHolder]int
 	used map[int]uidHolder
-	// ownersUnknown is the reason why not all owners of volumes are known; nil if they are. While there is a reason, no
-	// new id is given, because that id might own existing data.
+	// ownersUnknown is the error of the last lookAtVolumes, or nil. While it is not nil, take gives no new id, because
+	// the id might own data that lookAtVolumes did not see.
 	ownersUnknown error
 }
 
-// uidHolder names the holder of a user id: an instance, a slot with volumes, or a copy that is not in use yet.
+// uidHolder names the holder of a user id: an instance, a slot with volumes, or stagedHolder.
 type uidHolder string
 
 func instanceHolder(id model.InstanceID) uidHolder { return "instance " + uidHolder(id) }
@@ -45,7 +44,7 @@ func slotHolder(group model.GroupID, slot int) uidHolder {
 	return uidHolder("slot " + string(group) + "/" + strconv.Itoa(slot))
 }
 
-// stagedHolder is the holder of the ids that own staged copies of transfers, until the copies are used.
+// stagedHolder is the holder of all ids that own staged copies of transfers, until their slots claim the ids.
 const stagedHolder uidHolder = "staged"
 
 func holderOf(a transport.Assignment) uidHolder {
@@ -55,11 +54,11 @@ func holderOf(a transport.Assignment) uidHolder {
 	return instanceHolder(a.ID)
 }
 
-// newUIDs reads the owners of the volumes.
+// newUIDs reads the owners of the volumes from the disk. If this fails, take tries it again.
 func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	u := &uids{all: all, volumes: volumes, of: map[uidHolder]int{}, used: map[int]uidHolder{}}
 	if all != (driver.UIDRange{}) {
-		u.next = all.First + rand.IntN(all.Last-all.First+1) // nobody knows which id an earlier agent gave last
+		u.next = all.First + rand.IntN(all.Last-all.First+1) // random, since the last id of an earlier process is not known
 		if u.ownersUnknown = u.lookAtVolumes(); u.ownersUnknown != nil {
 			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.ownersUnknown)
 		}
@@ -67,8 +66,8 @@ func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	return u
 }
 
-// lookAtVolumes notes the owners of all volumes, JOB/GROUP/SLOT/NAME, and of copies that are not in use yet,
-// .transfer/ID/tree/NAME. Only root can write to the parent directories, so the owners can be trusted.
+// lookAtVolumes notes the owners of all volumes, JOB/GROUP/SLOT/NAME, and of staged copies, .transfer/ID/tree/NAME.
+// Only root can write to the parent directories, so the owners can be trusted.
 func (u *uids) lookAtVolumes() error {
 	found, err := fs.Glob(os.DirFS(u.volumes), "*/*/*/*")
 	for _, name := range found {
@@ -88,7 +87,7 @@ func (u *uids) lookAtVolumes() error {
 	return err
 }
 
-// ownerOf returns the user id that a directory belongs to; -1: it doesn't exist.
+// ownerOf returns the user id that owns a directory, or -1 if the directory does not exist.
 func ownerOf(dir string) (int, error) {
 	info, err := os.Lstat(dir)
 	if os.IsNotExist(err) {
@@ -104,7 +103,8 @@ func ownerOf(dir string) (int, error) {
 	return int(st.Uid), nil
 }
 
-// keep notes the user id of an instance that an earlier agent started. uid is 0 if the instance has none.
+// keep notes the user id of an instance that an earlier agent process started. If uid is 0, the instance has no id of
+// the range, and keep does nothing.
 func (u *uids) keep(a transport.Assignment, uid int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -113,8 +113,8 @@ func (u *uids) keep(a transport.Assignment, uid int) {
 	}
 }
 
-// take returns the user id of a holder: the one it has, otherwise the next free one. It returns false if all ids are in
-// use, or if not all owners of volumes are known.
+// take returns the user id of a holder. If the holder has no id yet, take gives it the next free one. It returns false
+// if all ids are in use, or if the owners of the volumes can't be read.
 func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -139,7 +139,7 @@ func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	return 0, false
 }
 
-// claim gives a slot the user id that its data belongs to. It returns false if another holder has that id.
+// claim gives a slot the user id that owns its data. It returns false if an instance or another slot has that id.
 func (u *uids) claim(slot uidHolder, uid int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -160,7 +160,7 @@ func (u *uids) release(id model.InstanceID) {
 	}
 }
 
-// exhausted returns why take found no id.
+// exhausted returns the error for an instance for which take returned false.
 func (u *uids) exhausted() *model.Error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -174,14 +174,8 @@ func (u *uids) exhausted() *model.Error {
 }
 
 // asOwnUser gives an assignment a user id of the node's range. It returns the changed assignment and the id. If the
-// node has no range, the job file names a user, or the agent is not root, it returns the assignment as it is, and 0.
-// It refuses a job file that names a user of the range.
-//
-// In two cases it also returns 0, and the instance runs as the default user:
-//
-//   - Its data belongs to an account of the machine. Such data keeps its owner.
-//   - It has no data in volumes, and shared says that it ran as the default user before. It goes on as that user, so
-//     that it can read its files.
+// instance gets no such id, asOwnUser returns the assignment unchanged, and 0. The parameter shared is true if the
+// instance ran as the default user before. Codes: invalid (the job file names a user of the range), internal.
 func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {
@@ -197,6 +191,8 @@ func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assig
 	switch {
 	case err != nil:
 		return a, 0, err
+	// Data of an account of the machine keeps its owner. An instance that ran as the default user before remains that
+	// user, so that it can read its files.
 	case all == (driver.UIDRange{}), owner >= 0 && !all.Has(owner), owner < 0 && shared:
 		return a, 0, nil
 	}
@@ -220,13 +216,13 @@ func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assig
 	return a, uid, nil
 }
 
-// refuseOwnUser refuses a job file that names a user of the range.
 func refuseOwnUser(name string) *model.Error {
 	return model.Refuse(model.CodeInvalid, "user %q is one of those that this node gives to instances", name).
 		WithHint("name another user, or none")
 }
 
-// dataOwner returns the user id that owns the data in an assignment's volumes; -1: there is no data yet.
+// dataOwner returns the user id that owns the data in an assignment's volumes, or -1 if there is no data yet. Code:
+// internal (the volumes belong to two users, or to an id above those of accounts that is not in the range).
 func (w *shared) dataOwner(a transport.Assignment) (int, error) {
 	owner, of := -1, ""
 	for _, v := range a.Spec.Volumes {
@@ -240,7 +236,7 @@ func (w *shared) dataOwner(a transport.Assignment) (int, error) {
 			return -1, diskError("read the epoch of volume "+v.Name, err)
 		}
 		if want := a.Copies[v.Name]; uid < 0 || want != 0 && epoch != strconv.FormatUint(want, 10) {
-			continue // not the data that the instance gets; see freshen
+			continue // the instance will not get this data; see freshen
 		}
 		if empty, err := transfer.Empty(dir); err == nil && empty && !w.uids.all.Has(uid) {
 			continue // an empty volume gets the user of the instance

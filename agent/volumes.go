@@ -12,22 +12,22 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// volumes gives out the directories of volumes, each to one holder at a time: an instance or a transfer. A directory
-// stays when its instance is forgotten, so that the next instance of the slot finds the data. Safe for concurrent use.
+// volumes lets one holder at a time use the directory of a volume. A holder is an instance or a transfer. No directory
+// is removed, so that the next instance of the slot finds the data. Safe for concurrent use.
 type volumes struct {
 	root string
 
 	mu      sync.Mutex
 	holders map[model.VolumeID]model.InstanceID
-	freed   chan struct{} // closed and replaced whenever something is released
+	freed   chan struct{} // closed and replaced at each release
 }
 
 func newVolumes(root string) *volumes {
 	return &volumes{root: root, holders: map[model.VolumeID]model.InstanceID{}, freed: make(chan struct{})}
 }
 
-// claim takes all volumes of the assignment for its instance. If another holder has one of them, claim takes none, and
-// returns that holder and a channel that is closed at the next release.
+// claim claims all volumes of an assignment for its instance, and returns "". If another holder has one of the volumes,
+// claim claims no volume, and returns that other holder and a channel that is closed at the next release.
 func (v *volumes) claim(a transport.Assignment) (holder model.InstanceID, freed <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -42,8 +42,8 @@ func (v *volumes) claim(a transport.Assignment) (holder model.InstanceID, freed 
 	return "", nil
 }
 
-// hold claims volumes for holder, so that no instance can use them. If another holder has one of them, hold claims none
-// and returns that other holder.
+// hold claims volumes for a transfer, so that no instance can use them, and returns "". If another holder has one of
+// the volumes, hold claims no volume and returns that other holder.
 func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -58,7 +58,7 @@ func (v *volumes) hold(ids []model.VolumeID, holder model.InstanceID) (user mode
 	return ""
 }
 
-// release gives back all volumes that a holder has. Call it only when no process uses them any more.
+// release gives back all volumes of a holder. Call it only when no process uses the volumes any more.
 func (v *volumes) release(id model.InstanceID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -95,15 +95,15 @@ func (v *volumes) dir(a transport.Assignment, name string) string {
 	return filepath.Join(v.root, string(a.Job), group, strconv.Itoa(a.Slot), name)
 }
 
-// prepare makes the directories of an assignment's volumes, and makes the given account their owner unless it is the
-// agent's. Data of another epoch is put aside (see freshen). Files inside a directory are not changed.
+// prepare makes the directories of an assignment's volumes, with the given account as their owner. It puts data of
+// another epoch aside, or refuses it (see freshen). Files inside the directories are not changed.
 func (v *volumes) prepare(a transport.Assignment, as account) error {
 	for _, spec := range a.Spec.Volumes {
 		dir := v.dir(a, spec.Name)
 		if !model.ValidName(spec.Name) {
 			return model.Refuse(model.CodeInvalid, "volume name %q can't be a directory", spec.Name)
 		}
-		// The instance's user must reach its own directories: it can pass through the parents, but can't list them.
+		// With 0711, the instance's user can pass through the parents of its directories, but can't list them.
 		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 			return diskError("make volume "+spec.Name, err)
 		}
@@ -122,22 +122,23 @@ func (v *volumes) prepare(a transport.Assignment, as account) error {
 	return nil
 }
 
-// account is the user that an instance will run as, for setting the owner of directories.
+// account is the user as which an instance will run. Its directories get this owner.
 type account struct {
 	name     string
 	uid, gid int
-	other    bool // not the user that the agent runs as
+	other    bool // this is not the user that the agent runs as
 }
 
-// nogroup is the group of a uid without an account, as in the driver.
+// nogroup is the group id for a user id without an account. The driver uses the same one.
 const nogroup = 65534
 
-// accountOf finds a user by name or number; an empty name means fallback. If the agent does not run as root, the result
-// is the agent's own account. The driver decides whether the user may be used. Code: invalid.
+// accountOf finds a user by name or number. If name is "", it finds the user fallback. If the agent does not run as
+// root, it always returns the agent's own account. Whether an instance may run as the user is checked by the driver.
+// Code: invalid.
 func accountOf(name, fallback string) (account, error) {
 	own := account{uid: os.Geteuid(), gid: os.Getegid()}
 	if own.uid != 0 {
-		return own, nil // only root can change user; the driver refuses users other than its own
+		return own, nil // only root can change the user; the driver refuses all users but the agent's own
 	}
 	if name == "" {
 		name = fallback

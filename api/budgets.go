@@ -27,7 +27,7 @@ type Budget struct {
 	Text     string           `json:"text" doc:"how the numbers came about"`
 }
 
-// BudgetDown counts the instances of a budget that are down, by cause.
+// BudgetDown is how many instances of a budget are down, by cause.
 type BudgetDown struct {
 	Voluntary   int                 `json:"voluntary" doc:"stopped by an operator, a drain or a rollout, and not yet replaced"`
 	Involuntary int                 `json:"involuntary" doc:"failed, lost or unready"`

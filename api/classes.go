@@ -17,7 +17,7 @@ type ClassView struct {
 	PreemptEqual model.PreemptEqual `json:"preempt_equal" enum:"off,fair" doc:"may an instance that fits nowhere preempt one of its own class; fair: where it lowers the largest owner's share"`
 }
 
-// ClassUsage is what the instances of a class use together, including the overhead. Stopped instances don't count.
+// ClassUsage is what the instances of a class use together, including the overhead. Stopped instances are not included.
 type ClassUsage struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	Instances   int   `json:"instances"`

@@ -55,7 +55,7 @@ type DrainBlocker struct {
 	Unblock  string           `json:"unblock"`
 }
 
-// DrainForecast is what a drain will do with one instance.
+// DrainForecast is what a drain would do with one instance.
 type DrainForecast struct {
 	Node     string           `json:"node"`
 	NodeID   model.NodeID     `json:"node_id"`
@@ -74,8 +74,8 @@ type DrainForecast struct {
 	After    model.Duration   `json:"after" doc:"about when it is gone; 0s: not known"`
 }
 
-// DrainReply is the answer to the start of a drain. The nodes in Started are draining, so no new instances are placed
-// on them.
+// DrainReply is the answer to the start of a drain. The nodes in Started are draining. While such a node waits for its
+// turn, it may still get instances that fit nowhere else.
 type DrainReply struct {
 	Written
 	Drain    model.DrainID        `json:"drain"`

@@ -13,8 +13,7 @@ import (
 // ContentTypeProblem is the media type of every error answer (RFC 9457).
 const ContentTypeProblem = "application/problem+json"
 
-// Problem is an error in an answer. It has the members of RFC 9457 and some of our own. It never repeats what the
-// caller sent, since that may be a secret.
+// Problem is an error in an answer. It has the members of RFC 9457 and some of our own.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -25,15 +24,15 @@ type Problem struct {
 	Message   string     `json:"message"`
 	Hint      string     `json:"hint,omitempty"`
 	Retryable bool       `json:"retryable"`
-	Index     uint64     `json:"index,omitempty"`  // of the refused log entry, or of the state that the answer is based on
-	Oldest    string     `json:"oldest,omitempty"` // the oldest event that is kept
-	Newest    string     `json:"newest,omitempty"` // the newest event
-	// NextAllowed is when the rate of a budget allows the next stop (budget_rate).
+	Index     uint64     `json:"index,omitempty"`  // of the refused entry, or of the state on which the refusal is based
+	Oldest    string     `json:"oldest,omitempty"` // id of the oldest event that is kept (event_collected)
+	Newest    string     `json:"newest,omitempty"` // id of the newest event (event_collected)
+	// NextAllowed is when the rate of a budget or an actor allows the next stop (budget_rate, actor_rate).
 	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 
-// NewProblem returns err as a Problem. A *Problem is returned as it is. If err has no *model.Error, the Problem has the
-// code internal and not err's text.
+// NewProblem returns err as a Problem. A *Problem is returned as it is. If err contains no *model.Error, the Problem
+// has the code internal, and refers to the server's log instead of showing err's text.
 func NewProblem(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -86,7 +85,7 @@ type ExitClass int
 // The exit codes for errors.
 const (
 	ExitOther     ExitClass = 1
-	ExitUsage     ExitClass = 2 // also for an invalid file
+	ExitUsage     ExitClass = 2 // wrong arguments, or an invalid file or request
 	ExitForbidden ExitClass = 3
 	ExitNotFound  ExitClass = 4
 	ExitConflict  ExitClass = 5
@@ -99,14 +98,14 @@ type codeInfo struct {
 	exit   ExitClass
 }
 
-// codeTable maps codes to HTTP statuses and exit codes. A code that is not in the table means that the state does not
-// allow the request: it gets status 409 and exit code 5.
+// codeTable maps codes to HTTP statuses and exit codes. All other codes mean that the state does not allow the request.
+// They get status 409 and exit code 5.
 var codeTable = map[model.Code]codeInfo{
 	model.CodeInvalid:            {http.StatusBadRequest, ExitUsage},
 	model.CodeNotSupported:       {http.StatusBadRequest, ExitUsage},
 	model.CodeUnknownClass:       {http.StatusBadRequest, ExitUsage},
 	model.CodeUnknownBudget:      {http.StatusBadRequest, ExitUsage},
-	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // several objects match
+	model.CodeAmbiguous:          {http.StatusBadRequest, ExitNotFound}, // the name or id fits several objects
 	model.CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
 	model.CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
 	model.CodeNoRoute:            {http.StatusNotFound, ExitUsage},
@@ -131,13 +130,14 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeTimeout:          {http.StatusGatewayTimeout, ExitTransient},
 	model.CodeRateLimited:      {http.StatusTooManyRequests, ExitTransient},
 	model.CodeDiskFull:         {http.StatusInsufficientStorage, ExitTransient},
-	model.CodeBudgetMinReady:   {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
-	model.CodeBudgetRate:       {http.StatusConflict, ExitTransient},
-	model.CodeActorRate:        {http.StatusConflict, ExitTransient},
-	model.CodePaused:           {http.StatusConflict, ExitTransient},
-	model.CodeHold:             {http.StatusConflict, ExitTransient},
-	model.CodeStopping:         {http.StatusConflict, ExitTransient},
-	model.CodeLeaseHeld:        {http.StatusConflict, ExitTransient},
+	// The state does not allow these requests either, but a later try may succeed without anybody's help.
+	model.CodeBudgetMinReady: {http.StatusConflict, ExitTransient},
+	model.CodeBudgetRate:     {http.StatusConflict, ExitTransient},
+	model.CodeActorRate:      {http.StatusConflict, ExitTransient},
+	model.CodePaused:         {http.StatusConflict, ExitTransient},
+	model.CodeHold:           {http.StatusConflict, ExitTransient},
+	model.CodeStopping:       {http.StatusConflict, ExitTransient},
+	model.CodeLeaseHeld:      {http.StatusConflict, ExitTransient},
 
 	model.CodeInternal:     {http.StatusInternalServerError, ExitInternal},
 	model.CodeNeedsFormat:  {http.StatusInternalServerError, ExitInternal},

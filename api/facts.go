@@ -7,7 +7,7 @@ import (
 )
 
 // Facts are the results of a role check: true, false, numbers and short strings. All values are stored as strings. In
-// JSON, a string that is true, false or a number in its shortest form becomes a value of that type.
+// JSON, true, false and numbers in their shortest form are written without quotes.
 type Facts map[string]string
 
 // MarshalJSON implements json.Marshaler.
@@ -35,7 +35,7 @@ func isWhole(text string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It also accepts facts that a server sent as strings.
+// UnmarshalJSON implements json.Unmarshaler. It also accepts true, false and numbers in quotes.
 func (f *Facts) UnmarshalJSON(raw []byte) error {
 	var typed map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &typed); err != nil {

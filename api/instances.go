@@ -41,7 +41,7 @@ type Instance struct {
 	Index      uint64             `json:"index" doc:"of its last change"`
 }
 
-// InstanceResources are what an instance is allocated on its node, including the overhead.
+// InstanceResources are the resources that are allocated to an instance on its node, including the overhead.
 type InstanceResources struct {
 	CPU         int64 `json:"cpu"`
 	MemoryBytes int64 `json:"memory_bytes"`
@@ -62,9 +62,9 @@ type Eviction struct {
 type InstanceReply struct {
 	Written
 	Instance *Instance `json:"instance,omitempty"`
-	// AvoidUntil is set after an eviction with avoid.
+	// AvoidUntil is set if an eviction was requested with avoid.
 	AvoidUntil *time.Time `json:"avoid_until,omitempty" doc:"until when its group avoids its node because a person said so with avoid; cancel takes that back"`
-	// AvoidEnded is set after a cancel that allows the group on the node again.
+	// AvoidEnded is true after a cancel that allows the group on the node again.
 	AvoidEnded bool `json:"avoid_ended,omitempty" doc:"its group avoids its node no longer, whichever instance's eviction asked for that"`
 }
 

@@ -11,10 +11,10 @@ type JobStatus string
 
 // The states of a job.
 const (
-	JobRunning  JobStatus = "running"  // every group has its number of instances, and all are ready
+	JobRunning  JobStatus = "running"  // every group has as many instances as its count, and all are ready
 	JobPending  JobStatus = "pending"  // at least one instance is not placed
 	JobStarting JobStatus = "starting" // every instance is placed, but not all are ready
-	// at least one instance can't run until somebody helps, because its data is on an offline node
+	// not all instances are placed and ready, and a local volume of at least one slot is on an offline node
 	JobDegraded JobStatus = "degraded"
 	JobStopping JobStatus = "stopping"
 	JobStopped  JobStatus = "stopped"

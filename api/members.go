@@ -50,7 +50,7 @@ const (
 )
 
 // ClockOffset is how many milliseconds a clock is ahead of another. It is negative if the clock is behind. It is not a
-// model.Duration, because that can't be parsed with a sign.
+// model.Duration, because model.ParseDuration accepts no sign.
 type ClockOffset model.Duration
 
 // MarshalText implements encoding.TextMarshaler, for JSON: "1s", "-3ms".

@@ -4,7 +4,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Move is a move that the rescheduler would make. If it can't begin now, Blocker says why.
+// Move is a move that the rescheduler would make, or that a rebalance began.
 type Move struct {
 	Instance model.InstanceID `json:"instance"`
 	Group    model.GroupID    `json:"group"`
@@ -15,7 +15,7 @@ type Move struct {
 	Blocker  *DrainBlocker    `json:"blocker,omitempty" doc:"why it does not begin now"`
 }
 
-// MoveList shows the moves that a rebalance would make now. Those that would begin at once come first.
+// MoveList shows the moves that a rebalance would make now. The moves that would begin at once are first.
 type MoveList struct {
 	Items       []Move `json:"items"`
 	Index       uint64 `json:"index"`

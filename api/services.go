@@ -23,8 +23,8 @@ type Backend struct {
 	Address  string           `json:"address" doc:"ip:port"`
 }
 
-// ScrapeTarget is one element of the answer to Prometheus' HTTP service discovery. That answer is a bare list, not an
-// object.
+// ScrapeTarget is one element of the answer to Prometheus' HTTP service discovery. The answer is a list, and not an
+// object with items.
 type ScrapeTarget struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`

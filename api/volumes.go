@@ -11,17 +11,17 @@ type VolumeState string
 
 // The states of volumes.
 const (
-	VolumeInUse VolumeState = "in_use" // an instance uses it, or the group wants one that would use it
-	// no instance uses it, and the group wants none: its count was lowered, or its job is stopped
+	VolumeInUse VolumeState = "in_use" // an instance uses it, or the group wants an instance that would use it
+	// no instance uses it, and the group wants no instance that would: the count was lowered, or the job is stopped
 	VolumeUnused      VolumeState = "unused"
 	VolumeMoving      VolumeState = "moving"       // a transfer works on it
-	VolumeDetached    VolumeState = "detached"     // restored, and not in use
+	VolumeDetached    VolumeState = "detached"     // it was restored and is not in use
 	VolumeHomeOffline VolumeState = "home_offline" // the node that has the data is offline
 	// its home node was forgotten and the data was given up; the next instance starts with an empty volume
 	VolumeLost VolumeState = "lost"
 )
 
-// Volume is a volume, or a copy of one.
+// Volume is a volume, a detached volume, or one copy of a replicated volume.
 type Volume struct {
 	ID        model.VolumeID   `json:"id" doc:"job/group/slot/name; of a restored one that is not in use with @ and its transfer, of a copy of a replicated one with @ and its node"`
 	Job       model.JobName    `json:"job"`
@@ -54,7 +54,8 @@ type VolumeLoss struct {
 	Index uint64      `json:"index"`
 }
 
-// OldCopy is the data of a volume before a transfer moved or replaced it. It is kept for a while.
+// OldCopy is the data of a volume before a transfer moved or replaced it. It is kept until Until, and longer while it
+// is needed.
 type OldCopy struct {
 	Transfer model.TransferID `json:"transfer" doc:"that replaced it"`
 	Node     string           `json:"node"`
@@ -148,12 +149,12 @@ const (
 	FoundNewer FoundAge = "newer"
 	FoundOlder FoundAge = "older"
 	FoundOnly  FoundAge = "only" // no data of this volume is in use
-	FoundSame  FoundAge = "same" // has the epoch of the data in use, on the same node, but was put aside there
+	FoundSame  FoundAge = "same" // it has the epoch of the data in use and is on the same node, but was put aside
 )
 
 // FoundVolume is data of a slot's local volumes on a node's disk that is neither in use nor kept as an old copy. For
-// example, a restore lost its records, its slot started empty on another node, or it was given up with a node that
-// came back.
+// example, a restored snapshot has no records of the data, the slot started empty on another node, or the data was
+// given up with a node that came back.
 type FoundVolume struct {
 	Node    string            `json:"node"`
 	Volume  model.VolumeID    `json:"volume" doc:"what it can be attached as, with the others of its slot"`
@@ -163,7 +164,7 @@ type FoundVolume struct {
 	Copies  map[string]uint64 `json:"copies" doc:"epoch of each volume, by its name: what attach-volume takes"`
 }
 
-// FoundVolumes lists all found volumes, sorted by node and volume.
+// FoundVolumes lists all found volumes, sorted by node and volume. The newest data of a volume is first.
 type FoundVolumes struct {
 	Items  []FoundVolume `json:"items"`
 	Silent []string      `json:"silent_nodes" doc:"nodes whose agents did not answer: what is there is not listed"`

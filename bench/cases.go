@@ -16,12 +16,12 @@ type Case struct {
 
 // setting is the cluster that a case runs on.
 type setting struct {
-	grown bool // its first case is growth, which measures memory and so needs a cluster on which nothing ran before
-	fast  bool // nodes count as offline after 2 s, and gossip is fast
+	grown bool // its cluster is filled by the case growth, which measures memory and so must run before all others
+	fast  bool // nodes are offline after 2 s, and gossip uses its profile fast
 	nodes int  // maximum number of nodes; 0 means all
 }
 
-// among returns s with at most this many nodes.
+// among returns s with its maximum lowered to the given number of nodes.
 func (s setting) among(nodes int) setting {
 	if s.nodes == 0 || s.nodes > nodes {
 		s.nodes = nodes
@@ -41,8 +41,8 @@ func settings(nodes int) []setting {
 	return all
 }
 
-// cases lists the cases in the order in which they run. Cases with the same setting share a cluster, so a later case
-// may find it filled by an earlier one.
+// cases lists all cases. Cases with the same setting run one after another on one cluster, in this order. So a case may
+// find the cluster filled by an earlier case.
 func cases() []Case {
 	grown, few, many := setting{grown: true}, setting{fast: true, nodes: 100}, setting{fast: true, nodes: 500}
 	return []Case{

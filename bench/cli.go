@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// commandLine measures how long a person waits for commands.
+// commandLine measures how long two commands take, from the start of the process to its exit.
 func commandLine(ctx context.Context, st *stage) error {
 	start, _, err := st.outspan(ctx, 10, "version")
 	if err != nil {
@@ -29,8 +29,8 @@ func commandLine(ctx context.Context, st *stage) error {
 	return nil
 }
 
-// outspan runs a command several times against the servers' sockets. It returns the median time and what the command
-// printed.
+// outspan runs a command several times against the servers' sockets. It returns the median time and the output of the
+// last run.
 func (st *stage) outspan(ctx context.Context, times int, args ...string) (time.Duration, []byte, error) {
 	var sockets []string
 	for _, s := range st.fleet.Servers {

@@ -17,7 +17,7 @@ type drainAnswer struct {
 	Drain string `json:"drain"`
 }
 
-// drain starts a drain of the agents with these numbers, and returns its id.
+// drain starts one drain of several nodes, which are given by their numbers in st.crowd. It returns the drain's id.
 func (st *stage) drain(ctx context.Context, numbers ...int) (string, error) {
 	var names []string
 	for _, i := range numbers {
@@ -37,7 +37,7 @@ func (st *stage) uncordon(ctx context.Context, numbers ...int) error {
 	return nil
 }
 
-// waitDrained blocks until a drain is over. It fails unless the drain emptied its nodes.
+// waitDrained blocks until a drain is over, at most drainLimit. It returns an error unless the drain emptied its nodes.
 func (st *stage) waitDrained(ctx context.Context, id string) error {
 	var drain struct {
 		Phase string `json:"phase"`
@@ -55,7 +55,8 @@ func (st *stage) waitDrained(ctx context.Context, id string) error {
 	return err
 }
 
-// drainAcks starts one drain after another while other clients write, and cancels each one.
+// drainAcks measures how long the servers take to acknowledge the start of a drain while other clients write. It
+// cancels each drain by uncordoning its node before it starts the next one.
 func drainAcks(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -72,7 +73,7 @@ func drainAcks(ctx context.Context, st *stage) error {
 	wg.Go(func() {
 		_, _ = postLoad(loaded, st.fleet.Credentials(), leader.API(), ackWriters, drainLimit, func(n int64) (string, any) {
 			return "/v1/nodes/" + st.crowd.Name(int(n)%st.crowd.Len()) + "/label", labelBody(n)
-		}) // stop interrupts the load, which then returns an error
+		}) // the load returns an error when stop interrupts it
 	})
 	var times []time.Duration
 	for i := range acks {
@@ -95,10 +96,10 @@ func drainAcks(ctx context.Context, st *stage) error {
 	return st.settle(ctx)
 }
 
-// ackWriters is the number of clients that write while drains are started.
+// ackWriters is the number of clients that write during drainAcks.
 const ackWriters = 16
 
-// drains empties one full node, then many nodes at the same time.
+// drains measures how long it takes to drain one full node, and then many nodes at the same time.
 func drains(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -130,8 +131,9 @@ func drains(ctx context.Context, st *stage) error {
 	return st.settle(ctx)
 }
 
-// drainOne empties a node with up to 200 instances of one job. The job may run only on nodes with a certain label. At
-// first, only this node has the label; before the drain, up to ten others get it.
+// drainOne drains a node with up to 200 instances of one job. The job may run only on nodes with the label pool=full.
+// At first only this node has the label, so all instances are placed on it. Before the drain, up to ten other nodes get
+// the label.
 func drainOne(ctx context.Context, st *stage) error {
 	count := min(200, st.o.instances/5)
 	pool := func(i int, value string) error {
@@ -176,7 +178,7 @@ func drainOne(ctx context.Context, st *stage) error {
 	return st.purge(ctx, jobs)
 }
 
-// running returns the number of instances on these nodes.
+// running returns how many instances several nodes have together. The nodes are given by their numbers in st.crowd.
 func (st *stage) running(ctx context.Context, numbers []int) (int, error) {
 	sum := 0
 	for _, i := range numbers {

@@ -14,8 +14,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// failover kills the leader repeatedly while clients write, and submits a job after each kill. It measures when the
-// next write is acknowledged, when the first instance of the job is placed, and when all its instances are ready.
+// failover kills the leader repeatedly while clients write, and submits a job after each kill. It measures the times
+// from the kill until the next write is acknowledged, until the first instance of the job is placed, and until all
+// instances of the job are ready.
 func failover(ctx context.Context, st *stage) error {
 	if err := st.fill(ctx); err != nil {
 		return err
@@ -95,15 +96,16 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 
 const electionLimit = 30 * time.Second
 
-// submitOnce submits a job, but gives up after 2 s. Submitting the same job again changes nothing.
+// submitOnce submits a job, but gives up after 2 s. The caller may call it again, because submitting the same job twice
+// changes nothing.
 func (st *stage) submitOnce(ctx context.Context, job model.JobSpec) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return st.submit(ctx, job)
 }
 
-// firstPlaced waits until an instance of the job is placed, and returns when that happened. The time is from the
-// leader's clock, which is this machine's clock.
+// firstPlaced waits until an instance of the job is placed, and returns the time of the placement. The leader took this
+// time from the clock of this machine, so it can be compared with local times.
 func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Time, err error) {
 	err = procs.Until(ctx, electionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		events, err := recentEvents(ctx, st.fleet.Any(), model.EventAllocated, max(10, st.o.group/10))
@@ -121,7 +123,7 @@ func (st *stage) firstPlaced(ctx context.Context, job model.JobSpec) (at time.Ti
 	return at, err
 }
 
-// caughtUp waits until a restarted server has applied all entries that the leader has.
+// caughtUp waits until a restarted server has applied as many entries as the leader.
 func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	c, err := st.fleet.Client(s)
 	if err != nil {
@@ -141,8 +143,8 @@ func (st *stage) caughtUp(ctx context.Context, s *fleet.Server) error {
 	})
 }
 
-// witness runs several writers, each of which writes growing numbers to a label of its own node. It records the latest
-// number of each writer that was acknowledged.
+// witness runs several writers, each of which writes growing numbers to a label of its own node. It records which
+// numbers the servers acknowledged.
 type witness struct {
 	st     *stage
 	cancel context.CancelFunc
@@ -166,7 +168,7 @@ func (w *witness) write(ctx context.Context, writer int) {
 	c, err := transport.NewClient(transport.ClientConfig{Addresses: urls(w.st.fleet),
 		Credentials: w.st.fleet.Credentials(), RetryFor: -1})
 	if err != nil {
-		return // nothing is acknowledged without a client, so wait fails
+		return // without this writer's acknowledgements, wait fails
 	}
 	defer c.Close()
 	for n := time.Now().UnixMicro(); ctx.Err() == nil; n++ {
@@ -187,7 +189,7 @@ func (w *witness) path(writer int) string {
 	return "/v1/nodes/" + w.st.crowd.Name(writer) + "/label"
 }
 
-// wait blocks until every writer has got an acknowledgement, and at least one of them later than since.
+// wait blocks until every writer has got an acknowledgement, and at least one acknowledgement arrived later than since.
 func (w *witness) wait(ctx context.Context, since time.Time) error {
 	return procs.Until(ctx, electionLimit, 10*time.Millisecond, func(context.Context) error {
 		w.mu.Lock()
@@ -200,8 +202,8 @@ func (w *witness) wait(ctx context.Context, since time.Time) error {
 	})
 }
 
-// firstAfter returns the time of the first acknowledgement that arrived more than 5 ms after a moment, or the zero time
-// if there was none. Earlier ones may be from a leader that was killed at that moment.
+// firstAfter returns the time of the first acknowledgement that arrived more than 5 ms after moment, or the zero time
+// if there was none. Within the 5 ms, an acknowledgement of a leader that was killed at moment may still arrive.
 func (w *witness) firstAfter(moment time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,7 +220,7 @@ func (w *witness) stop() {
 	w.wg.Wait()
 }
 
-// lost returns the number of writers whose latest acknowledged number is not in the state.
+// lost returns the number of writers whose latest acknowledged number is not in the state. Call it only after stop.
 func (w *witness) lost(ctx context.Context) (int, error) {
 	lost := 0
 	for writer, acked := range w.acked {

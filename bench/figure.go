@@ -23,8 +23,8 @@ const (
 	Times     Unit = "x"
 )
 
-// Goal is the value that a figure should reach, if AtLeast is set, or should not exceed. The zero Goal means that there
-// is none.
+// Goal is a bound for the value of a figure: a lower bound if AtLeast is true, otherwise an upper bound. The zero Goal
+// means that the figure has no goal.
 type Goal struct {
 	Value   float64 `json:"value"`
 	AtLeast bool    `json:"at_least"`
@@ -34,13 +34,13 @@ type Goal struct {
 func atLeast(v float64) Goal { return Goal{Value: v, AtLeast: true, Set: true} }
 func below(v float64) Goal   { return Goal{Value: v, Set: true} }
 
-// Met reports whether v is as good as the goal.
+// Met reports whether v is within the bound. It returns true if there is no goal.
 func (g Goal) Met(v float64) bool {
 	return !g.Set || g.AtLeast && v >= g.Value || !g.AtLeast && v <= g.Value
 }
 
 // Limit is a value to compare a figure with, usually what this machine did in the same run without outspan. The zero
-// Limit means that there is none.
+// Limit means that the figure has no limit.
 type Limit struct {
 	Value float64 `json:"value"`
 	Of    string  `json:"of"`
@@ -82,7 +82,7 @@ func (f Figure) cells() []string {
 	return []string{f.Case, f.What, number(f.Value), string(f.Unit), goal, ratio, limit, f.Note}
 }
 
-// number formats a value with about three significant digits.
+// number formats a value with two decimals, or with fewer if it is 10 or more.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 100:
@@ -117,8 +117,8 @@ func table(figures []Figure) string {
 	return b.String()
 }
 
-// quantile returns the smallest time that the share q of the times does not exceed, or 0 if there are no times. So 0.5
-// gives the median.
+// quantile returns the q-quantile of the times: the median if q is 0.5, the maximum if q is 1. It returns 0 if there
+// are no times.
 func quantile(times []time.Duration, q float64) time.Duration {
 	if len(times) == 0 {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// fill starts instances until the cluster has as many as the options say, and waits until nothing is written any more.
-// If an earlier case filled the cluster already, fill does nothing.
+// fill starts instances until the cluster has as many as the option -instances, and waits until the servers write no
+// more entries. If an earlier case filled the cluster already, fill does nothing.
 func (st *stage) fill(ctx context.Context) error {
 	if st.filled >= st.o.instances {
 		return nil
@@ -29,7 +29,8 @@ func (st *stage) fill(ctx context.Context) error {
 	return st.quiet(ctx)
 }
 
-// settle waits until all instances of the filled cluster are ready, no others run, and nothing is written.
+// settle waits until all instances of the filled cluster are ready, no other instances run, and the servers write no
+// more entries.
 func (st *stage) settle(ctx context.Context) error {
 	err := procs.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
 		s, err := st.status(ctx)

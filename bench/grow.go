@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// growth fills the cluster group by group. For the first and the last group it records the time to place one more
-// instance, the rate at which instances start, and the memory of the servers.
+// growth fills the cluster group by group. For the first and the last group it records the average time to place one
+// instance, the rate at which instances start, and the memory of the largest server.
 func growth(ctx context.Context, st *stage) error {
 	first := 0.0
 	for st.filled < st.o.instances {
@@ -36,7 +36,7 @@ func growth(ctx context.Context, st *stage) error {
 	return st.quiet(ctx)
 }
 
-// memory records the memory of the server that uses the most.
+// memory records the memory of the server that uses the most memory.
 func (st *stage) memory() error {
 	goal := Goal{}
 	switch {

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/bench/fleet"
 )
 
-// heartbeats measures the servers while their nodes send only heartbeats.
+// heartbeats measures how busy the busiest server is, and how many entries are written to the log, while the agents
+// send only heartbeats.
 func heartbeats(ctx context.Context, st *stage) error {
 	if err := st.quiet(ctx); err != nil {
 		return err
@@ -57,7 +58,7 @@ func cpuOf(servers []*fleet.Server) ([]time.Duration, error) {
 	return all, nil
 }
 
-// pause waits for d. If ctx ends earlier, it returns an error.
+// pause waits for d. It returns an error if ctx ends earlier.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,7 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// groupSpec returns a group of small instances. The simulated agents run no programs, so starts and stops take no time.
+// groupSpec returns a group of small instances. Their command is never run, because the simulated agents run no
+// programs.
 func groupSpec(name string, count int) model.GroupSpec {
 	return model.GroupSpec{
 		Name: name, Count: count, Exec: model.ExecSpec{Command: "/bin/true"},
@@ -19,7 +20,7 @@ func groupSpec(name string, count int) model.GroupSpec {
 	}
 }
 
-// jobName returns a name that was not used before.
+// jobName returns a name that no earlier job of the stage has.
 func (st *stage) jobName() model.JobName {
 	st.jobs++
 	return model.JobName(fmt.Sprintf("job-%03d", st.jobs))
@@ -37,7 +38,7 @@ func (st *stage) submit(ctx context.Context, job model.JobSpec) error {
 	return err
 }
 
-// newJobs makes one job from each list of groups.
+// newJobs makes one job from each list of groups. It does not submit the jobs.
 func (st *stage) newJobs(groups ...[]model.GroupSpec) []model.JobSpec {
 	var jobs []model.JobSpec
 	for _, list := range groups {
@@ -46,7 +47,7 @@ func (st *stage) newJobs(groups ...[]model.GroupSpec) []model.JobSpec {
 	return jobs
 }
 
-// instances returns how many instances the jobs want in total.
+// instances returns the sum of the counts of all groups.
 func instances(jobs []model.JobSpec) int {
 	n := 0
 	for _, job := range jobs {
@@ -57,11 +58,12 @@ func instances(jobs []model.JobSpec) int {
 	return n
 }
 
-// startLimit bounds the time until all instances of some jobs run.
+// startLimit limits each wait until instances have started or stopped.
 const startLimit = 5 * time.Minute
 
 // waitReady blocks until all instances of the jobs are ready. It asks the servers only when the agents run all
-// instances, because to answer about a job that waits, a server has to make a whole decision.
+// instances. An earlier request would disturb the measurement, because a server makes a whole decision to answer about
+// a job with instances that are not placed.
 func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	want := instances(jobs)
 	return procs.Until(ctx, startLimit, 50*time.Millisecond, func(ctx context.Context) error {
@@ -85,7 +87,7 @@ func (st *stage) waitReady(ctx context.Context, jobs []model.JobSpec) error {
 	})
 }
 
-// purge stops jobs and waits until all their instances are gone.
+// purge stops jobs, and waits until the cluster has no more than st.filled instances.
 func (st *stage) purge(ctx context.Context, jobs []model.JobSpec) error {
 	for _, job := range jobs {
 		if _, err := fleet.Post(ctx, st.fleet.Any(), "/v1/jobs/"+string(job.Name)+"/stop",

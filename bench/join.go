@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/internal/testbed/crowd"
 )
 
-// register starts the agents and waits until every node takes instances. Then it records how much CPU time and how many
-// log entries one agent cost on average. If that cost grows with the number of agents, it shows here first.
+// register starts the agents and waits until every node is eligible. Then it records how much CPU time and how many log
+// entries one agent cost on average. A cost per agent that grows with the number of agents shows here first.
 func (st *stage) register(ctx context.Context, nodes int) error {
 	before, err := st.spent(ctx)
 	if err != nil {
@@ -49,12 +49,12 @@ func (st *stage) register(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// spent is the CPU time and the log entries used until some moment.
+// spent is the CPU time that was used, and the length of the log, at one point in time.
 type spent struct {
 	at      time.Time
 	servers time.Duration // CPU time of all servers
 	own     time.Duration // CPU time of this process
-	index   uint64
+	index   uint64        // index of the last log entry
 }
 
 func (st *stage) spent(ctx context.Context) (spent, error) {

@@ -22,7 +22,7 @@ const (
 	fileReport   = "report.json"
 	fileState    = "state.snap"
 	reportFormat = 1
-	// reportTimeout bounds the writing of the report, so that a hanging disk does not keep a wrong server running.
+	// reportTimeout bounds the writing of the report, so that a server with a wrong state stops even if its disk hangs.
 	reportTimeout = 30 * time.Second
 )
 
@@ -45,7 +45,7 @@ type StateReport struct {
 	Majority string                `json:"majority"` // the digest that the majority has
 	Voters   []model.ServerID      `json:"voters"`
 	Agreeing []model.ServerID      `json:"agreeing"` // the voters that have the digest Majority
-	Tables   []fsm.TableDifference `json:"tables"`   // the tables that differ; a is this server's digest, b the majority's
+	Tables   []fsm.TableDifference `json:"tables"`   // the tables that differ; A is this server's, B the majority's digest
 	State    string                `json:"state"`    // name of the file with this server's state, beside the report
 }
 

@@ -53,15 +53,15 @@ type VerifiedServer struct {
 	Index  uint64
 	Digest string // empty if the server was not compared
 	Detail string // why it was not compared, how its state contradicts itself, or when it differed
-	// Tables are the tables in which the server's state (a) differs from the majority's (b). If no state has a majority, b
-	// is the state of the server that ran Verify.
+	// Tables are the tables in which the server's state differs from the majority's or, if no state has a majority, from
+	// that of the server that ran Verify. Field A of each table is about the server's state, field B about the other one.
 	Tables []fsm.TableDifference
 }
 
 // Verify compares the states of all servers now, including servers without a vote. Each server also checks its own
-// state with fsm.Check. The other servers compare themselves with the voters soon. Verify waits at most patience for
-// servers that lag, and then until the digests are computed. It writes nothing. Codes: no_leader while this server
-// belongs to no cluster; timeout if ctx ends.
+// state with fsm.Check. A server that Verify asks for its digest also compares itself with the voters soon afterwards.
+// Verify waits at most patience for servers that lag, and then until the digests are computed. It writes nothing.
+// Codes: no_leader while this server belongs to no cluster; timeout if ctx ends.
 func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verification, error) {
 	var servers []ServerStatus
 	var others []model.ServerID

@@ -120,7 +120,7 @@ func TestDeadNodeIsSilentInTime(t *testing.T) {
 	})
 }
 
-// If the leader hears no agent but the other servers hear all of them, no node is judged silent.
+// The leader hears no agent, and the other servers hear all agents. No node is judged silent.
 func TestLeaderCutOffFromAgents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 4)
@@ -144,9 +144,9 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
-// An agent is cut off for a minute, so gossip marks the agent as dead at the servers, and the servers at the agent.
-// When the network works again, the leader hears the agent within a second. Gossip soon shows the agent as alive,
-// before the next regular attempt to rejoin.
+// An agent is cut off for a minute. So the gossip of the servers shows the agent as dead, and the gossip of the agent
+// shows the servers as dead. When the network works again, the leader hears the agent within a second. Gossip soon
+// shows the agent as alive, before the next regular attempt to rejoin.
 func TestAgentReturnsAfterACut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)

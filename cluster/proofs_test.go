@@ -51,7 +51,7 @@ func TestLiarsDelayNoNewServer(t *testing.T) {
 }
 
 // The pauses between attempts to reach a server grow while it can't be reached, even if its address changes all the
-// time. Servers that failed less often are tried first. A claim that was proven must be proven again after a while.
+// time. A claim that was proven must be proven again after a while.
 func TestProofsBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		began := time.Now()
@@ -89,8 +89,8 @@ func TestProofsBackOff(t *testing.T) {
 	})
 }
 
-// However many servers gossip claims, at most proofsAtOnce of them are tried at once. Those with the fewest failures
-// are tried first.
+// However many claims there are, at most proofsAtOnce attempts to prove one run at the same time. Servers with the
+// fewest failures are tried first.
 func TestProofsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		let := make(chan struct{})

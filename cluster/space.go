@@ -120,7 +120,8 @@ func (s *spaceWatch) run(ctx context.Context) {
 // room returns the room at the last look. It never blocks.
 func (s *spaceWatch) room() Room { return Room(s.state.Load()) }
 
-// check returns an error while the leader with this name can't append. It never blocks. Code: disk_full.
+// check returns an error while this server, which leads, can't append. leader is this server's name, for the message.
+// check never blocks. Code: disk_full.
 func (s *spaceWatch) check(leader string) error {
 	if s.room() != RoomNone {
 		return nil

@@ -45,7 +45,7 @@ type Agent struct {
 	Servers    []string // API addresses "host:port"; default the server of this process
 	Labels     map[string]string
 	Reserve    model.Resources // kept back for the machine itself
-	Capacity   model.Resources // of the machine; the agent detects a resource that is 0
+	Capacity   model.Resources // of the machine; if a resource is 0, the agent measures it itself
 	OnShutdown string          // if the agent is stopped, keep (default) lets its instances run, drain empties the node
 	Drivers    []string        // default ["exec"]
 	AllowRoot  bool            // let instances run as uid 0; default false

@@ -74,8 +74,7 @@ func transferLeader(s *strike) {
 }
 
 // rolling restarts members one after the other, as a careful operator does. After each restart it waits until all
-// servers have caught up and all nodes are online. While a member is down, it calls the parameter between with that
-// member.
+// servers have caught up and all nodes are online. While a member is down, rolling calls between(member).
 func (s *strike) rolling(members []*member, between func(*member)) {
 	x := s.x
 	s.hit(members...)
@@ -157,8 +156,9 @@ func (x *chaos) get(path string, into any) error {
 	return failed
 }
 
-// replace gives a server an empty disk, so that it returns as a new server. It also removes the old server from the
-// cluster: before it kills the server if planned is true, otherwise after the new server is in the list of members.
+// replace kills a server, and starts it with an empty disk, as a new server. It also removes the old server from the
+// cluster. If planned is true, the removal comes before the kill. Otherwise it comes after the new server is in the
+// list of members.
 func (s *strike) replace(m *member, planned bool) {
 	x := s.x
 	if !slices.Contains(s.on, m) {
@@ -200,7 +200,7 @@ func (s *strike) replace(m *member, planned bool) {
 
 // removeCutOff removes a server from the cluster while the server runs but reaches no other member. When the network is
 // repaired, the removed server must log that it was removed and exit, and the leader must stay the same. Then the
-// member starts with an empty disk as a new server.
+// server is started again with an empty disk, as a new server.
 func removeCutOff(s *strike) {
 	x, m := s.x, s.follower()
 	old := x.memberIDs(m)

@@ -10,9 +10,10 @@ import (
 )
 
 // An old state is restored, or recovered into three new servers with other names. After the state was saved, a volume
-// was moved, a job was submitted, instances were evicted (one of them with a copy of data), and agents were restarted.
-// The servers list exactly the instances that the confirmation will stop. All other instances continue, and no request
-// of a client fails. The volume stays where it was moved to, and in the end the servers' state agrees with what runs.
+// was moved, a job was submitted, instances were evicted (one of them with a replicated volume), and agents were
+// restarted. The servers list the instances that they don't know, and say which of these the operator's confirmation
+// will stop. It stops exactly these. All other instances continue, and no request of a client fails. The volume stays
+// where it was moved to, and in the end the servers' state agrees with what runs.
 func TestOldSnapshot(t *testing.T) {
 	long(t)
 	t.Run("restored", func(t *testing.T) {
@@ -167,7 +168,8 @@ func (c *cluster) loseServers(t *testing.T, saved string) {
 	c.waitVoters(t, 3)
 }
 
-// asTold returns an error if the servers' state differs from what the kernel shows or from what the jobs want.
+// asTold returns an error if the instances that the servers list are not those that run, or not those that the
+// jobs want.
 func (c *cluster) asTold(jobs []job) error {
 	var l struct{ Items []instanceView }
 	if err := c.get("/v1/instances", &l); err != nil {

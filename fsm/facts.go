@@ -72,7 +72,7 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 	prefix := fmt.Sprintf("slot.%d.", inst.Slot)
 	said, disputed := map[string]string{}, map[string]bool{}
 	for peer := range s.InstancesOf(inst.Group) {
-		if peer.ID == inst.ID || peer.Slot == inst.Slot { // another instance of the slot reports about itself
+		if peer.ID == inst.ID || peer.Slot == inst.Slot { // what it says about its own slot is about itself
 			continue
 		}
 		facts := s.OwnFacts(peer)
@@ -117,8 +117,9 @@ func (s *State) freshFacts(refs []FactsRef) *model.Error {
 	return nil
 }
 
-// restoresFacts reports whether a status that an agent repeats brings back the facts that dropFacts removed. An agent
-// that registers again without a restart repeats the status in the same generation.
+// restoresFacts reports whether a status that an agent repeats brings back the facts that dropFacts removed. If an
+// inventory would be too large, the agent sends it without facts. It then repeats each status, now with its facts and
+// with the same InstanceStatus.Generation.
 func restoresFacts(known, reported model.InstanceStatus) bool {
 	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed &&
 		oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
@@ -208,8 +209,8 @@ func gateHint(g model.Gate, inst *Instance) string {
 	return "it holds once the role check of " + string(inst.ID) + " says so"
 }
 
-// memberCounts contains counts of the instances of a group that should run. All fields except wanted and silent only
-// count instances that are ready and report whether they lead.
+// memberCounts contains counts of the instances of a group that should run. The fields other than wanted and silent
+// count an instance only if it is ready and reports whether it leads.
 type memberCounts struct {
 	wanted, ready   int // wanted is the number of all instances that should run
 	leaders         int

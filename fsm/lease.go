@@ -13,9 +13,9 @@ func HeartbeatInterval(offlineAfter model.Duration) model.Duration {
 }
 
 // LeaseEnd returns the time by which a lost instance has certainly stopped because of its lease, whatever the network
-// does: lease, grace and leaseMargin after the entry that marked the node offline. A majority agreed before that entry
-// to stop answering the node. LeaseEnd returns Never if the instance has no lease or its node is not offline, because
-// then nothing guarantees that the instance stops.
+// does: lease, grace and leaseMargin after the entry that marked the node offline. A majority of the servers agreed
+// before that entry to stop renewing the node's leases. LeaseEnd returns Never if the instance has no lease or its node
+// is not offline, because then nothing guarantees that the instance stops.
 func (s *State) LeaseEnd(inst *Instance) model.Time {
 	spec, ok := s.Spec(inst.Group, inst.Version)
 	n, known := s.Nodes.Get(inst.Node)
@@ -44,7 +44,7 @@ func (c *InstanceFenced) apply(s *State) error {
 		return model.Refuse(model.CodeStale, "instance %s is not lost on an offline node, or runs under no lease", c.ID)
 	case s.Hold.Active:
 		return model.Refuse(model.CodeHold, "a hold is set: the slot of the lost instance %s is not filled anew", inst.ID)
-	case n.Restore.InventoryOwed: // since the restored snapshot, the node may have returned and renewed the lease
+	case n.Restore.InventoryOwed: // after the snapshot was saved, the node may have returned and renewed its lease
 		return model.Refuse(model.CodeInventoryMissing,
 			"the agent of node %s has not told since the restore what runs there", n.Name).
 			WithHint("start its agent; or if the machine is off: outspan node confirm-dead %s --force", n.Name)
@@ -56,9 +56,9 @@ func (c *InstanceFenced) apply(s *State) error {
 	return nil
 }
 
-// mayStillRun refuses to treat all instances on a node as stopped while the only holder of a slot may still run there.
-// It also refuses if a restore may have lost from the state what runs there. Codes: node_offline_unconfirmed_stop,
-// lease_held.
+// mayStillRun returns a refusal while the only holder of a slot may still run on a node, and nil otherwise. While it
+// refuses, the instances on the node must not be treated as stopped. It also refuses if the node may run instances that
+// the state does not know after a restore. Codes: node_offline_unconfirmed_stop, lease_held.
 func (s *State) mayStillRun(n *Node) *model.Error {
 	if n.Restore.pending() {
 		return model.Refuse(model.CodeNodeOffline,

@@ -54,8 +54,8 @@ func (w world) transferStep() Command {
 	return c
 }
 
-// transferReports draws the reports of a node's agent on transfers. Most are about transfers of the node, and report
-// the state that the servers wait for.
+// transferReports draws the reports of a node's agent on transfers. Most are about transfers of the node. If the
+// servers wait for a copy to be attached or removed, most say that this has happened. Otherwise the state is random.
 func (w world) transferReports(node model.NodeID) []model.TransferReport {
 	var reports []model.TransferReport
 	for id, t := range w.s.Transfers.All() {
@@ -79,8 +79,8 @@ func (w world) transferReports(node model.NodeID) []model.TransferReport {
 }
 
 // pushTransfer draws the next step of a transfer: a new phase, an agent's report, or a stop that the transfer waits
-// for. Random commands alone rarely get that far. If no transfer is in progress, pushTransfer mostly starts one, or
-// returns nil if there is no volume.
+// for. Random commands alone would rarely bring a transfer to its end. If no transfer is in progress, pushTransfer
+// mostly starts one, or returns nil if there is no volume.
 func (w world) pushTransfer() Command {
 	for _, t := range w.s.Transfers.All() {
 		if t.Left.Drop && w.bool() {

@@ -49,9 +49,9 @@ func override[T comparable](value *T, with T) {
 	}
 }
 
-// checkRescheduler returns the first mistake in the settings of the rescheduler, or nil. It checks only the length of
-// the window and its number of fields. Callers that set a window must check that it is a cron expression. An invalid
-// window never opens.
+// checkRescheduler returns the first mistake in the settings of the rescheduler, or nil. Of the text of MoveWindow, it
+// checks only the length and the number of fields. Callers that set MoveWindow must check that it is a cron expression.
+// With an invalid expression, the window never opens.
 func (c *Settings) checkRescheduler() *Error {
 	for _, d := range [...]struct {
 		name  string
@@ -106,7 +106,7 @@ type Settings struct {
 	RatePreemption  ActorRate `json:"rate_preemption" cbor:"16,keyasint,omitempty"`
 	RateRescheduler ActorRate `json:"rate_rescheduler" cbor:"17,keyasint,omitempty"`
 	RateOperator    ActorRate `json:"rate_operator" cbor:"18,keyasint,omitempty"`
-	// what triggers the eviction of members of replicated groups: drain (default) | cordon
+	// what triggers the eviction of members of groups with replicated volumes: drain (default) | cordon
 	EvictOn EvictOn `json:"evict_on" cbor:"14,keyasint"`
 
 	// These override the values of the rescheduler's preset. The zero value means the value of the preset.

@@ -23,8 +23,8 @@ const (
 // the back-off after a failed preparation. It returns a refusal without recording it.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *model.Error) {
 	inst, s := p.instance(c.ID), p.state()
-	// Only a stop that needs preparation is noted as wanted. If any other stop is refused, it must not keep a preparation
-	// that began for a different cause.
+	// A stop that needs no preparation is not noted as wanted. If that stop is refused, releaseUnwanted must still end a
+	// preparation that began for a different cause.
 	if s.NeedsPreparing(inst, c.Cause, c.By) {
 		p.wanted[c.ID] = true
 	}
@@ -99,9 +99,9 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 	return stageRefused, refusal
 }
 
-// closedGate returns the gate that keeps an instance from its stop; nil if all gates are open. While the instance's
-// before_stop hook has not succeeded, closedGate checks no gates, and ownPart is false. Without such a hook, ownPart is
-// true.
+// closedGate returns the refusal of a gate that keeps an instance from its stop; nil if all gates are open. ownPart is
+// true if the instance has done its own part: its before_stop hook has succeeded, or it has no such hook. If ownPart is
+// false, closedGate checks no gates.
 func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *model.Error) {
 	e, r := inst.Eviction, inst.Status.Hook
 	_, has := p.state().Hook(inst, model.HookBeforeStop)
@@ -142,8 +142,8 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *mod
 	return stageRefused, p.abortedError(p.instance(inst.ID))
 }
 
-// abortedError returns why the preparation of a stop was aborted and when the next try is. It plans a decision for that
-// time.
+// abortedError returns the refusal of the gate that keeps an instance from its stop. If there is none, it returns why
+// the preparation was aborted and when the next try is. In both cases it plans a decision for the time of that try.
 func (p *pass) abortedError(inst *fsm.Instance) *model.Error {
 	e := inst.Eviction
 	p.reached(e.RetryAt)
@@ -167,8 +167,8 @@ func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
 }
 
 // stopAsked continues the evictions that operators requested, except those of members. If a replacement must come
-// first, the stop waits until the replacement covers the instance. If an eviction is no longer allowed and no
-// preparation runs, stopAsked cancels the eviction, and the operator has to request it again.
+// first, the stop waits while awaitsSurge is true. If an eviction is no longer allowed and no preparation runs,
+// stopAsked cancels the eviction, and the operator has to request it again.
 func (p *pass) stopAsked() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -191,9 +191,10 @@ func (p *pass) stopAsked() {
 	}
 }
 
-// awaitsSurge reports whether an instance that a user wants replaced first still has no replacement that covers it. It
-// returns false if the instance is down, or if the quota of its class has no room for a surge. If its group now stops
-// first, it returns false as soon as a replacement would fit.
+// awaitsSurge reports whether the stop of an instance that a user wants replaced first must still wait for the
+// replacement to be far enough (fsm.State.Covers). It returns false if the instance is down, or if there is no
+// replacement yet and the quota of its class has no room for one. A new spec may say that the group's instances stop
+// before they are replaced. Then awaitsSurge returns false as soon as a replacement would fit.
 func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 	if !inst.Eviction.Surge || isDown(inst) {
 		return false
@@ -233,9 +234,9 @@ func (p *pass) takeBack(id model.InstanceID) {
 	}
 }
 
-// releaseUnwanted ends preparations of stops that nothing else in this decision wanted, for example because a drain was
-// paused, a replacement is no longer ready, or a rollout was reverted. If the eviction was requested only by its
-// preparation, releaseUnwanted cancels the eviction.
+// releaseUnwanted ends the preparations of stops that no earlier pass of this decision tried, for example because a
+// drain was paused, a replacement is no longer ready, or a rollout was reverted. If the eviction exists only because
+// its preparation began, releaseUnwanted cancels the eviction.
 func (p *pass) releaseUnwanted() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
@@ -244,7 +245,7 @@ func (p *pass) releaseUnwanted() {
 		}
 		switch inst.Eviction.Cause {
 		case model.CauseRollout, model.CauseScaleDown, model.CauseRoleReplacement:
-			// only a preparation requests an eviction for these causes
+			// for these causes, an eviction exists only because its preparation began
 			p.takeBack(id)
 		default:
 			if inst.Eviction.Preparing {

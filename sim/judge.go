@@ -16,7 +16,7 @@ type committed struct {
 	index, term   uint64
 	entry         fsm.Entry
 	results       []fsm.Result
-	basis         *fsm.State // state on which the leader decided; nil if the entry is not from a leader's queue
+	basis         *fsm.State // state on which the leader decided; nil if the entry is stale or not a leader's decision
 	before, after *fsm.State
 }
 

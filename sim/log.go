@@ -16,7 +16,7 @@ const digestEvery = 16
 type proposal struct {
 	entry fsm.Entry
 	data  []byte
-	basis *fsm.State    // state on which the leader decided; nil if the entry is not from a leader's queue
+	basis *fsm.State    // state on which the leader decided; nil if the entry is stale or not a leader's decision
 	done  func(outcome) // called when the entry is committed or the leadership ends, whichever is first; may be nil
 }
 

@@ -190,7 +190,7 @@ func (p *performer) drain(many bool) {
 
 // giveUp confirms that the first suitable offline node is dead. If kind is not ActConfirmDead, the node is also
 // forgotten, and only a node whose machine has no power is suitable. The confirmation has force if the machine has no
-// power. Without force, the servers refuse it while an instance of which only one may run may still run on the node.
+// power. Without force, the servers refuse it while the only holder of a slot may still run on the node.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)

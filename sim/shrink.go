@@ -2,9 +2,9 @@ package sim
 
 import "time"
 
-// Shrink removes actions from a failing history while it still breaks the same rule. It stops when no single action can
-// be removed, or when limit has passed in real time. It returns the shortest failing history that it found. Its trace
-// has at most the given number of lines.
+// Shrink removes actions from a failing history, as long as the rest still breaks the same rule. Shrink stops when no
+// single action can be removed, or when limit has passed in real time. It returns the shortest history that it found,
+// with at most the given number of lines of trace. If the history does not fail again, Shrink returns failed.
 func Shrink(failed Result, lines int, limit time.Duration) Result {
 	end := time.Now().Add(limit)
 	cfg := Config{Seed: failed.Seed, Scenario: failed.Scenario, Keep: make([]bool, len(failed.Schedule)), Lines: lines}

@@ -49,7 +49,7 @@ func TestPickIsFair(t *testing.T) {
 	}
 }
 
-// A port whose connections could not be accepted for a while is reported as open again once one is accepted.
+// After failures to accept connections, a port is reported as open again once it has accepted one.
 func TestPortRecovers(t *testing.T) {
 	r := NewRelay(DefaultLimits(), hclog.NewNullLogger())
 	defer r.Close()
@@ -81,7 +81,7 @@ func TestPortRecovers(t *testing.T) {
 			}
 		}
 	}
-	if err := l.SetDeadline(time.Unix(1, 0)); err != nil { // accept fails, as without free descriptors
+	if err := l.SetDeadline(time.Unix(1, 0)); err != nil { // accept fails, as it does when no descriptors are free
 		t.Fatal(err)
 	}
 	await(model.PortFailed)

@@ -95,7 +95,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// doors returns the pids of the doors of this directory.
+// doors returns the pids of the doors that use the rig's directory.
 func (r *rig) doors() (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -109,7 +109,7 @@ func (r *rig) doors() (pids []int) {
 
 func (r *rig) client(version string) *Client { return NewClient(r.dir, "/proc/self/exe", version) }
 
-// follow gives the door its order, as an agent does when it starts. It returns the status of the only service.
+// follow sends the order to the door, as an agent does when it starts. It returns the status of the only service.
 func (r *rig) follow(c *Client) Status {
 	r.t.Helper()
 	list, err := c.Follow(r.t.Context(), r.order, true)
@@ -135,7 +135,6 @@ func ask(conn net.Conn) error {
 	return err
 }
 
-// call makes one request over a new connection.
 func (r *rig) call() error {
 	conn, err := net.DialTimeout("tcp", r.at, 10*time.Second)
 	if err != nil {
@@ -226,7 +225,7 @@ func (r *rig) calls(c *Client) int {
 	return int(list[0].Accepted)
 }
 
-// TestDoorThatFails: a door that was killed, or hangs, is replaced.
+// TestDoorThatFails: a door that was killed or that hangs is replaced.
 func TestDoorThatFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: it waits until a door that hangs is given up; run without -short")
@@ -270,7 +269,7 @@ func TestDoorEnds(t *testing.T) {
 			finish(r, c)
 			eventually(t, "the port to be closed", func() bool { return r.call() != nil })
 			eventually(t, "the end of the door", func() bool {
-				if len(r.order.Services) == 0 { // an agent calls Follow again and again, which reaps the door
+				if len(r.order.Services) == 0 { // an agent keeps calling Follow, which reaps a door that has exited
 					_, err := c.Follow(t.Context(), r.order, false)
 					must(t, err)
 				}

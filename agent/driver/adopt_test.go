@@ -176,7 +176,7 @@ func TestDamagedLaunchOfRunning(t *testing.T) {
 		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 4)
 		must(t, b.d.Close())
 		path := filepath.Join(b.cfg.Dir, "state", string(task.ID()), "launch")
-		for _, n := range []int{0, 5} { // the second time, no process is left
+		for _, n := range []int{0, 5} { // in the second round, the instance has no process any more
 			must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 			must(t, os.WriteFile(path, make([]byte, n), 0o600))
 			b.open()
@@ -191,8 +191,8 @@ func TestDamagedLaunchOfRunning(t *testing.T) {
 	})
 }
 
-// Each state file of a running instance is cut, has a bit flipped, or is removed. If that file is launch, the instance
-// is killed and nothing is left of it. Otherwise it is adopted.
+// A running instance with a damaged or missing state file is adopted, unless the file is its launch record. In that
+// case the instance is killed, and nothing of it is left.
 func TestDamagedFiles(t *testing.T) {
 	b := newBench(t)
 	for _, file := range []string{"launch", "shim", "main"} {
@@ -271,7 +271,7 @@ func TestAdoptUnderAnotherBootID(t *testing.T) {
 		main := task.Process().PID
 		shim := parent(t, main)
 		must(t, syscall.Kill(shim, syscall.SIGKILL))
-		_, _ = syscall.Wait4(shim, nil, 0, nil) // after a real reboot, the shim would not be a child of the test
+		_, _ = syscall.Wait4(shim, nil, 0, nil) // the shim is a child of the test, so the test must reap it
 		eventually(t, "the program to die with its shim", func() bool { return !running(main) })
 		driver.OtherBoot(t, filepath.Join(b.cfg.Dir, "state", string(task.ID())))
 		b.open()

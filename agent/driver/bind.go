@@ -17,7 +17,7 @@ import (
 // Bind mounts the directory Source at Target. Only one instance and the commands that run beside it see the mount.
 // Binds work only if Capabilities.Binds is true.
 type Bind struct {
-	Source string `cbor:"1,keyasint"` // absolute path of a directory; the user need not have access to its parents
+	Source string `cbor:"1,keyasint"` // absolute path of a directory; the instance's user needs no access to its parents
 	Target string `cbor:"2,keyasint"` // absolute, clean, without symbolic links
 	// If Make is true, a missing Target is made, with mode 0755. The driver sets Make, from Config.VolumePaths.
 	Make bool `cbor:"3,keyasint,omitempty"`
@@ -131,9 +131,9 @@ func (p plan) mount() error {
 	return nil
 }
 
-// joinMounts enters the mount namespace of a process. It returns false if the namespace belongs to another user
-// namespace than this process. Any user can make such a namespace and mount anything in it, and this step still has the
-// agent's rights.
+// joinMounts enters the mount namespace of a process. It does not enter the namespace, and returns false, if it is not
+// owned by the user namespace of this process. Any user can make such a mount namespace and mount anything in it, but
+// this process still has the agent's rights.
 func joinMounts(beside Identity) (bool, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", beside.PID))
 	if err != nil {

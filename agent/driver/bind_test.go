@@ -45,8 +45,8 @@ func execOutput(t *testing.T, task *driver.Task, script string) string {
 	return out.String()
 }
 
-// binding is a bench with a data directory below a directory that is closed to other users. The target of the bind is
-// on a shared mount, as most directories of a node are.
+// binding is a bench with a directory to bind, data, and a target for the bind, place. Other users may not enter the
+// directory above data. place is on a shared mount, as most directories of a node are.
 type binding struct {
 	*bench
 	data, place string
@@ -174,8 +174,8 @@ func TestBindTwoAtOnePlace(t *testing.T) {
 	}
 }
 
-// Any user can make mounts in a user namespace. A command beside a program that does so does not see these mounts,
-// because the command enters the mounts with the agent's rights.
+// Any user can make mounts in a user namespace. A command beside a program that does so gets new mounts of the volumes
+// instead of the program's mounts, because it would enter the program's mounts with the agent's rights.
 func TestBindOfProgramInItsOwnMounts(t *testing.T) {
 	b := newBinding(t)
 	task := b.start(b.bound(`echo real > $P/log
@@ -280,8 +280,8 @@ func removeEmpty(dirs []string) {
 	}
 }
 
-// Directories for volumes are made only below volume_paths. By default, these are paths where the system keeps nothing.
-// Existing directories can be used everywhere.
+// Directories for volumes are made only below volume_paths. By default, volume_paths lists places where the system
+// keeps nothing. A directory that exists can be used wherever it is.
 func TestBindPaths(t *testing.T) {
 	own := "outspan-test-" + strconv.Itoa(os.Getpid())
 	made := []string{"/srv/" + own, "/var/lib/" + own, "/var/lib/" + own + "/deep",

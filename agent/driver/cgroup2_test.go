@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// unified returns a cgroup2 mount with any controllers. It skips the test if there is none, or without root.
+// unified returns the directory of a cgroup2 mount, whatever its controllers. Without root or a cgroup2 mount, it skips
+// the test.
 func unified(t *testing.T) string {
 	t.Helper()
 	mounts, err := cgroupMounts("/proc/self/mountinfo")
@@ -29,7 +30,7 @@ func unified(t *testing.T) string {
 	return ""
 }
 
-// storm starts a shell in g that forks all the time, and waits until g has several processes.
+// storm starts a shell in the cgroup g that keeps forking, and waits until g has several processes.
 func storm(t *testing.T, g *cgroup) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "read go; while :; do ( sleep 0.02 & ); done")

@@ -58,17 +58,17 @@ func TestOOM(t *testing.T) {
 	if e.Reason != driver.ReasonOOMKilled || !e.OOMKilled || e.Code != 137 || !e.Failed() {
 		t.Errorf("exit = %+v, %s", e, b.logs(task, driver.Stderr))
 	}
-	// A child is killed, and the shell exits with the child's code.
+	// A child of the shell is killed, and the shell exits with the child's code.
 	_, e = b.run(program+" helper grow; exit $?", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if e.Reason != driver.ReasonOOMKilled || !e.OOMKilled {
 		t.Errorf("exit of the shell = %+v", e)
 	}
-	// A child is killed, and the program continues.
+	// A child of the shell is killed, and the shell continues.
 	_, e = b.run(program+" helper grow; exit 0", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if b.d.Capabilities().CgroupVersion == 1 && (e.Reason != driver.ReasonExited || !e.OOMKilled || e.Code != 0) {
 		t.Errorf("exit of the coping shell = %+v", e)
 	}
-	// A SIGKILL from another process is not reported as out of memory.
+	// A SIGKILL that the program sends to itself is not reported as out of memory.
 	_, e = b.run("kill -KILL $$", func(s *driver.Spec) { s.Limits.MemoryBytes = 48 << 20 })
 	if e.Reason != driver.ReasonSignaled || e.OOMKilled {
 		t.Errorf("exit after kill -9 = %+v", e)

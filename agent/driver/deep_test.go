@@ -39,7 +39,7 @@ func TestDeepWorkDirectoryIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	top := filepath.Join(dir, "work", "i1")
 	must(t, os.MkdirAll(top, 0o700))
-	defer func() { _ = erase.Tree(top) }() // the cleanup of t.TempDir can't remove it
+	defer func() { _ = erase.Tree(top) }() // the cleanup of t.TempDir can't remove a tree of this depth
 	at, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(t, err)
 	for range 300 {

@@ -17,7 +17,7 @@ import (
 
 func TestExec(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
-		signal.Ignore(syscall.SIGHUP) // as nohup does; the command must not inherit this
+		signal.Ignore(syscall.SIGHUP) // as nohup does; the command must not inherit the ignored signal
 		defer signal.Reset(syscall.SIGHUP)
 		task := b.start(b.sh("exec sleep 1000", func(s *driver.Spec) { s.Env = map[string]string{"A": "spec", "B": "spec"} }))
 		var out, errs strings.Builder
@@ -43,7 +43,7 @@ func TestExec(t *testing.T) {
 	})
 }
 
-// A command that takes too long is killed with its children. Exec does not wait for children that hold an output open.
+// A command that takes too long is killed with its children. Exec does not wait for children that keep an output open.
 func TestExecTimeout(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh("exec sleep 1000"))
@@ -72,8 +72,8 @@ func TestExecTimeout(t *testing.T) {
 	wantCode(t, err, driver.CodeNotRunning)
 }
 
-// A command that can't be killed, as in uninterruptible sleep, blocks neither its caller nor the signal that stops the
-// program. Until that command has exited, no other command is started in the instance.
+// Exec returns even if its command can't be killed, as in uninterruptible sleep. The program can still be stopped, but
+// no other command starts in the instance until that command has exited.
 func TestExecThatCantBeKilled(t *testing.T) {
 	frozen := fmt.Sprintf("/sys/fs/cgroup/freezer/outspan-test-%d", os.Getpid())
 	if os.Geteuid() != 0 || os.Mkdir(frozen, 0o755) != nil {
@@ -119,8 +119,8 @@ func TestExecThatCantBeKilled(t *testing.T) {
 	wait(t, task)
 }
 
-// If Alone is true, Exec first kills an earlier command with the same Env, as a killed agent may have left one. Other
-// commands continue.
+// If Command.Alone is true, Exec first kills an earlier command with the same Env, which a killed agent may have left.
+// Other commands continue.
 func TestExecAlone(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		task := b.start(b.sh("exec sleep 1000"))

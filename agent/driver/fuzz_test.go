@@ -24,7 +24,8 @@ func FuzzStat(f *testing.F) {
 	})
 }
 
-// FuzzRecord checks that a damaged record is refused, and that an accepted one stays equal when it is encoded again.
+// FuzzRecord checks that a damaged record is refused, and that encoding and decoding an accepted record gives an equal
+// one.
 func FuzzRecord(f *testing.F) {
 	for _, id := range []Identity{{}, {PID: 7, Start: 99, Boot: "boot"}} {
 		data, err := encodeRecord(id)
@@ -54,8 +55,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzControl reads any bytes as the control socket of a shim does. A request takes exactly one frame, which is not
-// longer than frameLimit.
+// FuzzControl: whatever bytes arrive at the control socket of a shim, a request takes exactly one frame, whose body has
+// at most frameLimit bytes.
 func FuzzControl(f *testing.F) {
 	for _, body := range [][]byte{{0xa0}, {0x80}, {0xbf, 0xff}, {0xa1, 1, 1}} {
 		f.Add(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))

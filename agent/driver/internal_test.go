@@ -70,7 +70,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A child that has not exited when awaitEnd gives up is still reaped.
+// If a child has not exited when awaitEnd gives up, reapLate reaps it.
 func TestReapLate(t *testing.T) {
 	cmd := exec.Command("sleep", "0.5")
 	if err := cmd.Start(); err != nil {
@@ -131,8 +131,8 @@ func TestRecordDamage(t *testing.T) {
 	}
 }
 
-// If a launch has no shim and its lock is free, the agent was killed before it started a shim. Adopt gives that launch
-// up, and a shim that starts later must not run it.
+// If a launch has no shim and the lock of its directory is free, the agent was killed before it started a shim. Adopt
+// gives that launch up, and a shim that starts later must not run it.
 func TestLateShim(t *testing.T) {
 	for run := 1; run <= 2; run++ {
 		lateShim(t, run)

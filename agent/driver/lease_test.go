@@ -15,8 +15,8 @@ func leased(d time.Duration) func(*driver.Spec) {
 
 const holder = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
 
-// fenced waits until the holder is dead. It checks that the holder died within a second after until, because of its
-// lease.
+// fenced waits until the holder is dead. It checks that the holder was killed because of its lease, at most a second
+// after the lease had ended.
 func fenced(t *testing.T, task *driver.Task, until driver.BootTime) {
 	t.Helper()
 	eventually(t, "the holder to be killed", func() bool { return !running(task.Process().PID) })
@@ -74,8 +74,8 @@ func TestLeaseWithoutAgent(t *testing.T) {
 	}
 }
 
-// A holder and its shim are frozen until the lease has ended. The holder is dead within a second of thawing, although a
-// renewal waits in the socket by then.
+// A holder and its shim are frozen until the lease has ended. The holder dies within a second of thawing, even if a
+// renewal is already waiting in the shim's socket.
 func TestLeaseFrozen(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {

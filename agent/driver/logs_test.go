@@ -36,8 +36,8 @@ func TestLogRotation(t *testing.T) {
 			t.Errorf("%s has %d bytes and mode %v", f, st.Size(), st.Mode())
 		}
 	}
-	// The 1000 lines have 8890 bytes in all. The newest lines are kept, from the beginning of a line, and Offset is the
-	// position of that line.
+	// The 1000 lines have 8890 bytes in all, so only the newest lines are kept. Offset is the position of the first line
+	// that is kept.
 	out := b.logs(task, driver.Stdout)
 	r, err := task.OpenLog(t.Context(), driver.Stdout, 0, false)
 	must(t, err)
@@ -64,8 +64,8 @@ func numbered(from, to int) string {
 	return s.String()
 }
 
-// A reader that keeps up gets every byte once, over many rotations and a restart of the agent. When the instance stops,
-// the reader gets the end of the log.
+// A reader that keeps up gets every byte once, over many rotations and a restart of the agent. When the instance has
+// stopped, the reader gets io.EOF.
 func TestFollow(t *testing.T) {
 	b := newBench(t)
 	task := b.start(b.sh(`trap 'exit 0' TERM
@@ -177,7 +177,8 @@ func TestOwnLogDir(t *testing.T) {
 	}
 }
 
-// Each log line has the time at which the shim read it. These times order the lines of both streams, over rotations.
+// Each log line has the time at which the shim read it. These times order the lines of both streams, also after
+// rotations.
 func TestLogTimes(t *testing.T) {
 	b := newBench(t)
 	// The shim reads the two streams independently, so the program writes each line only after the previous one is logged.

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 			os.Exit(helper(os.Args[2:]))
 		}
 	}
-	goleak.VerifyTestMain(m) // a closed driver has no goroutines left
+	goleak.VerifyTestMain(m) // also fails if a closed driver has left a goroutine
 }
 
 // helper is a program that instances and tests run. args[0] says what it does.
@@ -54,7 +54,7 @@ func helper(args []string) int {
 		}
 		fmt.Println("held", len(hold))
 		return 0
-	case "agent": // an agent that the test kills: agent DIR CGROUP_PARENT ID SCRIPT
+	case "agent": // an agent that the test kills; the arguments are DIR CGROUP_PARENT ID SCRIPT
 		d, err := driver.New(driver.Config{Dir: args[1], CgroupParent: args[2]})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -114,7 +114,7 @@ type bench struct {
 }
 
 // newBench makes a bench. Each function in change may alter the driver's configuration. By default, the driver uses
-// cgroups if this process may.
+// cgroups if this process may create them.
 func newBench(t *testing.T, change ...func(*driver.Config)) *bench {
 	t.Helper()
 	dir := openDir(t)

@@ -43,8 +43,8 @@ func TestPorts(t *testing.T) {
 	wantCode(t, p.Reserve("a", first+2), driver.CodePortTaken)
 }
 
-// Reserve refuses a port on which another process listens, at any address. Claim accepts such a port: an agent claims a
-// port only if its journal says that the listener is the owner.
+// Reserve refuses a port on which another process listens, at any address. Claim accepts the port, because an agent
+// claims only ports that the instance already has according to the agent's journal.
 func TestPortsBound(t *testing.T) {
 	addr, first := freePorts(t, 3)
 	one, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(first)})
@@ -60,7 +60,8 @@ func TestPortsBound(t *testing.T) {
 	must(t, p.Claim("b", first))
 }
 
-// If many instances reserve one port at the same time, one of them gets it, and keeps it until it releases its ports.
+// If many instances reserve one port at the same time, exactly one of them gets the port, and keeps it until its ports
+// are released.
 // proves A11 A12: what the servers give to one instance the agent lets no other one have.
 func TestOnePortOneOwner(t *testing.T) {
 	addr, first := freePorts(t, 1)

@@ -2,6 +2,6 @@
 
 package driver_test
 
-// raceDetector reports whether the test runs under the race detector. The detector multiplies the use of memory, so
-// tests then don't check that.
+// raceDetector reports whether the test runs under the race detector. Tests don't check the use of memory under it,
+// because the detector multiplies that use.
 const raceDetector = true

@@ -60,7 +60,7 @@ func TestExit(t *testing.T) {
 func TestSurroundings(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		t.Setenv("SECRET_OF_THE_AGENT", "x")
-		signal.Ignore(syscall.SIGHUP) // as nohup does; the program must not inherit this
+		signal.Ignore(syscall.SIGHUP) // as nohup does; the program must not inherit the ignored signal
 		defer signal.Reset(syscall.SIGHUP)
 		task, e := b.run(`pwd; id -u; cut -d' ' -f5,6 /proc/$$/stat; grep -E '^(NoNewPrivs|SigIgn|SigBlk|CapEff)' /proc/self/status
 			ulimit -n; ulimit -c; umask; cat /proc/self/oom_score_adj; ls /proc/self/fd; env; echo to-stderr >/dev/stderr; echo $$`,
@@ -78,7 +78,7 @@ func TestSurroundings(t *testing.T) {
 			"SigIgn:\t0000000000000000",
 			"SigBlk:\t0000000000000000", "\n77\n0\n0022\n0\n", "GREETING=hello world",
 			"OUTSPAN_INSTANCE_ID=" + string(task.ID()),
-			"OUTSPAN_DIR=" + task.Dir(), "\n0\n1\n2\n3\n", // 3 is ls's own
+			"OUTSPAN_DIR=" + task.Dir(), "\n0\n1\n2\n3\n", // ls itself opens descriptor 3
 		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("no %q in:\n%s", want, out)

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// unclear starts an instance, stops its shim with SIGSTOP, removes the file with the shim's identity, and reopens the
-// driver, which lists the instance as unclear.
+// unclear makes an instance for which the driver can't find out whether it runs. It starts the instance, stops its shim
+// with SIGSTOP, removes the file with the shim's identity, and reopens the driver.
 func unclear(t *testing.T, b *bench, script string) (task *driver.Task, shim int) {
 	t.Helper()
 	task = b.start(b.sh("echo said; " + script))
@@ -76,7 +76,7 @@ func TestUnclearKeepsItsCgroup(t *testing.T) {
 	eventually(t, "the end of the program", func() bool { return !running(task.Process().PID) })
 	dir := filepath.Join(b.cfg.Dir, "state", string(task.ID()))
 	must(t, os.Remove(filepath.Join(dir, "shim")))
-	for range 2 { // the second time, the launch can't be read, but the file main has copies of what is needed
+	for range 2 { // in the second round the launch record can't be read, but the file main has what is needed
 		b.open()
 		_, ids, err := b.d.Adopt(t.Context())
 		if err != nil || len(ids) != 1 || cgroups(task.ID()) != want || want == 0 {
@@ -101,7 +101,7 @@ func TestUnclearKeepsItsCgroup(t *testing.T) {
 	must(t, os.RemoveAll(b.d.WorkDir(task.ID())))
 }
 
-// End kills every process that has the token of an unclear instance, and keeps the logs. It refuses other instances.
+// End kills the shim and all processes of an unclear instance, and keeps the logs. It refuses an adopted instance.
 func TestEndOfUnclear(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {

@@ -89,8 +89,8 @@ func TestValuesAreCopies(t *testing.T) {
 	}
 }
 
-// history writes some records. It returns the file's content. It also returns the file's size and the journal's values
-// before the first record and after each record.
+// history writes some records and returns the file's content. ends and states have the file's size and the journal's
+// values, before the first record and after each record.
 func history(t *testing.T, path string) (content []byte, ends []int64, states []map[string]string) {
 	t.Helper()
 	j := open(t, path)
@@ -118,8 +118,9 @@ func history(t *testing.T, path string) (content []byte, ends []int64, states []
 	return content, ends, states
 }
 
-// A crash can cut the file off at any byte after the content that a new journal has. That content is complete when the
-// file gets its name.
+// A journal that a crash cut off has all records before the cut. If the cut is within the content of a new journal,
+// Open refuses the file as damaged. No crash leaves such a file, because a journal gets its name only when that content
+// is complete.
 func TestCutAtEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	content, ends, states := history(t, filepath.Join(dir, "whole"))
@@ -155,8 +156,8 @@ func TestCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// A file with a damaged byte is refused with a code, unless the byte is in the last record. Such a record is dropped,
-// because it looks like a write that was cut off.
+// A file with a damaged byte is refused with a code, unless the byte is in the last record. A damaged last record is
+// dropped, because it looks like a write that was cut off.
 func TestFlipEveryByte(t *testing.T) {
 	dir := t.TempDir()
 	content, ends, states := history(t, filepath.Join(dir, "whole"))
@@ -223,7 +224,7 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-// A crash during a compaction leaves a second file. It is ignored, and the next compaction overwrites it.
+// A crash during a compaction leaves a second file. Open ignores that file, and the next compaction overwrites it.
 func TestLeftoverOfCompaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	_, _, states := history(t, path)
@@ -313,8 +314,8 @@ func TestFullDisk(t *testing.T) {
 	must(t, j.Close())
 }
 
-// The disk takes a write and then fails to sync it, as a thin volume does that has run out of room. The write is
-// refused, so it must not be there after a restart of the agent either.
+// The disk takes a write and then fails to sync it, as a thin volume does when it has run out of room. The write is
+// refused, so a restarted agent must not find it.
 func TestFailedSync(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount small file systems")

@@ -16,7 +16,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// backedUp returns a node with a backup of its volumes, and another node that sees the same backup directory.
+// backedUp returns a node with a backup of its volumes, and another node that sees the same backup directory. It also
+// returns a picture of the data, and the order that restores the backup.
 func backedUp(t *testing.T, live bool) (n, other *node, want string, restore transport.TransferOrder) {
 	t.Helper()
 	n, other = newNode(t, nil), newNode(t, nil)
@@ -55,7 +56,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("tar: %v\n%s", err, out)
 	}
 
-	if err := os.MkdirAll(other.path(slotPath, "data", "begun"), 0o700); err != nil { // newer data on the other node
+	if err := os.MkdirAll(other.path(slotPath, "data", "begun"), 0o700); err != nil { // data in use on the other node
 		t.Fatal(err)
 	}
 	setEpochs(t, other.path(slotPath), "1")
@@ -96,8 +97,8 @@ func TestBackupLive(t *testing.T) {
 	n.await("b1", model.SideVerified)
 }
 
-// Directories and files come and go while a live backup reads the volume, as with a database's segments. Each backup
-// ends, and can be restored.
+// Directories and files are made and removed while a live backup reads the volume, as a database does with its
+// segments. Each backup succeeds, and can be restored.
 func TestBackupLiveWhileDirectoriesVanish(t *testing.T) {
 	n := newNode(t, nil)
 	fill(t, n.path(slotPath), 1<<20)
@@ -136,7 +137,7 @@ func TestBackupLiveWhileDirectoriesVanish(t *testing.T) {
 	}
 }
 
-// A damaged archive is detected before any part of it is used, and the error names the file.
+// A damaged or missing archive is detected before any part of it is used, and the error says what is wrong with it.
 func TestRestoreDamaged(t *testing.T) {
 	damage := func(file string, at int64) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {

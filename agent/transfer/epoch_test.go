@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -21,8 +23,8 @@ func filled(t *testing.T) (n *node, slot string) {
 	return n, slot
 }
 
-// A source that was unreachable for the whole cooling time gets only the order to drop, and none to retire. It then
-// removes the old data where instances would find it.
+// If the source of a transfer was unreachable for the whole cooling time, it gets the order to drop without an order to
+// retire. The source then removes the old data from the place where instances would find it.
 func TestDropWithoutRetire(t *testing.T) {
 	n, slot := filled(t)
 	n.order(order(transport.TaskDrop, "t1"))
@@ -80,7 +82,8 @@ func TestAttachTakesOnlyTheCopy(t *testing.T) {
 	}
 }
 
-// An old copy can be attached again, whether it was put aside or is still in its place. It gets the new epoch.
+// An old copy can be attached again, whether it was put aside or is still in its place. The attached copy gets the new
+// epoch.
 func TestAttachOldCopy(t *testing.T) {
 	for _, retired := range []bool{true, false} {
 		n, slot := filled(t)
@@ -105,7 +108,7 @@ func TestAttachOldCopy(t *testing.T) {
 	}
 }
 
-// An empty directory, as a volume leaves that was never written, does not block the attachment of a copy.
+// The empty directory of a volume that was never written does not block the attachment of a copy.
 func TestAttachOverEmptyDirectory(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, nil)
 	want := pictures(t, source.path(slotPath))
@@ -122,6 +125,32 @@ func TestAttachOverEmptyDirectory(t *testing.T) {
 	target.await("t1", model.SideAttached)
 	if got := pictures(t, target.path(slotPath)); got != want {
 		t.Error("the copy is not in its place")
+	}
+}
+
+// The new epoch is never noted beside an empty directory. Otherwise, if the agent died then, an instance would start
+// without its data. Here the directory can't be removed, because a file system is mounted on it.
+func TestNoEpochForAnEmptyDirectory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to mount a file system")
+	}
+	source, target, fetch := pair(t, 1<<20, nil)
+	dir := target.path(slotPath, "data")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	setEpochs(t, target.path(slotPath), "1")
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, 0) })
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	target.await("t1", model.SideVerified)
+	target.order(order(transport.TaskAttach, "t1"))
+	target.failure("t1")
+	if epoch, err := Epoch(dir); epoch != "1" || err != nil {
+		t.Errorf("the empty directory has epoch %q, %v", epoch, err)
 	}
 }
 
@@ -144,7 +173,7 @@ func TestAttachInterrupted(t *testing.T) {
 	}
 }
 
-// A node hands out and backs up only the data that the servers refer to.
+// A node serves and backs up only data of the epoch that the order names.
 func TestServeOnlyTheNewest(t *testing.T) {
 	n, slot := filled(t)
 	setEpochs(t, slot, "7")

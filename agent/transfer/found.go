@@ -15,8 +15,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// find checks that the data to attach is on this disk exactly once, and reports the result. Codes: not_found, conflict
-// (it is in its place and put aside too, or put aside twice).
+// find checks that the data to attach is on this disk exactly once, and then reports the data as verified. Codes:
+// not_found, conflict (the data is on this disk more than once).
 func (t *task) find(context.Context) error {
 	all, err := t.volumes()
 	if err != nil {
@@ -48,10 +48,10 @@ func (t *task) find(context.Context) error {
 	return nil
 }
 
-// List returns the data of volumes below a directory: data in its place and data that was put aside. It leaves out
-// empty directories and data without an epoch.
+// List returns the data of all volumes below the directory volumes, including data that was put aside. It skips empty
+// directories, and data whose epoch is not known.
 func List(volumes string) ([]transport.VolumeData, error) {
-	dirs, err := filepath.Glob(filepath.Join(volumes, "[^.]*", "*", "[0-9]*", "*")) // job, group, slot, name
+	dirs, err := filepath.Glob(filepath.Join(volumes, "[^.]*", "*", "[0-9]*", "*")) // not .transfer
 	if err != nil {
 		return nil, err
 	}
@@ -73,15 +73,16 @@ func List(volumes string) ([]transport.VolumeData, error) {
 	return list, nil
 }
 
-// dataAt returns which data dir has: from its path, and from the epoch noted beside it unless the data was put aside.
-// It returns false if dir is not a volume's, or if the epoch is not known.
+// dataAt returns the volume and the epoch of the data in dir. The name of dir contains the epoch if the data was put
+// aside; otherwise the epoch is noted beside dir. dataAt returns false if dir is not the directory of a volume, or if
+// the epoch is not known.
 func dataAt(dir string) (d transport.VolumeData, ok bool) {
 	slotDir, base := filepath.Split(dir)
 	name, epoch, aside := strings.Cut(base, "@")
 	if aside {
 		epoch = asideEpoch(epoch)
 	} else {
-		epoch, _ = Epoch(dir) // an unreadable epoch counts as unknown
+		epoch, _ = Epoch(dir) // after an error, epoch is "", which means unknown
 	}
 	slot, err := strconv.Atoi(filepath.Base(slotDir))
 	if err != nil || !model.ValidName(name) {
@@ -94,8 +95,8 @@ func dataAt(dir string) (d transport.VolumeData, ok bool) {
 	return d, err == nil && d.Epoch > 0
 }
 
-// newest returns when something directly in a directory was last written. It returns the zero time if dir is empty or
-// no directory.
+// newest returns the latest modification time of the files directly in dir. It returns the zero time if dir is empty or
+// is not a directory.
 func newest(dir string) (at time.Time, err error) {
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() {
@@ -107,7 +108,7 @@ func newest(dir string) (at time.Time, err error) {
 	}
 	defer d.Close()
 	for {
-		entries, err := d.ReadDir(1024) // not all names at once, since a directory may have very many
+		entries, err := d.ReadDir(1024) // not all names at once, since a directory may have millions
 		for _, e := range entries {
 			if info, err := e.Info(); err == nil && info.ModTime().After(at) {
 				at = info.ModTime()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hole reports whether n bytes of a file from offset at on are in a hole, so they read as zeros. It returns false if
-// the file is shorter, or if the file system can't tell.
+// hole reports whether n bytes of f are all in a hole, and so read as zeros. The parameter at is the offset of the
+// first byte. hole returns false if f has fewer bytes, or if the file system does not report holes.
 func hole(f *os.File, at, n int64) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < at+n {
@@ -24,11 +24,11 @@ func hole(f *os.File, at, n int64) bool {
 	return errors.Is(err, unix.ENXIO) || err == nil && next >= at+n
 }
 
-// skipping reads a file from offset at on, without reading holes from the disk.
+// skipping is a reader of a file. For holes, Read returns zeros without reading the disk.
 type skipping struct {
 	f         *os.File
-	at        int64
-	dataBegin int64 // the bytes from at to here are in a hole
+	at        int64 // offset of the next byte to read
+	dataBegin int64 // if greater than at, the bytes in between are a hole
 }
 
 // Read implements io.Reader.
@@ -47,7 +47,7 @@ func (s *skipping) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// skip skips n bytes and returns true if all of them are in a hole. Otherwise it skips none and returns false.
+// skip skips n bytes and returns true if all of them are in a hole. Otherwise it skips nothing and returns false.
 func (s *skipping) skip(n int64) bool {
 	if s.at >= s.dataBegin {
 		s.dataBegin = s.nextData()
@@ -60,7 +60,7 @@ func (s *skipping) skip(n int64) bool {
 }
 
 // copyTo writes the next n bytes of the file to w, or fewer if the file ends, and returns how many it wrote. For holes
-// it writes slices of zeroBytes.
+// it writes slices of zeroBytes, so that w can recognise them with ofZeroBytes.
 func (s *skipping) copyTo(w io.Writer, n int64) (done int64, err error) {
 	var buf []byte
 	for done < n {
@@ -86,8 +86,8 @@ func (s *skipping) copyTo(w io.Writer, n int64) (done int64, err error) {
 	return done, nil
 }
 
-// nextData returns the offset of the next data, or the end of the file if no data follows. If the file system can't
-// tell, it returns the current offset.
+// nextData returns the offset of the next data, or the end of the file if no data follows. If the file system does not
+// report holes, it returns the current offset.
 func (s *skipping) nextData() int64 {
 	next, err := unix.Seek(int(s.f.Fd()), s.at, unix.SEEK_DATA)
 	if err == nil {
@@ -99,20 +99,20 @@ func (s *skipping) nextData() int64 {
 	return s.at
 }
 
-// zeroBytes is a chunk of zeros that is never written to. A slice of zeroBytes needs no check for zeros, so each chunk
-// of a large hole costs little.
+// zeroBytes returns a chunk of zeros, always the same one, which nobody may write to. ofZeroBytes recognises its slices
+// without reading them, so each chunk of a large hole costs little.
 var zeroBytes = sync.OnceValue(func() []byte { return make([]byte, chunkBytes) })
 
-// ofZeroBytes reports whether b is a slice of zeroBytes.
+// ofZeroBytes reports whether b is a slice of zeroBytes. If so, the last byte of its capacity is the last byte of
+// zeroBytes.
 func ofZeroBytes(b []byte) bool {
 	last := cap(b) - 1
 	return last >= 0 && last < chunkBytes && &b[:last+1][last] == &zeroBytes()[chunkBytes-1]
 }
 
-// zeroChunk is the SHA-256 of a whole chunk of zeros.
+// zeroChunk returns the SHA-256 of a whole chunk of zeros. It computes the sum only once.
 var zeroChunk = sync.OnceValue(func() sum { return sha256.Sum256(make([]byte, chunkBytes)) })
 
-// sumOf returns the SHA-256 of a chunk.
 func sumOf(chunk []byte) sum {
 	if len(chunk) == chunkBytes && zero(chunk) {
 		return zeroChunk()
@@ -120,7 +120,7 @@ func sumOf(chunk []byte) sum {
 	return sha256.Sum256(chunk)
 }
 
-// sumText returns sumOf in hex. All whole chunks of zeros share one string.
+// sumText returns the sum of a chunk in hex. To save memory, all whole chunks of zeros share one string.
 func sumText(chunk []byte) string {
 	if len(chunk) == chunkBytes && zero(chunk) {
 		return zeroText()
@@ -149,10 +149,10 @@ func zero(b []byte) bool {
 	return true
 }
 
-// chunked is a writer that buffers data and passes whole chunks to take. close passes the rest. take must not keep a
-// chunk after it has returned.
+// chunked is a writer that cuts its data into chunks and passes each chunk to take. The last chunk, which may be
+// shorter, is passed by close. take must not keep the slice, which is used again.
 type chunked struct {
-	zeros int // number of buffered zeros, while only slices of zeroBytes were written
+	zeros int // number of buffered bytes if all of them are from zeroBytes; buf is empty while zeros > 0
 	buf   []byte
 	take  func(chunk []byte) error
 }
@@ -189,8 +189,8 @@ func (c *chunked) close() error {
 	return c.take(chunk)
 }
 
-// sparse writes chunks one after another to a new file. Chunks of zeros become holes. close sets the length of the
-// file.
+// sparse writes chunks one after another to f, a new file. Chunks of zeros become holes. close does not close f. It
+// only sets the length of f, which may end with a hole.
 type sparse struct {
 	f *os.File
 	n int64
@@ -208,7 +208,8 @@ func (s *sparse) write(chunk []byte) error {
 
 func (s *sparse) close() error { return s.f.Truncate(s.n) }
 
-// fileSum is a checksum over the sums of a file's chunks. So the sum of a chunk of zeros is computed only once.
+// fileSum is a checksum over the sums of a file's chunks. Unlike a checksum over the bytes, it takes little time for
+// large holes.
 type fileSum struct{ of hash.Hash }
 
 func newFileSum() fileSum { return fileSum{sha256.New()} }

@@ -13,13 +13,15 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// listFile is a source's list of files. It is kept in a file without a name, since it may be too large for memory.
+// listFile is the list of files that a source sent. The list may be large, so it is on disk, in a file that has no name
+// any more and vanishes when it is closed.
 type listFile struct {
 	*os.File
 	sum sum
 }
 
-// bringList fetches the list from the source. The next read of the result begins at the start of the list.
+// bringList fetches the list from the source. The next read of the result begins at the start of the list. The caller
+// closes the result.
 func (t *task) bringList(ctx context.Context) (*listFile, error) {
 	dir := filepath.Join(t.m.cfg.Volumes, stagingDir)
 	if err := os.MkdirAll(t.m.cfg.Volumes, 0o711); err != nil {
@@ -51,7 +53,7 @@ func (l *listFile) copyTo(w io.Writer) error {
 	return err
 }
 
-// readList asks the source for its list, writes the list to the given writer, and returns the sum of the list.
+// readList asks the source for its list, writes the list to a writer, and returns the SHA-256 of the list.
 func (t *task) readList(ctx context.Context, to io.Writer) (all sum, err error) {
 	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()

@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// maxList limits the memory, in bytes, of one slot's list of files: about 1.2 million files with paths of 60 bytes. On
-	// the wire the list takes less.
+	// maxList limits the memory of one slot's list of files, in bytes. It is enough for about 1.2 million files with paths
+	// of 60 bytes. An encoded list, which is smaller, has the same limit.
 	maxList = 256 << 20
-	// maxArchiveList is the higher limit for restoring a backup, which may be all that is left of the data.
+	// maxArchiveList limits the memory of the list of files when a backup is restored. It is higher than maxList because
+	// the backup may be all that is left of the data.
 	maxArchiveList = 1 << 30
-	// entryCost is what an entry takes in memory besides its strings: the entry itself, and its places in content and in
-	// the set of directories.
+	// entryCost is how many bytes of memory an entry takes besides its strings: the entry itself, and its places in
+	// content.files, content.ends and entryCheck.dirs.
 	entryCost = 160
 	// maxFrame limits the encoded bytes of one entry.
 	maxFrame = 64 << 10
@@ -33,8 +34,8 @@ const (
 type manifest struct {
 	Names   []string
 	Entries []entry
-	Chunk   int64
-	OwnUID  int // user id of the slot's instances at the source; see userOf
+	Chunk   int64 // bytes of each chunk but the last
+	OwnUID  int   // user id of the slot's instances at the source; see userOf
 }
 
 // manifestHead is sent before the entries.
@@ -50,7 +51,7 @@ func newManifest(root *os.Root, names []string) (manifest, error) {
 	return manifest{Names: names, Entries: entries, Chunk: chunkBytes}, err
 }
 
-// write writes the manifest. The head and each entry have separate frames, so that neither side holds the list twice.
+// write writes the head and each entry in a frame of its own. So neither side needs memory for the whole encoded list.
 func (m *manifest) write(to io.Writer) error {
 	w := bufio.NewWriterSize(to, maxFrame)
 	if err := writeFrame(w,
@@ -76,8 +77,8 @@ func writeFrame(w io.Writer, item any) error {
 	return err
 }
 
-// readManifest reads what write wrote, perhaps on another agent. It refuses paths that lead out of the tree, and lists
-// that take more memory than room. Each entry is checked when it is read. Codes: integrity_check_failed, invalid
+// readManifest reads what write wrote, perhaps on another agent. It checks each entry as it reads it (see
+// entryCheck.add), and refuses lists that take more than room bytes of memory. Codes: integrity_check_failed, invalid
 // (too many files).
 func readManifest(from io.Reader, names []string, room listRoom) (manifest, error) {
 	r := frames{from: bufio.NewReaderSize(from, maxFrame)}
@@ -136,7 +137,7 @@ type entryCheck struct {
 // listRoom is how many bytes of memory a list may still take.
 type listRoom int64
 
-// take subtracts the memory of an entry. Code: invalid (the list takes too much memory).
+// take subtracts the memory that an entry takes. Code: invalid (the list takes too much memory).
 func (r *listRoom) take(e *entry) error {
 	if *r -= listRoom(entryCost + len(e.Path) + len(e.Link)); *r < 0 {
 		return model.Refuse(model.CodeInvalid, "the volumes have too many files: their list takes too much memory")
@@ -148,8 +149,9 @@ func newEntryCheck(names []string, room listRoom) *entryCheck {
 	return &entryCheck{names: names, dirs: map[string]struct{}{".": {}}, left: maxTreeBytes, room: room}
 }
 
-// add refuses what a peer must not make this node do: a path that leads out of the tree, comes before its directory, is
-// out of order, or comes twice. It also refuses impossible sizes, unknown types, and lists that are too large.
+// add refuses an entry whose path leads out of the volumes, comes before the path of its directory, is out of order, or
+// is listed twice. It also refuses impossible sizes, unknown types, and lists that are too large. A list comes from
+// another node or a backup, so it is not trusted.
 func (c *entryCheck) add(e *entry) error {
 	if err := c.room.take(e); err != nil {
 		return err

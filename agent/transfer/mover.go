@@ -19,24 +19,26 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Config is what a Mover needs. All but BackupDir are required.
+// Config is what a Mover needs. All fields but BackupDir are required.
 type Config struct {
-	// Volumes is the directory of local volumes: job/group/slot/name below it.
+	// Volumes is the directory of local volumes. Each volume has the directory JOB/GROUP/SLOT/NAME below it.
 	Volumes string
-	// BackupDir is the directory of archives, typically a shared mount. If it is "", this node makes and reads none.
+	// BackupDir is the directory of archives, typically a shared mount. If it is "", this node can't make or restore
+	// backups.
 	BackupDir string
-	// Peers reaches other agents, with this agent's certificate.
+	// Peers sends requests to other agents, with this agent's certificate.
 	Peers http.RoundTripper
-	// Hold claims volumes for holder, so that no instance can use them. If another holder has one of them, Hold claims
-	// none and returns that other holder. Release gives back all volumes of a holder.
+	// Hold claims volumes for holder, so that no instance can use them, and returns "". If another holder has one of the
+	// volumes, Hold claims no volume and returns that other holder. Release gives back all volumes of a holder.
 	Hold    func(ids []model.VolumeID, holder model.InstanceID) (user model.InstanceID)
 	Release func(holder model.InstanceID)
-	// Owner returns the account that owns a copy of a slot's volumes on this node. That is the user that the job file
-	// names, or, if user is "", the account that this node gives to the slot. MayRunAs returns the account of a user id,
-	// and whether a job may name that account on this node. Owner and MayRunAs are used only if the agent runs as root.
+	// Owner returns the account as which the instances of a slot run on this node. The parameter user is the user that
+	// the job file names. If user is "", Owner returns the account that this node gives to the slot. MayRunAs returns the
+	// account of a user id, and whether a job may name that account on this node. Owner and MayRunAs are called only if
+	// the agent runs as root.
 	Owner    func(group model.GroupID, slot int, user string) (Account, error)
 	MayRunAs func(uid int) (Account, bool)
-	// Report receives the state of one transfer. It must not block.
+	// Report is called with the state of one transfer, to send it to the servers. It must not block.
 	Report func(model.TransferReport)
 	Log    hclog.Logger
 }
@@ -59,14 +61,15 @@ type key struct {
 	task transport.TransferTask
 }
 
-// New makes a Mover. It checks nothing on the disk and starts no goroutine.
+// New makes a Mover. It does not access the disk and starts no goroutine.
 func New(cfg Config) *Mover {
 	return &Mover{cfg: cfg, wake: make(chan struct{}, 1), orders: map[key]transport.TransferOrder{},
 		served: map[model.TransferID]*source{}}
 }
 
-// Set replaces the orders. Orders that are not valid are logged and ignored. Run then removes staged copies that no
-// order names, unless unsure is true (after a restore of the servers' state). Set does not block.
+// Set replaces the orders. Orders that are not valid are logged and ignored. Run removes staged copies that no order
+// names. If unsure is true, Run keeps them, because orders may be missing after a restore of the servers' state. Set
+// does not block.
 func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
 	m.mu.Lock()
 	m.orders = make(map[key]transport.TransferOrder, len(orders))
@@ -99,7 +102,7 @@ func valid(o *transport.TransferOrder) bool {
 
 type worker struct {
 	order transport.TransferOrder
-	stop  func() // cancels its goroutine and waits until that has returned
+	stop  func() // cancels the goroutine of the order and waits until it has returned
 }
 
 // Run carries out orders until ctx ends. It returns when all its goroutines have returned.
@@ -176,18 +179,19 @@ type task struct {
 	log  hclog.Logger
 	last time.Time // when the last report was sent
 
-	synced int64 // number of bytes of the copy that were synced to the disk
+	synced int64 // how many bytes had been copied at the last sync to the disk
 }
 
-// The pauses between two tries of a task, and between two reports of its progress. A task that failed is tried again
-// until the servers withdraw its order.
+// The pauses between the tries of a task grow from retryFirst to retryMost. Reports of progress are at least
+// reportEvery apart.
 const (
 	retryFirst  = 200 * time.Millisecond
 	retryMost   = 5 * time.Second
 	reportEvery = 2 * time.Second
 )
 
-// run carries out the order, and holds the volumes meanwhile if the task needs that. It returns only when ctx ends.
+// run carries out the order, and holds the volumes meanwhile if necessary (see hold). It tries again after an error,
+// and returns only when ctx ends.
 func (t *task) run(ctx context.Context) {
 	work := map[transport.TransferTask]func(context.Context) error{
 		transport.TaskServe: t.serve, transport.TaskFetch: t.fetch, transport.TaskBackup: t.backup,
@@ -195,7 +199,7 @@ func (t *task) run(ctx context.Context) {
 		transport.TaskFind:    t.find, transport.TaskAttach: t.attach, transport.TaskRetire: t.retire,
 		transport.TaskDrop: t.drop,
 	}[t.Task]
-	if work == nil { // TaskKeep: the copy stays until the order is withdrawn
+	if work == nil { // TaskKeep: while this order exists, sweep does not remove the copy
 		<-ctx.Done()
 		return
 	}
@@ -221,7 +225,7 @@ func (t *task) run(ctx context.Context) {
 	}
 }
 
-// retry marks an error that another try may not meet. Such an error is not reported to the servers.
+// retry marks an error that may be gone at the next try. Such an error is not reported to the servers.
 type retry struct{ error }
 
 func again(err error) error { return &retry{err} }
@@ -229,8 +233,7 @@ func again(err error) error { return &retry{err} }
 // Unwrap returns the error inside.
 func (r *retry) Unwrap() error { return r.error }
 
-// fail reports an error that another try probably meets again. The task is tried again anyway, since the servers decide
-// when the transfer is over.
+// fail reports an error to the servers. The task is tried again anyway, until the servers withdraw its order.
 func (t *task) fail(err error) {
 	refusal := &model.Error{Code: model.CodeInternal, Message: err.Error()}
 	_ = errors.As(err, &refusal) // if err has no code, it is reported as internal
@@ -242,9 +245,9 @@ func (t *task) holder() model.InstanceID {
 	return model.InstanceID("transfer/" + string(t.ID) + "/" + string(t.Task))
 }
 
-// hold claims the volumes, if instances must not use them during the task. A backup of live volumes, and tasks that
-// touch only staged copies or data put aside, claim none. If an instance uses the volumes, the error allows another
-// try.
+// hold claims the task's volumes if no instance may use them during the task. It claims nothing for a live backup, or
+// if the task changes only staged copies or data that was put aside. If another holder has one of the volumes, hold
+// returns a retry.
 func (t *task) hold() error {
 	switch t.Task {
 	case transport.TaskServe, transport.TaskAttach, transport.TaskRetire, transport.TaskBackup:

@@ -11,29 +11,29 @@ type Account struct {
 	Groups []int // ids; the primary group is first
 }
 
-// owners decides which account gets the files of a copy. The copy comes from another node or a backup, which must not
-// be able to create files of any account here. Each file gets the user of the slot, or a user that a job may name on
-// this node, with a group of that user. A job on this node could have made the same files.
+// owners decides which accounts of this node own the files of a copy. A file gets the user of the slot, unless it
+// belonged to another user at the source, and a job may name that user on this node. So another node, or whoever wrote
+// a backup, can create only files here that a job on this node could create.
 type owners struct {
 	t      *task
-	theirs int                // user id that owned the volumes at their source; 0 if it was root or is not known
-	slot   *Account           // nil if not looked up yet
+	theirs int                // user id that owned the volumes at their source; 0 if that was root or is not known
+	slot   *Account           // the user of the slot here; nil if not looked up yet
 	others map[int]lookedUpAs // by user id
 }
 
-// lookedUpAs is an account; ok means that a job may run as it.
+// lookedUpAs is an account. ok is true if a job may name the account on this node.
 type lookedUpAs struct {
 	Account
 	ok bool
 }
 
-// maxOwners is how many user ids of one copy are looked up. Files of all others get the user of the slot.
+// maxOwners is how many user ids of one copy are looked up. Files of further user ids get the user of the slot.
 const maxOwners = 1000
 
-// readdress assigns the files of a copy to users of this node, if the agent runs as root. Nothing may have used the
-// copy yet. Codes: those of Config.Owner.
+// readdress replaces the users and groups in a manifest by those of this node, if the agent runs as root. dress then
+// sets them on the files. Codes: those of Config.Owner.
 func (t *task) readdress(m *manifest) error {
-	if os.Geteuid() != 0 { // all files belong to the agent's user
+	if os.Geteuid() != 0 { // then all files belong to the agent's user
 		return nil
 	}
 	o := owners{t: t, theirs: m.OwnUID, others: map[int]lookedUpAs{}}
@@ -73,8 +73,8 @@ func (o *owners) of(uid int) (Account, error) {
 	return *o.slot, nil
 }
 
-// checkUser refuses to copy volumes of a job whose user this node lacks or does not allow: the instance could not start
-// here. Codes: those of Config.Owner.
+// checkUser refuses to copy volumes of a job whose user this node lacks or does not allow, because no instance could
+// start here on the copy. Codes: those of Config.Owner.
 func (t *task) checkUser() error {
 	if t.User == "" || os.Geteuid() != 0 {
 		return nil
@@ -83,8 +83,8 @@ func (t *task) checkUser() error {
 	return err
 }
 
-// userOf returns the owner of the first volume, which is the user id that the slot's instances had on this node. It
-// returns 0 for root, or if the owner is not known.
+// userOf returns the owner of the first volume, which is the user id as which the slot's instances ran on this node. It
+// returns 0 if the owner is root or is not known.
 func (t *task) userOf(entries []entry) int {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.Path == t.Names[0] })
 	if i < 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// attach puts the copy where instances find it, and notes its epoch. Existing data is put aside, never removed. After
-// an interruption it continues with the steps that are not done. Code: integrity_check_failed (there is no verified
-// copy).
+// attach moves the copy of each volume to where instances find it, and notes its new epoch. Existing data is put aside,
+// never removed. If attach was interrupted, the next try continues it. Code: integrity_check_failed (there is no
+// verified copy).
 func (t *task) attach(context.Context) error {
 	if err := os.MkdirAll(t.slotDir(), 0o711); err != nil {
 		return asCode(err, "make the directory of the slot")
@@ -33,8 +33,9 @@ func (t *task) attach(context.Context) error {
 	return nil
 }
 
-// attachOne notes the epoch before it moves the copy, so an instance that is started in between is refused. If the
-// ordered data is in its place already, attachOne only notes its new epoch.
+// attachOne notes the new epoch before it moves the copy. So an instance that starts in between fails, because the
+// directory is missing although its epoch is noted. If the ordered data is in its place already, attachOne only notes
+// the new epoch.
 func (t *task) attachOne(v *volume, epoch string) error {
 	have, err := Epoch(v.dir)
 	if err != nil {
@@ -51,7 +52,7 @@ func (t *task) attachOne(v *volume, epoch string) error {
 	switch {
 	case from == "" && exists(v.dir) && have == epoch:
 		return nil
-	case from == "" && v.here && len(t.Epochs) > 0: // the data was never put aside
+	case from == "" && v.here && len(t.Epochs) > 0: // the ordered data is in its place already
 		return asCode(SetEpoch(v.dir, epoch), "note the epoch of volume "+v.name)
 	case from == "":
 		return model.Refuse(model.CodeIntegrity, "there is no verified copy of %s to attach", v.name)
@@ -60,19 +61,21 @@ func (t *task) attachOne(v *volume, epoch string) error {
 		if err := PutAside(v.dir, have); err != nil {
 			return asCode(err, "put aside what stands in the place of volume "+v.name)
 		}
+	}
+	// PutAside does not move an empty directory. With the new epoch, it would look like the copy.
+	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return asCode(err, "remove the empty directory of volume "+v.name)
+	}
+	if have != epoch {
 		if err := SetEpoch(v.dir, epoch); err != nil {
 			return asCode(err, "note the epoch of volume "+v.name)
 		}
 	}
-	// PutAside leaves an empty directory in its place, but move needs a free name.
-	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return asCode(err, "remove the empty directory of volume "+v.name)
-	}
 	return asCode(move(from, v.dir), "put the copy of "+v.name+" in its place")
 }
 
-// copiesOf returns where the verified copy of a volume is staged, or else every place where the ordered data was put
-// aside.
+// copiesOf returns the path of the staged copy of a volume if that copy was verified. Otherwise it returns all paths
+// at which data of the ordered epoch was put aside.
 func (t *task) copiesOf(v *volume) ([]string, error) {
 	by := t.Staged
 	if by == "" {
@@ -88,7 +91,8 @@ func (t *task) copiesOf(v *volume) ([]string, error) {
 	return copies, asCode(err, "look for old copies of volume "+v.name)
 }
 
-// retire puts the ordered data aside, so that no program finds this old copy. Data of other epochs is not touched.
+// retire puts the data of the ordered epoch aside, so that no program uses this old copy. Data of other epochs is not
+// touched.
 func (t *task) retire(context.Context) error {
 	if err := t.setAside(); err != nil {
 		return err
@@ -113,8 +117,8 @@ func (t *task) setAside() error {
 	return nil
 }
 
-// drop removes the old copy, which it first puts aside if necessary. Data of other epochs is not touched. Code:
-// cleanup_failed.
+// drop removes the data of the ordered epoch, after putting it aside if that was not done yet. Data of other epochs is
+// not touched. Code: cleanup_failed.
 func (t *task) drop(context.Context) error {
 	if err := t.setAside(); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 )
 
 // restore unpacks a backup into a staging directory, and then verifies what is on the disk. If a verified copy exists
-// already, restore only reports it. An interrupted try starts over.
+// already, restore only reports it. After an interruption, the next try begins with an empty directory.
 func (t *task) restore(ctx context.Context) error {
 	if sum, ok := t.verified(); ok {
 		total := t.stagedBytes()
@@ -68,10 +68,11 @@ type unpacking struct {
 	buf     []byte
 	check   *entryCheck
 	entries []entry
-	sums    [][]byte // of the files, in the order of entries; nil for directories and links
+	sums    [][]byte // sum of each entry's file (see fileSum); nil for directories and links
 }
 
-// unpack creates all entries of the archive in the tree. It uses no byte of a chunk with a wrong sum.
+// unpack creates all entries of the archive in the tree. It stops at the first chunk with a wrong sum, and uses no byte
+// of that chunk.
 func (u *unpacking) unpack(ctx context.Context, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -97,14 +98,14 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	if err := u.in.rest(); err != nil { // the sums of the padding after the last entry are checked too
+	if err := u.in.rest(); err != nil { // reads the padding after the last entry, to check its sums too
 		return err
 	}
 	return u.check.end()
 }
 
-// add creates the file, directory or link of one entry. It refuses entries of unknown types, and those that entryCheck
-// refuses, such as paths that lead out of the tree. os.Root refuses such paths too.
+// add creates the file, directory or link of one entry. It refuses entries of unknown types, and entries that
+// entryCheck.add refuses.
 func (u *unpacking) add(h *tar.Header, content io.Reader) error {
 	e := entry{
 		Path: strings.TrimSuffix(h.Name, "/"), Mode: uint32(fromTar(h.Mode)), UID: h.Uid, GID: h.Gid,

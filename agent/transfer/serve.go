@@ -21,18 +21,19 @@ import (
 
 const (
 	headerSum  = "Outspan-Chunk-Sum"  // the SHA-256 of a chunk, in hex
-	headerHole = "Outspan-Chunk-Hole" // number of chunks of zeros from this one on; if set, the answer has no body
+	headerHole = "Outspan-Chunk-Hole" // number of chunks of zeros from the requested one on; if set, the body is empty
 )
 
-// serveStall is how long a reader may read nothing before its request is aborted.
+// serveStall limits the time for sending one piece of an answer, such as a chunk. After this time the request is
+// aborted.
 const serveStall = 30 * time.Second
 
-// source is a slot's volumes while other agents may read them. Nothing writes to them meanwhile.
+// source is a slot's volumes while other agents may read them. During this time nothing writes to the volumes.
 type source struct {
 	token string
 	root  *os.Root
 
-	mu       sync.Mutex
+	mu       sync.Mutex // held by sendSums, which serves one reader at a time; it protects no field
 	manifest manifest
 	content  *content
 }
@@ -46,7 +47,7 @@ func (t *task) serve(ctx context.Context) error {
 	if err != nil {
 		return asCode(err, "open the volumes")
 	}
-	defer func() { _ = root.Close() }() // the directory was only read
+	defer func() { _ = root.Close() }() // an error loses nothing, since nothing was written
 	s := &source{token: t.Token, root: root}
 	if s.manifest, err = newManifest(root, t.Names); err != nil {
 		return err
@@ -77,8 +78,8 @@ func (m *Mover) serving(id model.TransferID, s *source) {
 // transfer's token as bearer, are
 //
 //	GET /v1/agent/transfer/{id}/manifest    the list of files
-//	GET /v1/agent/transfer/{id}/chunk?n=N   chunk N, with its sum in Outspan-Chunk-Sum; for a hole no content,
-//	                                        but the number of its chunks in Outspan-Chunk-Hole
+//	GET /v1/agent/transfer/{id}/chunk?n=N   chunk N, with its sum in Outspan-Chunk-Sum; for a hole an empty body,
+//	                                        and the number of the hole's chunks in Outspan-Chunk-Hole
 //	GET /v1/agent/transfer/{id}/sums        the sums of all chunks, read from the disk again
 //
 // Codes: not_found (the transfer is not served now), forbidden, invalid (there is no such chunk), and those of reading
@@ -117,12 +118,12 @@ func (m *Mover) authorised(r *http.Request) (*source, error) {
 func (s *source) sendManifest(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", transport.ContentTypeCBOR)
 	if s.manifest.write(sending{w}) != nil {
-		panic(http.ErrAbortHandler) // so that the reader does not mistake this for the end of the list
+		panic(http.ErrAbortHandler) // so that the reader does not take the part for the whole list
 	}
 	return nil
 }
 
-// sending is an io.Writer that fails if its reader reads nothing for serveStall.
+// sending is an io.Writer that fails if a Write takes longer than serveStall.
 type sending struct{ w http.ResponseWriter }
 
 // Write implements io.Writer.
@@ -156,11 +157,12 @@ func (s *source) sendChunk(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sumsAtOnce is how many bytes of sums of a hole are collected before they are sent.
+// sumsAtOnce is how many bytes of sums sendSums collects before it sends them, while it reads a hole. Other sums are
+// sent one by one, since each takes a while.
 const sumsAtOnce = 64 << 10
 
-// sendSums reads all chunks from the disk again and sends their sums. It serves one reader at a time, since it needs
-// the whole disk.
+// sendSums reads all chunks from the disk again and sends their sums. It serves one reader at a time, since each reader
+// keeps the disk fully busy.
 func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,14 +175,14 @@ func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		if err != nil || r.Context().Err() != nil || !send(w, sums) || http.NewResponseController(w).Flush() != nil {
-			panic(http.ErrAbortHandler) // so that the reader does not mistake this for the end of the sums
+			panic(http.ErrAbortHandler) // so that the reader does not take the part for all sums
 		}
 		sums = sums[:0]
 	}
 	return nil
 }
 
-// send writes data. It returns false if that fails, or if the reader reads nothing for serveStall.
+// send writes data to the reader. It returns false if this fails or takes longer than serveStall.
 func send(w http.ResponseWriter, data []byte) bool {
 	control := http.NewResponseController(w)
 	if err := control.SetWriteDeadline(time.Now().Add(serveStall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -194,5 +196,5 @@ func problem(w http.ResponseWriter, err error) {
 	p := api.NewProblem(err)
 	w.Header().Set("Content-Type", api.ContentTypeProblem)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // after an error the reader has gone
+	_ = json.NewEncoder(w).Encode(p) // an error means that the reader has gone
 }

@@ -15,25 +15,26 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxTreeBytes limits the total size of a slot's files, holes included. The sums of their chunks take up to 128 MiB.
+// maxTreeBytes limits the total size of a slot's files, holes included. At this limit, the sums of the chunks take 128
+// MiB of memory.
 const maxTreeBytes = int64(16) << 40
 
-// entry is one file of a tree. Only directories, regular files and symbolic links are copied: sockets and pipes mean
-// nothing without their processes, and devices are refused. Hard links become separate files. Extended attributes are
-// not kept.
+// entry is one directory, regular file or symbolic link of a tree. Sockets and pipes are not copied, since they mean
+// nothing without their processes. Devices are refused. Hard links become separate files. Extended attributes are not
+// copied.
 type entry struct {
 	Path  string `cbor:"1,keyasint"`           // NAME or NAME/..., with slashes
 	Mode  uint32 `cbor:"2,keyasint"`           // fs.FileMode: type, permissions, sticky
-	UID   int    `cbor:"3,keyasint,omitempty"` // at first that of the source; see owners
+	UID   int    `cbor:"3,keyasint,omitempty"` // the one at the source, until readdress replaces it
 	GID   int    `cbor:"4,keyasint,omitempty"`
-	Size  int64  `cbor:"5,keyasint,omitempty"` // 0 unless it is a regular file
+	Size  int64  `cbor:"5,keyasint,omitempty"` // 0 unless this is a regular file
 	Mtime int64  `cbor:"6,keyasint"`           // Unix ns
 	Link  string `cbor:"7,keyasint,omitempty"` // target of a symbolic link
-	// disk space of a regular file; less than Size if it has holes
+	// disk space of a regular file, in bytes; less than Size if the file has holes
 	Used int64 `cbor:"8,keyasint,omitempty"`
 }
 
-// keptBits are the bits of a mode that a copy keeps. setuid and setgid are dropped: otherwise a node could place
+// keptBits are the bits of a mode that a copy keeps. setuid and setgid are dropped, because otherwise a node could put
 // programs with root's rights on other nodes.
 const keptBits = fs.ModePerm | fs.ModeSticky
 
@@ -41,15 +42,15 @@ func (e *entry) mode() fs.FileMode { return fs.FileMode(e.Mode) }
 
 func (e *entry) regular() bool { return e.mode().IsRegular() }
 
-// scan lists the volumes below root, in order of path. Files of a live volume that vanish meanwhile are left out.
-// Codes: not_found (a volume is missing), invalid (a device, or too many files or bytes), internal.
+// scan lists the files of the volumes below root, in order of path. If live is true, files that vanish during the scan
+// are skipped. Codes: not_found (a volume is missing), invalid (a device, or too many files or bytes), internal.
 func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	var all []entry
 	room, left := listRoom(maxList), maxTreeBytes
 	for _, name := range names {
 		err := fs.WalkDir(tree{root.FS(), root}, name, func(p string, d fs.DirEntry, err error) error {
 			gone := func(err error) bool { return live && p != name && vanished(err) }
-			if gone(err) { // it vanished after it was listed
+			if gone(err) { // a directory vanished after it was listed
 				return nil
 			}
 			if err != nil {
@@ -58,7 +59,7 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 			e, ok, err := scanOne(root, p, d)
 			switch {
 			case gone(err) && d.IsDir():
-				return fs.SkipDir // if the directory comes back, its files would be listed without it
+				return fs.SkipDir // if the directory returned, its files would be listed without it
 			case gone(err):
 				return nil
 			case ok && err == nil:
@@ -83,8 +84,8 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	return all, nil
 }
 
-// tree is the file system below root while programs may change its files. A program can replace a directory by a named
-// pipe. Then listing it fails and does not block.
+// tree is the file system below root. If a program replaces a directory by a named pipe, listing that directory fails
+// and does not block.
 type tree struct {
 	fs.FS
 	root *os.Root
@@ -93,7 +94,7 @@ type tree struct {
 // Stat implements fs.StatFS.
 func (t tree) Stat(name string) (fs.FileInfo, error) { return t.root.Stat(name) }
 
-// ReadDir implements fs.ReadDirFS. It returns ENOTDIR if name is no directory any more.
+// ReadDir implements fs.ReadDirFS. It returns ENOTDIR if name is not a directory any more.
 func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	d, err := t.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -145,8 +146,8 @@ func cutPath(p string) (first, rest string, more bool) {
 	return p, "", false
 }
 
-// layOut makes the directories, files and links of a tree. It sets the sizes of files without writing content, and
-// keeps the content of existing files.
+// layOut creates the directories, files and links of a tree that do not exist yet. It sets the sizes of all files, and
+// writes no content.
 func layOut(root *os.Root, entries []entry) error {
 	for i := range entries {
 		e := &entries[i]
@@ -170,8 +171,8 @@ func layOut(root *os.Root, entries []entry) error {
 	return nil
 }
 
-// openRegular opens a file of a volume for reading. A running program may replace the file at any time, and opening a
-// named pipe would block. So openRegular does not wait, and refuses all but regular files. Code: conflict.
+// openRegular opens a regular file of a volume for reading. A running program may replace the file by a named pipe at
+// any time. openRegular refuses to open such a pipe, and does not block. Code: conflict (not a regular file).
 func openRegular(root *os.Root, path string) (*os.File, error) {
 	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -200,8 +201,8 @@ func makeFile(root *os.Root, e *entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
-// dress sets the modes and times of a tree, and its owners if the agent runs as root. Each directory is set after its
-// files. Only the owner of a volume may enter its directory.
+// dress sets the modes and times of a tree, and its owners if the agent runs as root. Each directory is set after the
+// files in it, since the directory's mode may forbid access to them. The directory of a volume gets the mode 0700.
 func dress(root *os.Root, entries []entry) error {
 	own := os.Geteuid() == 0
 	for i := len(entries) - 1; i >= 0; i-- {
@@ -224,7 +225,8 @@ func dress(root *os.Root, entries []entry) error {
 	return nil
 }
 
-// asCode returns an error with a code: that of err if it has one, no_capacity_disk for a full disk, otherwise internal.
+// asCode returns err with a code: the code that err has already, no_capacity_disk for a full disk, otherwise internal.
+// The parameter what describes the failed action in the message of an err without a code.
 func asCode(err error, what string) error {
 	var known *model.Error
 	switch {

@@ -23,7 +23,7 @@ const Name = "bench"
 // Config is what Start needs.
 type Config struct {
 	Binary       string        // path of the program; required
-	Servers      int           // number of servers; default 3
+	Servers      int           // default 3
 	OfflineAfter time.Duration // the setting offline_after; default 60 s
 	Fast         bool          // use the fast profile of gossip
 	Patience     int           // raft_multiplier; default 1
@@ -36,13 +36,14 @@ type Config struct {
 type Fleet struct {
 	cfg     Config
 	dir     string
-	network string // "127.A.B"
+	network string // the first three bytes of all addresses, "127.A.B"
 	Servers []*Server
 	client  *transport.Client
 	creds   *transport.Credentials
 }
 
-// Start starts the servers and waits until one of them is the leader. Close kills them and removes their files.
+// Start starts the servers and waits until one of them is the leader, at most electionLimit. The caller must call
+// Close, which kills the servers and removes their files.
 func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	if cfg.Servers == 0 {
 		cfg.Servers = 3
@@ -128,8 +129,8 @@ func (f *Fleet) TLS() string { return filepath.Join(f.dir, "tls") }
 // Dir returns the directory of the cluster's files.
 func (f *Fleet) Dir() string { return f.dir }
 
-// Address returns an IP address in the cluster's network that no server uses. n must be greater than the number of
-// servers, and at most 254.
+// Address returns the IP address 127.A.B.n in the cluster's network. The servers have the addresses with n from 1 to
+// the number of servers. n must be at most 254.
 func (f *Fleet) Address(n int) string { return fmt.Sprintf("%s.%d", f.network, n) }
 
 // APIs returns the API addresses of all servers, as host:port.
@@ -153,11 +154,11 @@ func (f *Fleet) Client(servers ...*Server) (*transport.Client, error) {
 // Credentials returns an operator's credentials.
 func (f *Fleet) Credentials() *transport.Credentials { return f.creds }
 
-// Any returns a client that uses any of the servers. Close closes that client.
+// Any returns a client that uses any of the servers. Fleet.Close closes the client.
 func (f *Fleet) Any() *transport.Client { return f.client }
 
-// Leader returns the current leader. It asks any server and blocks until one answers. It fails if that server knows no
-// leader, or if the leader's process does not run any more.
+// Leader asks any server that answers for the current leader. It returns an error if the server knows no leader, or if
+// the leader's process does not run any more.
 func (f *Fleet) Leader(ctx context.Context) (*Server, error) {
 	var members struct {
 		Items []struct {
@@ -192,10 +193,9 @@ func (f *Fleet) Follower(ctx context.Context) (*Server, error) {
 	return nil, errors.New("no follower runs")
 }
 
-// electionLimit bounds the wait for a leader.
 const electionLimit = 30 * time.Second
 
-// WaitLeader blocks until a server is the leader and answers a read.
+// WaitLeader blocks until a server is the leader and answers a read, at most electionLimit.
 func (f *Fleet) WaitLeader(ctx context.Context) (leader *Server, err error) {
 	err = procs.Until(ctx, electionLimit, 50*time.Millisecond, func(ctx context.Context) error {
 		if leader, err = f.Leader(ctx); err != nil {

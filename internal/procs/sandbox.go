@@ -228,8 +228,7 @@ func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) 
 	return out.String(), 0, err
 }
 
-// Get runs a command with --json and decodes the output into the variable that the parameter to points to. It returns
-// an error if the exit code is not 0.
+// Get runs a command with --json and decodes the output into *to. It returns an error if the exit code is not 0.
 func (s *Sandbox) Get(ctx context.Context, to any, args ...string) error {
 	out, code, err := s.Run(ctx, append(args, "--json")...)
 	if err != nil {

@@ -106,7 +106,7 @@ func TestForward(t *testing.T) {
 	r.world()
 	follower := r.cli("s2")
 	got := post(t, follower, "/v1/nodes/n1/cordon", nil)
-	if e := r.lastEntry(); e.Actor != "cli:alice" || got["index"] == nil {
+	if e := r.lastEntry(); e.Actor != "cert:alice" || got["index"] == nil {
 		t.Errorf("actor of a forwarded write is %q", e.Actor)
 	}
 	if got := get(t, follower, "/v1/nodes/n1")["state"]; got != "cordoned" {
@@ -133,7 +133,7 @@ func TestForward(t *testing.T) {
 	for _, role := range []pki.Role{pki.RoleCLI, pki.RoleAgent} {
 		c := r.client(role, "mallory")
 		_, err := c.Send(t.Context(),
-			reach.Request{Path: "/healthz", Header: http.Header{"Outspan-Forwarded-For": {"cli/root"}}})
+			reach.Request{Path: "/healthz", Header: http.Header{"Outspan-Forwarded-For": {"cert:root"}}})
 		wantCode(t, err, model.CodeForbidden)
 	}
 }
@@ -143,7 +143,7 @@ func TestForward(t *testing.T) {
 func TestRequestsFull(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.fillRequests(100_000, "cli:alice")
+	r.fillRequests(100_000, "cert:alice")
 	before := r.entries()
 	_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", values("request_id=one-more"), nil)
 	wantCode(t, err, model.CodeBusy)
@@ -158,7 +158,7 @@ func TestForwardOnce(t *testing.T) {
 	r.world()
 	c := r.client(pki.RoleServer, "s1", "s2")
 	_, err := c.Send(t.Context(),
-		reach.Request{Path: "/v1/nodes", Header: http.Header{"Outspan-Forwarded-For": {"cli/alice"}}})
+		reach.Request{Path: "/v1/nodes", Header: http.Header{"Outspan-Forwarded-For": {"cert:alice"}}})
 	wantCode(t, err, model.CodeNoLeader)
 
 	r.setLeader("")
@@ -170,19 +170,19 @@ func TestForwardOnce(t *testing.T) {
 	}
 }
 
-// The actor of a request over the unix socket is the user that the kernel names, even if a follower forwards the
-// request.
+// The actor of a request over the unix socket is the user that the kernel names and the server whose socket it is, even
+// if that server forwards the request.
 func TestSocketActor(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
 	path := t.TempDir() + "/api.sock"
-	l := must(transport.ListenUnix(path, "test"))(t)
+	l := must(transport.ListenUnix(path, "s2"))(t)
 	r.serveOn(l, r.servers["s2"].api, nil)
 	c := must(transport.NewClient(transport.ClientConfig{Addresses: []string{"unix://" + path}}))(t)
 	t.Cleanup(c.Close)
 	post(t, c, "/v1/nodes/n1/cordon", nil)
-	if actor := r.lastEntry().Actor; !strings.HasPrefix(string(actor), "uid:") {
-		t.Errorf("actor of the socket is %q", actor)
+	if actor, want := r.lastEntry().Actor, model.Actor(fmt.Sprintf("uid:%d@s2", os.Getuid())); actor != want {
+		t.Errorf("actor of the socket is %q, want %q", actor, want)
 	}
 }
 

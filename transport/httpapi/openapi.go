@@ -63,7 +63,7 @@ func bodyDocument(a huma.API, t reflect.Type) *huma.RequestBody {
 
 func elemType(pointer any) reflect.Type { return reflect.TypeOf(pointer).Elem() }
 
-// document describes a plain handler in the OpenAPI document.
+// document is what the OpenAPI document says about an operation whose handler does not use huma; see plain.
 type document struct {
 	params []*huma.Param
 	body   string // content type of the request's body; "" means no body

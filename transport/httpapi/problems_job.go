@@ -17,8 +17,8 @@ const (
 	justStarted = model.Minute
 )
 
-// jobs adds a problem for each failed deployment, and for groups whose instances fail or fit nowhere. A group gets at
-// most one problem of each kind. Stopped jobs have no problems.
+// jobs adds a problem for each job whose latest deployment failed, and for groups whose instances fail or fit nowhere.
+// A group gets at most one problem of each kind. Stopped jobs have no problems.
 func (p *problems) jobs() {
 	for _, j := range p.r.Jobs.All() {
 		if j.Stopped {

@@ -218,7 +218,7 @@ func TestWriteShapes(t *testing.T) {
 			if strings.HasPrefix(tt.name, "member") {
 				return
 			}
-			if e := r.lastEntry(); e.Actor != "cli:alice" || e.Request != model.RequestID("req-"+tt.name) || e.Body == "" {
+			if e := r.lastEntry(); e.Actor != "cert:alice" || e.Request != model.RequestID("req-"+tt.name) || e.Body == "" {
 				t.Errorf("entry of %s: actor %q, request %q, body %q", tt.name, e.Actor, e.Request, e.Body)
 			}
 			before := r.entries()

@@ -205,7 +205,8 @@ func cutText(text string, wide bool) string {
 type storedView struct {
 	fsm.SnapshotInfo
 	File string `json:"file"`
-	// LogIndex is the index of the last entry of any kind. SnapshotInfo.Index is that of the last command entry.
+	// LogIndex is the index of the last record of the log, which may be one of raft's own records. SnapshotInfo.Index is
+	// the index of the last record with commands.
 	LogIndex     uint64                 `json:"log_index,omitempty"`
 	LogTerm      uint64                 `json:"log_term,omitempty"`
 	Servers      []cluster.StoredMember `json:"servers,omitempty"`

@@ -14,8 +14,8 @@ import (
 // the parser refuses a larger file.
 const MaxJobFile = 256<<10 + 1
 
-// ReadFile reads a file, or standard input if path is "-". It returns at most as many bytes as the parameter most says,
-// and no error if the file is longer. Code: invalid.
+// ReadFile reads a file, or standard input if path is "-". The parameter most is the limit in bytes. If the file is
+// longer, ReadFile returns its beginning and no error. Code: invalid.
 func ReadFile(t *term.Console, path string, most int64) ([]byte, error) {
 	in := t.In
 	if path != "-" {

@@ -56,7 +56,7 @@ func (g *gossip) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			continue // for example, a packet was sent to a server that no longer runs
+			continue // one failed read must not end the gossip of all agents
 		}
 		if msg, err := g.envelope.open(buf[:n]); err == nil {
 			g.receive(msg, from)
