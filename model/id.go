@@ -24,7 +24,7 @@ type (
 	// RequestID is the caller's name for one write. If the same actor sends a write again with the same id and body, the
 	// write is carried out only once.
 	RequestID string
-	// Actor is the origin of a write, such as "cli:alice", "agent:n1", "server:s2", "uid:0(root)" or "leader".
+	// Actor is the origin of a write, such as "cert:alice", "agent:n1", "server:s2", "uid:0@s1" or "leader".
 	Actor string
 )
 

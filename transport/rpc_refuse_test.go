@@ -65,7 +65,7 @@ func TestAgentCallsAreBounded(t *testing.T) {
 	for range 30 - 9 { // 8 MiB have room for nine
 		select {
 		case err := <-refused:
-			wantCode(t, err, model.CodeBusy, "agent/n1")
+			wantCode(t, err, model.CodeBusy, "agent:n1")
 		case <-time.After(30 * time.Second):
 			t.Fatal("calls beyond the bound are not refused")
 		}

@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
