@@ -112,6 +112,7 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeFileExists:         {http.StatusConflict, ExitConflict},
 	model.CodeFile:               {http.StatusInternalServerError, ExitOther},
 	model.CodeGossipKeyInvalid:   {http.StatusInternalServerError, ExitUsage},
+	model.CodeKeyringInvalid:     {http.StatusInternalServerError, ExitUsage},
 	model.CodeCertificateInvalid: {http.StatusInternalServerError, ExitUsage},
 
 	model.CodeForbidden:          {http.StatusForbidden, ExitForbidden},

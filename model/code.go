@@ -102,6 +102,7 @@ const (
 	CodeFileExists       Code = "file_exists"        // a file would be overwritten
 	CodeFile             Code = "file_error"         // a file or directory can't be read or written
 	CodeGossipKeyInvalid Code = "gossip_key_invalid" // the gossip key file is missing, unreadable or invalid
+	CodeKeyringInvalid   Code = "keyring_invalid"    // the keyring file has a wrong mode, is damaged or of a newer format
 	CodeAddressInUse     Code = "address_in_use"     // another process listens on the port or socket
 	CodeListen           Code = "listen_failed"      // the port or socket can't be opened, or was closed unexpectedly
 )

@@ -16,6 +16,7 @@ var arrows = map[string][]string{
 	"reconcile": {"model", "fsm"},
 	"sim":       {"model", "fsm", "reconcile", "internal/testbed/invariant"},
 	"pki":       {"model"}, // below client and transport, so that both load and check certificates in the same way
+	"keyring":   {"model", "internal/durable"},
 	"client":    {"model", "api", "pki", "internal/reach"},
 	"transport": {"model", "fsm", "api", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
@@ -100,6 +101,7 @@ var libraries = map[string][]string{
 	"api":            {},
 	"client":         {},
 	"pki":            {},
+	"keyring":        {},
 	"fsm":            {"github.com/fxamacker/cbor", "github.com/tidwall/btree"},
 	"internal/reach": {"github.com/oklog/ulid"},
 }
@@ -174,6 +176,11 @@ func TestBarredImport(t *testing.T) {
 		{"client", module + "/internal/reach", false},
 		{"client", module + "/pki", false},
 		{"pki", module + "/transport", true},
+		{"keyring", module + "/internal/durable", false},
+		{"keyring", module + "/fsm", true},
+		{"keyring", module + "/pki", true},
+		{"keyring", "golang.org/x/crypto/scrypt", true},
+		{"fsm", module + "/keyring", true},
 		{"client", module + "/transport", true},
 		{"client", "github.com/oklog/ulid/v2", true},
 		{"agent", module + "/model", false},
