@@ -122,14 +122,10 @@ func damagedExport(format string, args ...any) *model.Error {
 
 // open decrypts an export. Codes: invalid, integrity_check_failed.
 func (e export) open(passphrase string) ([]Key, error) {
-	wrong := model.Refuse(model.CodeInvalid, "the passphrase does not open the export").
-		WithHint("use the passphrase that was given when this export was made")
-	if passphrase == "" || len(passphrase) > MaxPassphrase {
-		return nil, wrong
-	}
 	b, err := newGCM(stretch(passphrase, e.head, e.iterations)).Open(nil, nil, e.sealed, e.head)
 	if err != nil {
-		return nil, wrong
+		return nil, model.Refuse(model.CodeInvalid, "the passphrase does not open the export").
+			WithHint("use the passphrase that was given when this export was made")
 	}
 	keys, err := parseKeys(b)
 	if err != nil {

@@ -2,6 +2,7 @@ package keyring_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"os"
 	"path/filepath"
@@ -137,6 +138,14 @@ func TestOpenRefuses(t *testing.T) {
 	edited := func(edit func(b []byte) []byte) func(string) error {
 		return func(path string) error { return os.WriteFile(path, edit(bytes.Clone(content)), 0o600) }
 	}
+	// summed gives the content a right checksum after the edit.
+	summed := func(edit func(b []byte) []byte) func(string) error {
+		return edited(func(b []byte) []byte {
+			b = edit(b[:len(b)-sha256.Size])
+			sum := sha256.Sum256(b)
+			return append(b, sum[:]...)
+		})
+	}
 	withMode := func(mode os.FileMode) func(string) error {
 		return func(path string) error {
 			return errors.Join(os.WriteFile(path, content, 0o600), os.Chmod(path, mode))
@@ -161,6 +170,11 @@ func TestOpenRefuses(t *testing.T) {
 		{"cut off", edited(func(b []byte) []byte { return b[:len(b)-1] }), model.CodeKeyringInvalid, "checksum"},
 		{"longer", edited(func(b []byte) []byte { return append(b, 0) }), model.CodeKeyringInvalid, "checksum"},
 		{"a changed key", edited(func(b []byte) []byte { b[40] ^= 1; return b }), model.CodeKeyringInvalid, "checksum"},
+		{"no keys", summed(func(b []byte) []byte { b[17] = 0; return b[:18] }), model.CodeKeyringInvalid, "their number"},
+		{"a key more", summed(func(b []byte) []byte { b[17] = 2; return b }), model.CodeKeyringInvalid, "their number"},
+		{"a key twice", summed(func(b []byte) []byte { b[17] = 2; return append(b, b[18:]...) }), model.CodeKeyringInvalid,
+			"one key twice"},
+		{"a key of zeros", summed(func(b []byte) []byte { clear(b[26:]); return b }), model.CodeKeyringInvalid, "zeros"},
 		{"huge", func(p string) error { return errors.Join(os.WriteFile(p, nil, 0o600), os.Truncate(p, 1<<40)) },
 			model.CodeKeyringInvalid, "longer than any keyring"},
 	}
