@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// DEK is a data key, which encrypts rows. It is random, so it should seal at most 2^32 rows. The zero value is no key. A
-// DEK never changes, so it is safe for concurrent use.
+// DEK is a data key, which encrypts rows. It should seal at most 2^32 rows, because nonces are random. The zero value
+// is no key. A DEK never changes, so it is safe for concurrent use.
 type DEK struct{ secret secret }
 
 // Wrapped is a data key as the state has it: encrypted by a KEK. It is not secret. The fields must be stored together.

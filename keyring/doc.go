@@ -5,7 +5,7 @@
 //   - A data key (the type DEK) encrypts rows. The state has it wrapped, which means encrypted by a KEK. So a new KEK
 //     changes only the few rows with wrapped data keys.
 //
-// Apply can't encrypt, because it must not draw random numbers. The leader seals a row before it proposes the entry, and
+// Apply can't encrypt, because it must not draw random numbers. The leader seals a row before it proposes the entry, so
 // Apply sees only bytes.
 //
 // A server that lacks a KEK can't read the state. So a cluster changes its active KEK in this order: Generate on the
@@ -15,6 +15,6 @@
 // Nothing here protects a stolen disk of a server, because the keyring is on that disk. It protects snapshots and
 // backups, which don't contain the keyring.
 //
-// Types with a secret have String, GoString and LogValue, which hide it. They keep the secret inside a function, so that
-// package fmt does not print it either when the value is in an unexported field of another type.
+// Types with a secret have String, GoString and LogValue, which hide it. They keep the secret inside a function. So
+// package fmt does not print it either if the value is in an unexported field of another type.
 package keyring

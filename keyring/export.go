@@ -31,7 +31,7 @@ const (
 	MaxPassphrase = 1024
 )
 
-// Export writes all keys, encrypted by a passphrase, as text of at most 16 KiB. It takes some tenths of a second of CPU.
+// Export writes all keys, encrypted by a passphrase, as text of at most 16 KiB. It takes tenths of a second of CPU.
 // Codes: invalid for a passphrase shorter than MinPassphrase or longer than MaxPassphrase; file_error if w fails.
 func (r *Ring) Export(w io.Writer, passphrase string) error {
 	if n := len(passphrase); n < MinPassphrase || n > MaxPassphrase {

@@ -39,9 +39,10 @@ func TestFormatsStayReadable(t *testing.T) {
 		t.Error("the export makes another file than the one that was exported")
 	}
 
-	d := must[keyring.DEK](t)(r.Unwrap(keyring.Wrapped{KEK: ids[0], Bytes: bytesOf("01d682c719a6f7b01f0a1478595c0c45d88921" +
-		"debb9df2b7c407fbd45769f7f101581f5c5b36ca8cba963ba7d93c256713235208fb31b319f417f87f74")}))
-	plain, err := d.Open("ca/key", 7, bytesOf("0124bf92b47a02465fcd66baa597a32eea8cf3bb1dc075f7313bfc07b40be12d6b5506cfd987"))
+	d := must[keyring.DEK](t)(r.Unwrap(keyring.Wrapped{KEK: ids[0], Bytes: bytesOf("01d682c719a6f7b01f0a1478595c0c45d889" +
+		"21debb9df2b7c407fbd45769f7f101581f5c5b36ca8cba963ba7d93c256713235208fb31b319f417f87f74")}))
+	plain, err := d.Open("ca/key", 7,
+		bytesOf("0124bf92b47a02465fcd66baa597a32eea8cf3bb1dc075f7313bfc07b40be12d6b5506cfd987"))
 	if err != nil || string(plain) != "swordfish" {
 		t.Errorf("the row is %q, %v", plain, err)
 	}
