@@ -198,37 +198,16 @@ func addHosts(t *x509.Certificate, r CertRequest) error {
 	t.DNSNames = []string{r.Role.ServerName(), "localhost"}
 	t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	for _, h := range r.Hosts {
+		if err := pki.CheckHost(h); err != nil {
+			return err
+		}
 		if ip := net.ParseIP(h); ip != nil {
 			t.IPAddresses = append(t.IPAddresses, ip)
 			continue
 		}
-		if !validHost(h) {
-			return model.Refuse(model.CodeInvalid, "host %q is neither an IP address nor a DNS name", model.Clip(h)).
-				WithHint("give names without scheme or port: --host s1.lan,10.0.0.1")
-		}
-		if strings.HasSuffix(h, ".outspan") {
-			return model.Refuse(model.CodeInvalid, "host %q is reserved: names under .outspan stand for roles", h).
-				WithHint("leave it out; the name of the role is added by itself")
-		}
 		t.DNSNames = append(t.DNSNames, h)
 	}
 	return nil
-}
-
-// validHost reports whether s is a DNS name. Its first label may be "*". Labels may contain underscores.
-func validHost(s string) bool {
-	if s == "" || len(s) > 253 {
-		return false
-	}
-	for i, label := range strings.Split(s, ".") {
-		if i == 0 && label == "*" {
-			continue
-		}
-		if !pki.ValidCluster(label) || strings.HasSuffix(label, "-") {
-			return false
-		}
-	}
-	return true
 }
 
 func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {

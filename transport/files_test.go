@@ -113,6 +113,7 @@ func TestIssueRefusals(t *testing.T) {
 		"scheme":      {Role: pki.RoleServer, Name: "s1", Hosts: []string{"https://s1"}},
 		"empty host":  {Role: pki.RoleServer, Name: "s1", Hosts: []string{""}},
 		"other role":  {Role: pki.RoleAgent, Name: "n1", Hosts: []string{"server.outspan"}},
+		"upper case":  {Role: pki.RoleAgent, Name: "n1", Hosts: []string{"Server.OUTSPAN"}},
 		"cli host":    {Role: pki.RoleCLI, Name: "a", Hosts: []string{"h"}},
 		"too long":    {Role: pki.RoleServer, Name: "s1", TTL: 72 * time.Hour},
 		"negative":    {Role: pki.RoleServer, Name: "s1", TTL: -time.Hour},
