@@ -34,9 +34,8 @@ type lineSource struct {
 	lastEmpty int // value of lineMerge.reads after the last read that returned no bytes
 }
 
-// fill reads until a line is complete, nothing more can be read now, or the log fails. It adds 1 to reads for each
-// read. If over is true, the log won't grow any more, and fill treats what is left as a line. If buf is full, all of it
-// is a line.
+// fill reads until buf begins with a line, nothing more can be read now, or the log fails. A full buf is a line. If
+// over is true, the log has ended, and the bytes that are left are a line too. fill adds 1 to reads for each read.
 func (s *lineSource) fill(over bool, reads *int) {
 	for s.end == 0 && s.fail == nil {
 		if nl := bytes.IndexByte(s.buf[:s.have], '\n'); nl >= 0 {

@@ -22,7 +22,7 @@ const (
 	chaosMemory = 2 << 30 // bytes of memory of each agent
 	chaosPort   = 18080
 	probedGroup = "web/http" // the group that answers the probes
-	ledgerJob   = "ledger"   // a job without instances, of which each write makes a version
+	ledgerJob   = "ledger"   // a job without instances; each write makes a version of it
 )
 
 var (

@@ -120,7 +120,7 @@ func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]stri
 			select {
 			case <-done:
 				return
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(5 * time.Millisecond):
 			}
 			var l struct{ Items []instanceView }
 			if c.get("/v1/instances?job="+job+"&consistency=stale", &l) != nil {

@@ -249,8 +249,8 @@ func (t *Task) removeWork() error {
 	return nil
 }
 
-// remove deletes what is left of the instance. The state directory is last, so that after a crash Adopt still finds the
-// instance, or the renamed directory, which it deletes.
+// remove deletes the instance's cgroup and directories. It deletes the state directory last. If it is interrupted,
+// Adopt still finds that directory, and deletes it if remove had renamed it already.
 func (t *Task) remove() error {
 	if c := t.launch.Cgroup.open(); c != nil {
 		if err := c.remove(); err != nil {

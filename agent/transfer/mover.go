@@ -120,7 +120,7 @@ func (m *Mover) Run(ctx context.Context) error {
 			return nil
 		}
 		m.mu.Lock()
-		orders, clean := m.orders, m.maySweep
+		orders, maySweep := m.orders, m.maySweep
 		m.mu.Unlock()
 		for k, w := range working {
 			if o, still := orders[k]; !still || !reflect.DeepEqual(o, w.order) { // e.g. the source's address changed
@@ -128,7 +128,7 @@ func (m *Mover) Run(ctx context.Context) error {
 				delete(working, k)
 			}
 		}
-		if clean {
+		if maySweep {
 			m.sweep(orders)
 		}
 		for k, o := range orders {

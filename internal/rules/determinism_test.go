@@ -97,8 +97,8 @@ func nameOf(e ast.Expr) string {
 	return ""
 }
 
-// disorder describes what is wrong with a node, or returns "" if nothing is wrong. It must be called for a node before
-// the node's children, because it records in sorted which of the children get sorted.
+// disorder describes what is wrong with a node, or returns "" if nothing is wrong. It records in sorted which of the
+// node's children are sorted, so call it for a node before its children.
 func disorder(s source, n ast.Node, sorted map[ast.Expr]bool) string {
 	switch n := n.(type) {
 	case *ast.BlockStmt:

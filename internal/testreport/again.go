@@ -47,14 +47,14 @@ func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 		})
 		fmt.Fprintf(r.out, "again %s: %s\n", pkg, strings.Join(names, " "))
 		second := newReport(r.out)
-		pattern := "^(" + strings.Join(names, "|") + ")$"
-		if slices.Contains(names, "") {
+		whole, pattern := slices.Contains(names, ""), "^("+strings.Join(names, "|")+")$"
+		if whole {
 			pattern = "."
 		}
 		run := slices.Concat(flags, []string{"-count=1", "-run", pattern, pkg})
 		switch err := goTest(second, run, stderr); {
 		case err != nil || second.failed > 0 || second.passed < len(names):
-		case pattern == ".":
+		case whole:
 			r.replace(pkg, second)
 		default:
 			r.forgive(pkg, names)
