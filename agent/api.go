@@ -26,12 +26,14 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	logs := newLogServer(a)
 	mux.HandleFunc("GET /healthz", a.serveHealth)
-	mux.Handle("GET /v1/agent/status", only(http.HandlerFunc(a.serveStatus), model.SubjectServer, model.SubjectCert, model.SubjectUID))
+	mux.Handle("GET /v1/agent/status",
+		only(http.HandlerFunc(a.serveStatus), model.SubjectServer, model.SubjectCert, model.SubjectUID))
 	mux.Handle("GET "+transport.PathAgentVolumes, only(http.HandlerFunc(a.serveVolumes), model.SubjectServer))
 	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), model.SubjectServer))
 	mux.Handle(transport.PathAgentTransfer, only(a.mover.Handler(), model.SubjectAgent))
 	if metrics != nil {
-		mux.Handle("GET /metrics", only(metrics, model.SubjectServer, model.SubjectCert, model.SubjectUID, model.SubjectAgent))
+		mux.Handle("GET /metrics",
+			only(metrics, model.SubjectServer, model.SubjectCert, model.SubjectUID, model.SubjectAgent))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, model.Refuse(model.CodeNoRoute, "an agent has no such operation").

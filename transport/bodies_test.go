@@ -25,7 +25,7 @@ func TestBodies(t *testing.T) {
 		{model.Subject{Kind: model.SubjectServer, Name: "s1"}, 50, nil},
 		{model.Subject{Kind: model.SubjectServer, Name: "s1"}, 1, busy},
 		{agent("c"), -100, nil},
-		{model.Subject{Kind: model.SubjectServer, Name: "s1"}, 100, nil}, // a server is subject only to the limit of all callers
+		{model.Subject{Kind: model.SubjectServer, Name: "s1"}, 100, nil}, // only the limit of all callers holds
 	} {
 		if step.n < 0 {
 			b.Give(step.who, -step.n)

@@ -15,7 +15,9 @@ import (
 // AnswerAgent answers a call of an authenticated agent. The context ends when the call's time limit has passed, when
 // the connection ends, or when the agent no longer waits. Stopping may be called with this context. An error reaches
 // the agent as an *api.Problem.
-type AnswerAgent func(ctx context.Context, who model.Subject, call AgentCall, question []byte) (answer []byte, err error)
+type AnswerAgent func(
+	ctx context.Context, who model.Subject, call AgentCall, question []byte,
+) (answer []byte, err error)
 
 // Bounds of an agent's connection.
 const (

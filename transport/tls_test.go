@@ -23,7 +23,8 @@ func TestRoles(t *testing.T) {
 	ca := authority(t, "c1")
 	s := start(t, credentials(t, ca, pki.RoleServer, "s1"), stationConfig{})
 	echoRaft(t, s)
-	for role, who := range map[pki.Role]string{pki.RoleServer: "server:me", pki.RoleAgent: "agent:me", pki.RoleCLI: "cert:me"} {
+	subjects := map[pki.Role]string{pki.RoleServer: "server:me", pki.RoleAgent: "agent:me", pki.RoleCLI: "cert:me"}
+	for role, who := range subjects {
 		t.Run(role.String(), func(t *testing.T) {
 			d := transport.Dialer{Credentials: credentials(t, ca, role, "me")}
 			got, err := get(t.Context(), client(t, d), "https://"+s.addr)
