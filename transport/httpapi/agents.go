@@ -42,6 +42,7 @@ func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
 		transport.CallAssignments: {false, inCBOR(s.assignments)},
 		transport.CallServices:    {false, inCBOR(s.agentServices)},
 		transport.CallPeers:       {false, inCBOR(s.agentPeers)},
+		transport.CallRenew:       {true, inCBOR(s.renewAgent)},
 	}
 }
 
@@ -178,6 +179,21 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 		Heartbeat: fsm.HeartbeatInterval(state.Settings.OfflineAfter),
 		Servers:   servers, Listens: listens, Cluster: state.Cluster.History().String(),
 	}, nil
+}
+
+// renewAgent issues an agent's next certificate. Codes: not_supported, rate_limited, and those of Config.Renew.
+func (s *Server) renewAgent(ctx context.Context, who caller, q transport.RenewRequest) (transport.RenewReply, error) {
+	if s.cfg.Renew == nil {
+		return transport.RenewReply{}, model.Refuse(model.CodeNotSupported, "this cluster issues no certificates").
+			WithHint("the servers need tls { managed = true }; without it, use: outspan tls cert create --agent %s", who.Name)
+	}
+	if !s.renewals.take(who.Subject) {
+		err := model.Refuse(model.CodeRateLimited, "%s renews its certificate again and again", who).
+			WithHint("look at its log; it may go on in a few seconds")
+		s.cfg.Refused(err)
+		return transport.RenewReply{}, err
+	}
+	return s.cfg.Renew(ctx, who.Subject, q)
 }
 
 // usedElsewhere returns an error if another agent uses the node, for example because the machine was copied, and that
