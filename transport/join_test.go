@@ -294,7 +294,8 @@ func TestNewcomersReachNothingElse(t *testing.T) {
 		"http/1.1 without a certificate": {protos: []string{"http/1.1"}, code: model.CodeCertificateRefused},
 		"nothing without a certificate":  {code: model.CodeCertificateRefused},
 		"something like join":            {protos: []string{join + "0"}, code: model.CodeNotTLS},
-		"upper case, and http/1.1":       {protos: []string{"OUTSPAN-JOIN/1", "http/1.1"}, code: model.CodeCertificateRefused},
+		"upper case, and http/1.1": {protos: []string{"OUTSPAN-JOIN/1", "http/1.1"},
+			code: model.CodeCertificateRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := s.Stats()
