@@ -81,6 +81,14 @@ var rowTables = [...]rowTable{
 	rows(15, "rails", func(s *State) *Table[RailName, *Rail] {
 		return &s.Rails
 	}, func(r *Rail) RailName { return r.Name }),
+	rows(18, "trustkeys", func(s *State) *Table[model.KeyName, *TrustKey] {
+		return &s.TrustKeys
+	}, func(k *TrustKey) model.KeyName { return k.Name }),
+	rows(19, "jointokens", func(s *State) *Table[model.TokenID, *JoinToken] {
+		return &s.JoinTokens
+	}, func(t *JoinToken) model.TokenID { return t.ID }),
+	rows(20, "trustmembers", func(s *State) *Table[string, *TrustMember] { return &s.TrustMembers },
+		func(m *TrustMember) string { return m.Subject.String() }),
 }
 
 func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Table[K, *V], key func(*V) K) rowTable {

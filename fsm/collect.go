@@ -110,3 +110,14 @@ func (s *State) forgetJob(name model.JobName) {
 	s.touchJob(name)
 	s.emit(Event{Type: model.EventJob, Subject: "job/" + string(name), Before: "stopped", After: "purged"})
 }
+
+// overdueTokens lists the join tokens that ended more than tokenKept ago. Creating a token drops them.
+func (s *State) overdueTokens() []model.TokenID {
+	var overdue []model.TokenID
+	for id, t := range s.JoinTokens.All() {
+		if t.overdue(s.Now) {
+			overdue = append(overdue, id)
+		}
+	}
+	return overdue
+}

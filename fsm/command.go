@@ -85,6 +85,13 @@ var kinds = [...]kindInfo{
 	{71, "transfer.step", 1, func() Command { return new(TransferStep) }},
 	{72, "transfer.cancel", 1, func() Command { return new(TransferCancel) }},
 	{73, "backup.forget", 1, func() Command { return new(BackupForget) }},
+	{80, "key.put", 1, func() Command { return new(KeyPut) }},
+	{81, "key.drop", 1, func() Command { return new(KeyDrop) }},
+	{82, "token.create", 1, func() Command { return new(TokenCreate) }},
+	{83, "token.revoke", 1, func() Command { return new(TokenRevoke) }},
+	{84, "member.admit", 1, func() Command { return new(MemberAdmit) }},
+	{85, "member.renew", 1, func() Command { return new(MemberRenew) }},
+	{86, "member.revoke", 1, func() Command { return new(MemberRevoke) }},
 }
 
 // Kind implements Command.
@@ -221,3 +228,24 @@ func (*ClassSet) Kind() Kind { return 62 }
 
 // Kind implements Command.
 func (*ClassRemove) Kind() Kind { return 63 }
+
+// Kind implements Command.
+func (*KeyPut) Kind() Kind { return 80 }
+
+// Kind implements Command.
+func (*KeyDrop) Kind() Kind { return 81 }
+
+// Kind implements Command.
+func (*TokenCreate) Kind() Kind { return 82 }
+
+// Kind implements Command.
+func (*TokenRevoke) Kind() Kind { return 83 }
+
+// Kind implements Command.
+func (*MemberAdmit) Kind() Kind { return 84 }
+
+// Kind implements Command.
+func (*MemberRenew) Kind() Kind { return 85 }
+
+// Kind implements Command.
+func (*MemberRevoke) Kind() Kind { return 86 }

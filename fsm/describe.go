@@ -113,6 +113,8 @@ func leafText(v reflect.Value) (string, bool) {
 		return "never", x == model.Never
 	case EventKey:
 		return x.String(), true
+	case model.Subject:
+		return x.String(), true
 	case []byte:
 		return hex.EncodeToString(x), true
 	case encoding.TextMarshaler:
@@ -198,8 +200,8 @@ func Objects(c Command) []string {
 }
 
 func appendObjects(found []string, v reflect.Value, deeper bool) []string {
-	if noun, ok := nounOf(v); ok {
-		if subject := noun + "/" + v.String(); v.String() != "" && !slices.Contains(found, subject) {
+	if noun, id, ok := nounOf(v); ok {
+		if subject := noun + "/" + id; id != "" && !slices.Contains(found, subject) {
 			found = append(found, subject)
 		}
 		return found
@@ -217,31 +219,39 @@ func appendObjects(found []string, v reflect.Value, deeper bool) []string {
 	return found
 }
 
-// nounOf returns the kind of object that the id v names, or false if v is no id.
-func nounOf(v reflect.Value) (string, bool) {
-	switch v.Interface().(type) {
+// nounOf returns the kind of object that the id v names, and the id as text. ok is false if v is no id.
+func nounOf(v reflect.Value) (noun, id string, ok bool) {
+	switch x := v.Interface().(type) {
+	case model.Subject:
+		return "member", x.String(), true
 	case model.NodeID:
-		return "node", true
+		noun = "node"
 	case model.JobName:
-		return "job", true
+		noun = "job"
 	case model.GroupID:
-		return "group", true
+		noun = "group"
 	case model.InstanceID:
-		return "instance", true
+		noun = "instance"
 	case model.DrainID:
-		return "drain", true
+		noun = "drain"
 	case model.DeploymentID:
-		return "deployment", true
+		noun = "deployment"
 	case model.VolumeID:
-		return "volume", true
+		noun = "volume"
 	case model.TransferID:
-		return "transfer", true
+		noun = "transfer"
 	case model.BackupID:
-		return "backup", true
+		noun = "backup"
 	case model.BudgetName:
-		return "budget", true
+		noun = "budget"
 	case model.ClassName:
-		return "class", true
+		noun = "class"
+	case model.KeyName:
+		noun = "key"
+	case model.TokenID:
+		noun = "token"
+	default:
+		return "", "", false
 	}
-	return "", false
+	return noun, v.String(), true
 }

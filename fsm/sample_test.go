@@ -162,6 +162,9 @@ func sampleState() State {
 	putSample(&s.Transfers, func(t *Transfer) model.TransferID { return t.ID })
 	putSample(&s.Backups, func(b *Backup) model.BackupID { return b.ID })
 	putSample(&s.Rails, func(r *Rail) RailName { return r.Name })
+	putSample(&s.TrustKeys, func(k *TrustKey) model.KeyName { return k.Name })
+	putSample(&s.JoinTokens, func(t *JoinToken) model.TokenID { return t.ID })
+	putSample(&s.TrustMembers, func(m *TrustMember) string { return m.Subject.String() })
 	if err := s.buildIndexes(); err != nil {
 		panic(err)
 	}

@@ -7,7 +7,7 @@ import (
 // State is the whole replicated state, as a value. A copy of a State is a read-only view of one moment and safe for
 // concurrent use. Only a fork can be written.
 //
-// Its rows are in six drawers. They are embedded, so s.Nodes is the table of nodes. A drawer only stores rows and keeps
+// Its rows are in seven drawers. They are embedded, so s.Nodes is the table of nodes. A drawer only stores rows and keeps
 // the indexes that follow from them. The methods of State apply the rules, emit events and set the time.
 type State struct {
 	Index       uint64     // of the last applied entry
@@ -30,6 +30,7 @@ type State struct {
 	moves     // Volumes, Transfers, Backups
 	rules     // Settings, SettingsIndex, Classes, Actors, Rails
 	history   // Events, Requests
+	trust     // TrustKeys, JoinTokens, TrustMembers
 
 	entry entryContext // of the entry being applied; zero in a published State
 	undo  *undoLog     // of a fork
@@ -76,5 +77,6 @@ func (s State) fork() *State {
 	s.moves.fork(s.undo)
 	s.rules.fork(s.undo)
 	s.history.fork(s.undo)
+	s.trust.fork(s.undo)
 	return &s
 }

@@ -78,6 +78,17 @@ const (
 	CodeTooLarge         Code = "too_large"
 )
 
+// Codes of join tokens and of the members that they admit.
+const (
+	CodeTokenInvalid  Code = "token_invalid"  // there is no such token, or its secret is another one
+	CodeTokenExpired  Code = "token_expired"  // the token's time is over
+	CodeTokenUsed     Code = "token_used"     // all uses of the token are spent
+	CodeTokenRevoked  Code = "token_revoked"  // an operator revoked the token
+	CodeTokenRole     Code = "token_role"     // the token admits another role
+	CodeTokenName     Code = "token_name"     // the token admits other names
+	CodeMemberRevoked Code = "member_revoked" // an operator revoked the server or agent, or the key that it shows
+)
+
 // Codes of the HTTP API and of connections.
 const (
 	CodeMediaType Code = "unsupported_media_type" // the operation does not take the media type of the request's body

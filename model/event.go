@@ -27,6 +27,12 @@ const (
 	EventLeader       EventType = "leader.changed" // a new term began; the leader may be the same as before
 	EventHold         EventType = "hold.changed"
 	EventVolume       EventType = "volume.changed"
+
+	EventTokenCreated  EventType = "token.created"
+	EventTokenRevoked  EventType = "token.revoked"
+	EventMemberJoined  EventType = "member.joined" // a join token admitted a server or agent
+	EventMemberRevoked EventType = "member.revoked"
+	EventKey           EventType = "key.changed" // a key of the cluster entered a phase, or was dropped
 )
 
 // EventTypes lists all types.
@@ -37,12 +43,13 @@ func EventTypes() []EventType {
 		EventRestarted, EventDisk, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
 		EventBudget, EventJob, EventDeployment,
 		EventSettings, EventLeader, EventHold, EventVolume,
+		EventTokenCreated, EventTokenRevoked, EventMemberJoined, EventMemberRevoked, EventKey,
 	}
 }
 
 // EventSubjects lists the kinds of objects that events are about. An event's subject begins with one of them, such as
 // "node/n1".
 func EventSubjects() []string {
-	return []string{"budget", "class", "cluster", "deployment", "drain", "group", "instance", "job",
-		"node", "settings", "volume"}
+	return []string{"budget", "class", "cluster", "deployment", "drain", "group", "instance", "job", "key", "member",
+		"node", "settings", "token", "volume"}
 }

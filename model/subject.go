@@ -25,10 +25,10 @@ func (k SubjectKind) Valid() bool {
 
 // Subject identifies a caller of an API. It is the same on every server to which a request is forwarded.
 type Subject struct {
-	Kind SubjectKind
+	Kind SubjectKind `cbor:"1,keyasint"`
 	// Name is the name in the certificate: of the server, the node or the person. For a local user it is the user id and
 	// the server or node whose socket it used: "0@s1".
-	Name string
+	Name string `cbor:"2,keyasint"`
 }
 
 // String returns the subject as "kind:name": "server:s1", "agent:n1", "cert:alice" or "uid:0@s1".

@@ -1,0 +1,75 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
+
+// trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, and the members that the tokens
+// admitted. It only stores rows. Each table is written only by its put and del methods. A restore keeps the rows of
+// this drawer; see WithTrustOf.
+type trust struct {
+	TrustKeys    Table[model.KeyName, *TrustKey]
+	JoinTokens   Table[model.TokenID, *JoinToken]
+	TrustMembers Table[string, *TrustMember] // by Subject.String()
+}
+
+func (s *trust) fork(undo *undoLog) {
+	s.TrustKeys, s.JoinTokens = s.TrustKeys.fork(undo), s.JoinTokens.fork(undo)
+	s.TrustMembers = s.TrustMembers.fork(undo)
+}
+
+func (s *trust) putTrustKey(k *TrustKey) { s.TrustKeys.put(k.Name, k) }
+
+func (s *trust) delTrustKey(name model.KeyName) { s.TrustKeys.del(name) }
+
+func (s *trust) putJoinToken(t *JoinToken) { s.JoinTokens.put(t.ID, t) }
+
+func (s *trust) delJoinToken(id model.TokenID) { s.JoinTokens.del(id) }
+
+func (s *trust) putMember(m *TrustMember) { s.TrustMembers.put(m.Subject.String(), m) }
+
+func (s *trust) delMember(who model.Subject) { s.TrustMembers.del(who.String()) }
+
+// Managed reports whether the cluster makes certificates itself. If so, only members may connect.
+func (s *trust) Managed() bool { return len(s.KeysOf(model.KeyCA)) > 0 }
+
+// KeysOf returns the keys of a kind, the oldest first. The rows are read-only.
+func (s *trust) KeysOf(kind model.KeyKind) []*TrustKey {
+	var keys []*TrustKey
+	for name, k := range s.TrustKeys.From(model.KeyName(kind)) {
+		if name.Kind() != kind {
+			break
+		}
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b *TrustKey) int { return cmp.Compare(a.number(), b.number()) }) // ca/10 is after ca/9
+	return keys
+}
+
+// ActiveKey returns the active key of a kind. ok is false if there is none.
+func (s *trust) ActiveKey(kind model.KeyKind) (key *TrustKey, ok bool) {
+	for _, k := range s.KeysOf(kind) {
+		if k.Phase == model.KeyActive {
+			return k, true
+		}
+	}
+	return nil, false
+}
+
+// TrustMemberOf returns the row of a server or agent, which may be revoked. ok is false if no token ever admitted it.
+func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
+	return s.TrustMembers.Get(who.String())
+}
+
+// WithTrustOf returns s with the keys, join tokens and members of the state live. After a restore of an older snapshot,
+// a spent token is therefore still spent, and a revoked member still revoked. The index of the entry that is applied
+// next must be above the index of live.
+func (s State) WithTrustOf(live State) State {
+	f := s.fork()
+	f.trust = live.trust
+	f.trust.fork(f.undo)
+	return f.publish()
+}

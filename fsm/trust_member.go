@@ -1,0 +1,289 @@
+package fsm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Bounds of the rows of members.
+const (
+	maxMembers      = 20_000
+	maxRevokeReason = 256 // bytes
+)
+
+// TrustMember is a server or agent that a join token admitted. A key is the SHA-256 of the public key (SPKI) in the
+// member's certificate. A certificate counts only while its key is in the row and the row is not revoked.
+type TrustMember struct {
+	Subject model.Subject `cbor:"1,keyasint"` // of kind server or agent
+	Key     []byte        `cbor:"2,keyasint"` // the newest key
+	// PreviousKey counts too, because the member may not have got the certificate of the newest key. It is empty once the
+	// member has used the newest key.
+	PreviousKey  []byte        `cbor:"3,keyasint,omitempty"`
+	NotAfter     int64         `cbor:"4,keyasint"` // when the newest certificate expires, in Unix ms
+	Token        model.TokenID `cbor:"5,keyasint"` // the token that admitted the member last
+	IssuedIndex  uint64        `cbor:"6,keyasint"` // index of the last admission or renewal
+	RevokedIndex uint64        `cbor:"7,keyasint,omitempty"`
+	Reason       string        `cbor:"8,keyasint,omitempty"` // why it was revoked
+}
+
+// MemberAdmit admits a newcomer by a join token and spends one use of it. A token of role server admits agents too. In
+// one group of commands, the admission of a server pays for that of the agent of the same name. A repeated admission
+// with the same key and token costs no use, even if the token has ended since by its time or its uses. A revoked member
+// is admitted again only with a new key. Codes: invalid; token_invalid, token_revoked, token_role, token_name,
+// token_expired, token_used; name_taken if another key has the name; member_revoked for a revoked key; conflict if
+// there are too many members.
+type MemberAdmit struct {
+	Subject  model.Subject `cbor:"1,keyasint"`
+	Key      []byte        `cbor:"2,keyasint"`
+	NotAfter int64         `cbor:"3,keyasint"`
+	Token    model.TokenID `cbor:"4,keyasint"`
+	Verifier []byte        `cbor:"5,keyasint" debug:"secret"`
+}
+
+// MemberRenew gives a member a new key. Old is the key that the member used to ask for it: its newest key or the
+// previous one. Old becomes the previous key. A repeated renewal changes nothing but NotAfter. If Old and Key are both
+// the newest key, the member has used it, and the previous key no longer counts. There is no event. Codes: invalid;
+// not_found; member_revoked; stale if Old no longer counts, or if Key is the previous key.
+type MemberRenew struct {
+	Subject  model.Subject `cbor:"1,keyasint"`
+	Old      []byte        `cbor:"2,keyasint"`
+	Key      []byte        `cbor:"3,keyasint"`
+	NotAfter int64         `cbor:"4,keyasint"`
+}
+
+// MemberRevoke revokes a member: none of its keys counts any more. If the member is revoked already, nothing changes.
+// Codes: invalid if Reason is too long; not_found.
+type MemberRevoke struct {
+	Subject model.Subject `cbor:"1,keyasint"`
+	Reason  string        `cbor:"2,keyasint,omitempty"`
+}
+
+// Counts reports whether a certificate with this key proves to be the member.
+func (m *TrustMember) Counts(key []byte) bool { return m.RevokedIndex == 0 && m.had(key) }
+
+// had reports whether key is in the row.
+func (m *TrustMember) had(key []byte) bool {
+	return len(key) > 0 && (bytes.Equal(key, m.Key) || bytes.Equal(key, m.PreviousKey))
+}
+
+func (c *MemberAdmit) apply(s *State) error {
+	token, refusal := c.mayUse(s)
+	if refusal != nil {
+		return refusal
+	}
+	old, known := s.TrustMemberOf(c.Subject)
+	if known && old.RevokedIndex == 0 && bytes.Equal(old.Key, c.Key) && old.Token == c.Token {
+		s.reissue(old, old.PreviousKey, c.NotAfter)
+		return nil
+	}
+	free := c.accompanied(s)
+	if refusal := c.mayJoin(s, token, old, free); refusal != nil {
+		return refusal
+	}
+	room, refusal := s.roomForMember(known)
+	if refusal != nil {
+		return refusal
+	}
+	if room != nil {
+		s.delMember(room.Subject)
+	}
+	if !free {
+		s.spend(token)
+	}
+	s.putMember(&TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, Token: c.Token, IssuedIndex: s.Index})
+	s.touchMember(c.Subject)
+	before := ""
+	if known && old.RevokedIndex != 0 {
+		before = "revoked"
+	}
+	s.emit(Event{Type: model.EventMemberJoined, Subject: "member/" + c.Subject.String(), Before: before, After: "joined",
+		Data: map[string]string{"token": string(c.Token)}})
+	return nil
+}
+
+// mayUse returns the token if the newcomer has its secret and the token is for such newcomers. It does not check the
+// token's time and uses, because a repeated admission needs neither.
+func (c *MemberAdmit) mayUse(s *State) (*JoinToken, *model.Error) {
+	if refusal := checkMember(c.Subject, c.NotAfter, c.Key); refusal != nil {
+		return nil, refusal
+	}
+	const another = "make another token on a server with: outspan token create"
+	token, ok := s.JoinTokens.Get(c.Token)
+	switch {
+	case !ok || subtle.ConstantTimeCompare(token.Verifier, c.Verifier) != 1:
+		return nil, model.Refuse(model.CodeTokenInvalid, "there is no join token %q with this secret",
+			model.ClipText(string(c.Token), 100)).
+			WithHint("copy the whole token again, or %s", another)
+	case token.RevokedIndex != 0:
+		return nil, model.Refuse(model.CodeTokenRevoked, "join token %s was revoked", c.Token).WithHint(another)
+	case token.Role != string(model.SubjectServer) && token.Role != string(c.Subject.Kind):
+		return nil, model.Refuse(model.CodeTokenRole, "join token %s admits the role %s, not %s", c.Token, token.Role,
+			c.Subject.Kind).
+			WithHint("%s --role %s", another, c.Subject.Kind)
+	case !model.MatchGlob(token.NodeName, c.Subject.Name):
+		return nil, model.Refuse(model.CodeTokenName, "join token %s admits only names such as %s, not %s", c.Token,
+			token.NodeName, c.Subject.Name).
+			WithHint("join with another --name, or %s", another)
+	}
+	return token, nil
+}
+
+// mayJoin refuses an admission that is not a repeated one, if the token has ended or the name is taken. old is the row
+// of the name, or nil. free says that the admission costs no use.
+func (c *MemberAdmit) mayJoin(s *State, token *JoinToken, old *TrustMember, free bool) *model.Error {
+	switch {
+	case s.Now >= token.Expires:
+		return model.Refuse(model.CodeTokenExpired, "join token %s has expired", c.Token).
+			WithHint("make another token on a server with: outspan token create")
+	case !free && token.Used >= token.Uses:
+		return model.Refuse(model.CodeTokenUsed, "join token %s is spent: %d of %d uses", c.Token, token.Used, token.Uses).
+			WithHint("make another token on a server with: outspan token create")
+	case old == nil:
+		return nil
+	case old.RevokedIndex != 0 && old.had(c.Key):
+		return model.Refuse(model.CodeMemberRevoked, "%s was revoked together with this key", c.Subject).
+			WithHint("remove the key file on that machine and join again: that makes a new key")
+	case old.RevokedIndex == 0 && !bytes.Equal(old.Key, c.Key):
+		return model.Refuse(model.CodeNameTaken, "the name of %s belongs to a machine with another key", c.Subject).
+			WithHint("join with another --name; if that machine is gone, or is this one: outspan %s revoke %s",
+				commandOf(c.Subject.Kind), c.Subject.Name)
+	}
+	return nil
+}
+
+// commandOf returns the noun of the command line for members of a kind.
+func commandOf(kind model.SubjectKind) string {
+	if kind == model.SubjectServer {
+		return "server"
+	}
+	return "node"
+}
+
+// accompanied reports whether the group of commands also admits, with the same token, the server of this agent's name.
+func (c *MemberAdmit) accompanied(s *State) bool {
+	return c.Subject.Kind == model.SubjectAgent && slices.ContainsFunc(s.entry.group, func(other Command) bool {
+		a, ok := other.(*MemberAdmit)
+		return ok && a.Token == c.Token && a.Subject == model.Subject{Kind: model.SubjectServer, Name: c.Subject.Name}
+	})
+}
+
+// spend takes one use of a token that has uses left.
+func (s *State) spend(token *JoinToken) {
+	next := *token
+	if next.Used++; next.Used == next.Uses {
+		next.Ended = max(s.Now, 1)
+	}
+	s.putJoinToken(&next)
+	s.touch("tokens")
+}
+
+// roomForMember returns the row to drop for a new name: nil while there is room, and otherwise that of the member that
+// was revoked first. A name without a row is as unwelcome as a revoked one. known says that the name has a row already.
+// Code: conflict.
+func (s *State) roomForMember(known bool) (*TrustMember, *model.Error) {
+	if known || s.TrustMembers.Len() < maxMembers {
+		return nil, nil
+	}
+	var first *TrustMember
+	for _, m := range s.TrustMembers.All() {
+		if m.RevokedIndex != 0 && (first == nil || m.RevokedIndex < first.RevokedIndex) {
+			first = m
+		}
+	}
+	if first == nil {
+		return nil, model.Refuse(model.CodeConflict, "the cluster has %d members already", s.TrustMembers.Len()).
+			WithHint("revoke members that are gone: outspan node revoke NAME")
+	}
+	return first, nil
+}
+
+// reissue notes a certificate for the newest key of a member. It writes nothing if that changes nothing.
+func (s *State) reissue(m *TrustMember, previous []byte, notAfter int64) {
+	if m.NotAfter == notAfter && bytes.Equal(m.PreviousKey, previous) {
+		return
+	}
+	next := *m
+	next.PreviousKey, next.NotAfter, next.IssuedIndex = previous, notAfter, s.Index
+	s.putMember(&next)
+	s.touchMember(m.Subject)
+}
+
+func (s *State) touchMember(who model.Subject) { s.touch("members", Topic("member/"+who.String())) }
+
+// checkMember refuses what no member has: another kind, an invalid name, no end, or a key of another length.
+func checkMember(who model.Subject, notAfter int64, keys ...[]byte) *model.Error {
+	switch {
+	case who.Kind != model.SubjectServer && who.Kind != model.SubjectAgent:
+		return model.Refuse(model.CodeInvalid, "members are servers and agents, not %q",
+			model.ClipText(string(who.Kind), 100))
+	case !model.ValidName(who.Name):
+		return model.Refuse(model.CodeInvalid, "the name %q: use 1 to 63 letters, digits, '-', '_' or '.'",
+			model.ClipText(who.Name, 100))
+	case notAfter <= 0:
+		return model.Refuse(model.CodeInvalid, "the certificate of %s has the end %d", who, notAfter)
+	}
+	for _, key := range keys {
+		if len(key) != sha256.Size {
+			return model.Refuse(model.CodeInvalid, "the hash of the key of %s has %d bytes, not %d", who, len(key), sha256.Size)
+		}
+	}
+	return nil
+}
+
+func (c *MemberRenew) apply(s *State) error {
+	if refusal := checkMember(c.Subject, c.NotAfter, c.Old, c.Key); refusal != nil {
+		return refusal
+	}
+	m, ok := s.TrustMemberOf(c.Subject)
+	isNewest, fromNewest := ok && bytes.Equal(c.Key, m.Key), ok && bytes.Equal(c.Old, m.Key)
+	switch {
+	case !ok:
+		return model.Refuse(model.CodeNotFound, "%s is no member of the cluster", c.Subject).
+			WithHint("join again with a token: outspan join")
+	case m.RevokedIndex != 0:
+		return model.Refuse(model.CodeMemberRevoked, "%s was revoked", c.Subject).
+			WithHint("join again with a token: outspan join")
+	case !m.had(c.Old):
+		return model.Refuse(model.CodeStale, "%s renews a certificate that was replaced since", c.Subject).
+			WithHint("renew with the newest certificate; if it is lost, revoke the member and join again")
+	case isNewest && fromNewest:
+		s.reissue(m, nil, c.NotAfter)
+		return nil
+	case isNewest:
+		s.reissue(m, m.PreviousKey, c.NotAfter)
+		return nil
+	case bytes.Equal(c.Key, m.PreviousKey):
+		return model.Refuse(model.CodeStale, "%s renews with a key that was replaced", c.Subject).WithHint("make a new key")
+	}
+	next := *m
+	next.PreviousKey, next.Key, next.NotAfter, next.IssuedIndex = c.Old, c.Key, c.NotAfter, s.Index
+	s.putMember(&next)
+	s.touchMember(c.Subject)
+	return nil
+}
+
+func (c *MemberRevoke) apply(s *State) error {
+	if len(c.Reason) > maxRevokeReason {
+		return model.Refuse(model.CodeInvalid, "the reason has %d bytes, at most %d are allowed", len(c.Reason),
+			maxRevokeReason)
+	}
+	m, ok := s.TrustMemberOf(c.Subject)
+	if !ok {
+		return model.Refuse(model.CodeNotFound, "%q is no member of the cluster", model.ClipText(c.Subject.String(), 100)).
+			WithHint("nothing is to be revoked; check the name")
+	}
+	if m.RevokedIndex != 0 {
+		return nil
+	}
+	next := *m
+	next.RevokedIndex, next.Reason = s.Index, c.Reason
+	s.putMember(&next)
+	s.touchMember(c.Subject)
+	s.emit(Event{Type: model.EventMemberRevoked, Subject: "member/" + c.Subject.String(), Before: "joined",
+		After: "revoked", Data: map[string]string{"reason": c.Reason}})
+	return nil
+}
