@@ -80,6 +80,14 @@ func makeDataDir(path string) error {
 	return nil
 }
 
+// Started reports whether a server has been started with this data directory.
+func Started(dataDir string) bool {
+	return slices.ContainsFunc([]string{fileServerID, fileCluster, fileLog}, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dataDir, name))
+		return err == nil
+	})
+}
+
 // openDataDir reads this server's identity, or makes a new one. The log store must be open already, because its lock
 // keeps a second process out. If hasLog is true, the log has entries, so the server id must exist. Code: conflict if
 // the directory belongs to another cluster, or if the server id is damaged or is missing beside a log.

@@ -102,11 +102,20 @@ func (c *Config) checkTLS(invalid refuse) *model.Error {
 	t := c.TLS
 	files := t.CAFile != "" && t.CertFile != "" && t.KeyFile != ""
 	switch {
+	case t.Managed && (t.Dir != "" || t.CAFile != "" || t.CertFile != "" || t.KeyFile != ""):
+		return invalid("tls", "tls.managed is true, so tls can have no other key").
+			WithHint("remove the other keys: certificates and keys are in %s", filepath.Join(c.DataDir, "tls"))
+	case t.Managed && c.Gossip.KeyFile != "":
+		return invalid("gossip.key_file", "tls.managed is true, so gossip can have no key_file").
+			WithHint("remove it: the key is in %s", filepath.Join(c.DataDir, "tls"))
+	case t.Managed:
+		return nil
 	case t.Dir != "" && (t.CAFile != "" || t.CertFile != "" || t.KeyFile != ""):
 		return invalid("tls", "tls has both dir and files; give one of them")
 	case t.Dir == "" && !files:
 		return invalid("tls", "tls needs ca_file, cert_file and key_file").
-			WithHint("make them with: outspan tls ca create; on a single machine, tls { dir = \"...\" } makes its own")
+			WithHint("make them with: outspan tls ca create; on a single machine, tls { dir = \"...\" } makes its own; " +
+				"outspan up begins a cluster that makes and renews them")
 	case t.Dir == "" && c.Gossip.KeyFile == "":
 		return invalid("gossip.key_file", "gossip.key_file is missing").
 			WithHint("make one with: outspan gossip key create FILE")

@@ -75,16 +75,18 @@ type Listen struct {
 	Socket     string // unix socket of the API; default DATA_DIR/api.sock
 }
 
-// TLS names the certificates. Either the three files are set, or Dir is. Dir is a directory in which a cluster on a
-// single machine creates its certificates.
+// TLS names the certificates: three files, or Dir, or Managed.
 type TLS struct {
 	CAFile, CertFile, KeyFile string
-	Dir                       string
+	Dir                       string // directory in which a cluster on a single machine creates its certificates
+	// Managed means that certificates and gossip key are in DATA_DIR/tls, and that the cluster issues and renews them.
+	// transport.ManagedDir names the files.
+	Managed bool
 }
 
 // Gossip configures the gossip among servers and agents.
 type Gossip struct {
-	KeyFile string // required unless TLS.Dir is set
+	KeyFile string // required unless TLS.Dir or TLS.Managed is set
 	Profile string // lan (default), wan or fast
 }
 

@@ -31,7 +31,7 @@ func keys(c *Config) []hclfile.Field {
 		hclfile.Block("tls",
 			hclfile.Text("ca_file", &c.TLS.CAFile), hclfile.Text("cert_file", &c.TLS.CertFile),
 			hclfile.Text("key_file", &c.TLS.KeyFile),
-			hclfile.Text("dir", &c.TLS.Dir)),
+			hclfile.Text("dir", &c.TLS.Dir), hclfile.Flag("managed", &c.TLS.Managed)),
 		hclfile.Block("gossip", hclfile.Text("key_file", &c.Gossip.KeyFile), hclfile.Text("profile", &c.Gossip.Profile)),
 		hclfile.Optional("settings", &c.Settings, model.DefaultSettings(), settingKeys),
 		hclfile.Block("telemetry", hclfile.Flag("prometheus", &c.Metrics)),

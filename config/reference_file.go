@@ -100,9 +100,14 @@ var fileTexts = []struct {
 				"clusters on one machine",
 			Example: `"/tmp/outspan/tls"`,
 		},
+		"managed": {
+			Means: "in place of all others, and of `gossip.key_file`: certificates and gossip key are in `DATA_DIR/tls`, " +
+				"and the cluster issues and renews them. `outspan up` writes this key. SIGHUP reloads the certificates",
+			Default: "false", Example: "true",
+		},
 	}},
 	{"gossip", map[string]hclfile.KeyText{
-		"key_file": {Means: "the key that all servers and agents share. Needed without `tls.dir`",
+		"key_file": {Means: "the key that all servers and agents share. Needed without `tls.dir` and `tls.managed`",
 			Example: `"/etc/outspan.d/gossip.key"`},
 		"profile": {Means: "how fast gossip is: `lan`, `wan` or `fast`", Default: `"lan"`, Example: `"wan"`},
 	}},

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	room "github.com/outspan/outspan/cluster" // cluster is a type of this package
 	"github.com/outspan/outspan/fsm"
@@ -14,13 +15,14 @@ func (x *chaos) judgeLog(m *member, index uint64) {
 	if code := m.terminate(x.t); code != 0 {
 		x.book.violate("L1: %s ended with code %d when it was asked to end:\n%s", m.Name, code, m.LastLines(15))
 	}
+	began := time.Now()
 	judged, err := judgeDir(m.data(), index, func(found fsm.Finding, r room.LogRecord) {
 		x.book.violate("%v, at entry %d of the log of %s", found, r.Index, m.Name)
 	})
 	if err != nil {
 		x.t.Errorf("replay the log of %s: %v", m.Name, err)
 	}
-	x.t.Logf("%d entries of the log of %s were judged", judged, m.Name)
+	x.t.Logf("%d entries of the log of %s were judged in %s", judged, m.Name, time.Since(began).Round(time.Second))
 }
 
 // judgeDir replays the log of a stopped server up to the given index, and passes each violation to the function wrong.
@@ -62,7 +64,7 @@ func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)
 	if at < index {
 		return judged, fmt.Errorf("the log ends with entry %d, before %d", at, index)
 	}
-	return judged, nil
+	return judged, fsm.Check(state)
 }
 
 // snapshotBetween returns the state of the newest snapshot that fills a hole in the log. The log lacks the entries from

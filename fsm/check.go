@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/outspan/outspan/model"
@@ -14,12 +15,20 @@ const maxFindings = 20
 // values must be in their closed sets. It also checks S1, S2, S7 and S11 (see docs/proof.md), as far as one state can
 // show them. Check only reads the state, and takes about 5 microseconds an instance.
 func Check(s State) error {
+	present, _ := errors.AsType[Findings](CheckPresent(s))
+	past, _ := errors.AsType[Findings](CheckPast(s))
+	return append(present, past...).Err()
+}
+
+// CheckPresent checks what Check does, except for the events and the stored requests. They are many and seldom change,
+// so to check them after each entry of a long log would take most of the time.
+func CheckPresent(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{},
 		sums: map[model.GroupID]groupSum{}}
 	for _, part := range []func(){
 		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.nodeIndexes, c.unsettledIndexes, c.groups, c.jobs, c.versions,
 		c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes,
-		c.jobSums, c.records, c.rails, c.trustKeys, c.joinTokens, c.trustMembers,
+		c.jobSums, c.rails, c.trustKeys, c.joinTokens, c.trustMembers,
 	} {
 		if part(); len(c.found) >= maxFindings {
 			break
@@ -244,7 +253,7 @@ func (c *checker) nodes() {
 	}
 }
 
-// indexes checks that the indexes of nodes, instances, requests, copies and events match the rows.
+// indexes checks that the indexes of nodes, instances and copies match the rows.
 func (c *checker) indexes() {
 	s := c.s
 	for id, n := range s.Nodes.All() {
@@ -254,26 +263,69 @@ func (c *checker) indexes() {
 	for id, i := range s.Instances.All() {
 		c.want(s.inGroup.Has(inGroupKey(i)), "instance %s is missing in an index", id)
 	}
-	requests := map[model.Actor]int{}
+	c.sizes([]indexSize{
+		{"names of nodes", s.nodeNames.Len(), s.Nodes.Len()},
+		{"instances of groups", s.inGroup.Len(), s.Instances.Len()},
+		{"copies of nodes", s.copiesOn.Len(), c.copies()},
+	})
+}
+
+type indexSize struct {
+	name      string
+	got, want int
+}
+
+func (c *checker) sizes(all []indexSize) {
+	for _, size := range all {
+		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
+	}
+}
+
+// CheckPast returns Findings with what is wrong with the events, the stored requests and their indexes, or nil. These
+// rows only record the past.
+func CheckPast(s State) error {
+	c := &checker{s: &s}
+	c.requests()
+	c.events()
+	return c.found.Err()
+}
+
+func (c *checker) requests() {
+	s := c.s
+	most := maxRequests + minRequestsOfActor*s.requestsOf.Len()
+	c.want(s.Requests.Len() <= most, "%d requests are kept, at most %d should be", s.Requests.Len(), most)
+	count := map[model.Actor]int{}
 	for id, r := range s.Requests.All() {
-		requests[r.Actor]++
+		c.want(r.ID == id && id != "", "request %q: its row says %q", id, r.ID)
+		c.want(r.Index <= s.Index && r.At <= s.Now, "request %s is of index %d and time %d, the state of %d and %d", id,
+			r.Index, r.At, s.Index, s.Now)
+		count[r.Actor]++
 		known, _ := s.requestLog.Get(r.Index)
 		c.want(known == id, "the log of requests has %q at index %d, not %s", known, r.Index, id)
 	}
 	for actor, n := range s.requestsOf.All() {
-		c.want(n == requests[actor], "%d requests of %s are counted, not %d", n, actor, requests[actor])
+		c.want(n == count[actor], "%d requests of %s are counted, not %d", n, actor, count[actor])
 	}
-	for _, size := range [...]struct {
-		name      string
-		got, want int
-	}{
-		{"names of nodes", s.nodeNames.Len(), s.Nodes.Len()},
-		{"instances of groups", s.inGroup.Len(), s.Instances.Len()},
+	c.sizes([]indexSize{
 		{"log of requests", s.requestLog.Len(), s.Requests.Len()},
-		{"actors of requests", s.requestsOf.Len(), len(requests)},
-		{"copies of nodes", s.copiesOn.Len(), c.copies()},
-		{"bytes of events", s.Events.Bytes(), c.eventBytes()},
-	} {
-		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
+		{"actors of requests", s.requestsOf.Len(), len(count)},
+	})
+}
+
+func (c *checker) events() {
+	bytes := 0
+	for key, p := range c.s.Events.rows.All() {
+		bytes += len(p)
+		e, whole := p.open()
+		c.want(whole, "event %s: its row can't be read", key)
+		c.want(e.Key == key && key.Index() >= 1 && key.Index() <= c.s.Index,
+			"event %s: its row says %s, the state is at %d", key, e.Key, c.s.Index)
+		c.want(isEventType(e.Type) && e.Subject != "", "event %s: type %q, subject %q", key, e.Type, e.Subject)
+		c.want(e.Cause == "" || e.Cause.Valid(), "event %s: cause %q", key, e.Cause)
 	}
+	c.sizes([]indexSize{{"bytes of events", c.s.Events.Bytes(), bytes}})
+}
+
+func isEventType(t model.EventType) bool {
+	return slices.Contains(model.EventTypes(), t)
 }

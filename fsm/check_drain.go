@@ -1,10 +1,6 @@
 package fsm
 
-import (
-	"slices"
-
-	"github.com/outspan/outspan/model"
-)
+import "github.com/outspan/outspan/model"
 
 func (c *checker) drains() {
 	for id, d := range c.s.Drains.All() {
@@ -62,36 +58,4 @@ func (c *checker) drainNode(d *Drain, p *DrainNode) {
 		c.want(!p.Turn || i.Desired != model.DesiredRunning || i.Status.Observed != model.ObservedPending,
 			"instance %s is still to be started on the draining node %s", i.ID, p.Node)
 	}
-}
-
-// records checks the rows of events and requests, which only record the past.
-func (c *checker) records() {
-	s := c.s
-	most := maxRequests + minRequestsOfActor*s.requestsOf.Len()
-	c.want(s.Requests.Len() <= most, "%d requests are kept, at most %d should be", s.Requests.Len(), most)
-	for id, r := range s.Requests.All() {
-		c.want(r.ID == id && id != "", "request %q: its row says %q", id, r.ID)
-		c.want(r.Index <= s.Index && r.At <= s.Now, "request %s is of index %d and time %d, the state of %d and %d", id,
-			r.Index, r.At, s.Index, s.Now)
-	}
-	for key, p := range s.Events.rows.All() {
-		e, whole := p.open()
-		c.want(whole, "event %s: its row can't be read", key)
-		c.want(e.Key == key && key.Index() >= 1 && key.Index() <= s.Index, "event %s: its row says %s, the state is at %d",
-			key, e.Key, s.Index)
-		c.want(isEventType(e.Type) && e.Subject != "", "event %s: type %q, subject %q", key, e.Type, e.Subject)
-		c.want(e.Cause == "" || e.Cause.Valid(), "event %s: cause %q", key, e.Cause)
-	}
-}
-
-func (c *checker) eventBytes() int {
-	n := 0
-	for _, p := range c.s.Events.rows.All() {
-		n += len(p)
-	}
-	return n
-}
-
-func isEventType(t model.EventType) bool {
-	return slices.Contains(model.EventTypes(), t)
 }

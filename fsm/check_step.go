@@ -27,9 +27,6 @@ func CheckStep(before, after State) error {
 	eachChange(before.Services, after.Services, func(_ model.ServiceName, a, b *Service) {
 		c.want(b.Generation >= a.Generation, "service %s: generation %d became %d", a.Name, a.Generation, b.Generation)
 	})
-	eachChange(before.Events.rows, after.Events.rows, func(key EventKey, _, _ packedEvent) {
-		c.want(false, "event %s was rewritten", key)
-	})
 	eachChange(before.Requests, after.Requests, func(_ model.RequestID, a, b *Request) {
 		c.want(b.Index > a.Index && a.At.Add(requestMinimum) <= after.Now, "the outcome of request %s was rewritten", a.ID)
 	})
@@ -90,29 +87,21 @@ func (c *checker) assigned(before *State) {
 			"instance %s: what its agent is told changed after index %d, its node was last called at %d",
 			i.ID, before.Index, n.Assigned)
 	}
-	if before.Instances.Same(c.s.Instances) {
-		return
-	}
-	for id, b := range c.s.Instances.All() {
-		if a, _ := before.Instances.Get(id); a != b && instructionFor(a) != instructionFor(b) {
-			want(b)
+	for _, row := range differences(before.Instances, c.s.Instances) {
+		if row.has && instructionFor(row.before) != instructionFor(row.after) {
+			want(row.after)
 		}
-	}
-	for id, a := range before.Instances.All() {
-		if _, ok := c.s.Instances.Get(id); !ok && a.agentKnows() && !a.Terminal() {
-			want(a)
+		if !row.has && row.before.agentKnows() && !row.before.Terminal() {
+			want(row.before)
 		}
 	}
 }
 
 // eachChange calls visit for each key whose rows in the two tables differ. It ignores keys that only one table has.
 func eachChange[K ~string | ~uint64, V comparable](before, after Table[K, V], visit func(key K, a, b V)) {
-	if before.Same(after) {
-		return
-	}
-	for key, b := range after.All() {
-		if a, ok := before.Get(key); ok && a != b {
-			visit(key, a, b)
+	for key, row := range differences(before, after) {
+		if row.had && row.has {
+			visit(key, row.before, row.after)
 		}
 	}
 }
@@ -217,15 +206,18 @@ func (c *checker) deploymentStep(id model.DeploymentID, a, b *Deployment) {
 	c.want(!a.Promoted || b.Promoted, "deployment %s was promoted", id)
 }
 
-// newRows checks that no deleted instance or event came back, and that no new node has more memory placed on it than it
-// offers.
+// newRows checks that no deleted instance or event came back, that no event was rewritten, and that no new node has
+// more memory placed on it than it offers.
 func (c *checker) newRows(before *State) {
-	for id, i := range c.s.Instances.All() {
-		c.holds(S9, before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d",
-			id, i.Marks.CreatedIndex)
+	for id, row := range differences(before.Instances, c.s.Instances) {
+		if !row.had {
+			created := row.after.Marks.CreatedIndex
+			c.holds(S9, created > before.Index, "instance %s came back from index %d", id, created)
+		}
 	}
-	for key := range c.s.Events.All() {
-		c.holds(S9, before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
+	for key, row := range differences(before.Events.rows, c.s.Events.rows) {
+		c.want(!row.had || !row.has, "event %s was rewritten", key)
+		c.holds(S9, row.had || key.Index() > before.Index, "event %s came back", key)
 	}
 	for id, n := range c.s.Nodes.All() {
 		if !before.Nodes.Has(id) { // a new node that registered twice may have been larger for a while
@@ -238,9 +230,6 @@ func (c *checker) newRows(before *State) {
 // listed checks that PeersAt was raised for each change of a group's list of peers. Readers of the list wait until
 // PeersAt grows.
 func (c *checker) listed(before *State) {
-	if before.Instances.Same(c.s.Instances) {
-		return
-	}
 	seen := func(i *Instance) model.PeerState {
 		if !i.listed() {
 			return ""
@@ -253,14 +242,12 @@ func (c *checker) listed(before *State) {
 				i.ID, before.Index, g.PeersAt)
 		}
 	}
-	for id, b := range c.s.Instances.All() {
-		if a, _ := before.Instances.Get(id); a != b && seen(a) != seen(b) {
-			want(b)
+	for _, row := range differences(before.Instances, c.s.Instances) {
+		if row.has && seen(row.before) != seen(row.after) {
+			want(row.after)
 		}
-	}
-	for id, a := range before.Instances.All() {
-		if _, left := c.s.Instances.Get(id); !left && seen(a) != "" && !c.purged(jobOf(a.Group)) {
-			want(a)
+		if !row.has && seen(row.before) != "" && !c.purged(jobOf(row.before.Group)) {
+			want(row.before)
 		}
 	}
 }

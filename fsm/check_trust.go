@@ -83,14 +83,12 @@ func (c *checker) trustSteps(before *State) {
 	})
 	eachChange(before.JoinTokens, c.s.JoinTokens, c.tokenStep)
 	eachChange(before.TrustMembers, c.s.TrustMembers, c.memberStep)
-	if !before.JoinTokens.Same(c.s.JoinTokens) {
-		c.tokensComeAndGo(before)
+	for id, row := range differences(before.JoinTokens, c.s.JoinTokens) {
+		c.holds(S9, row.had || row.after.CreatedIndex > before.Index, "join token %s came back", id)
+		c.want(row.has || row.before.overdue(c.s.Now), "join token %s was dropped before it was overdue", id)
 	}
-	if !before.TrustMembers.Same(c.s.TrustMembers) {
-		for who, a := range before.TrustMembers.All() {
-			c.want(c.s.TrustMembers.Has(who) || a.RevokedIndex != 0 || c.s.TrustMembers.Len() == maxMembers,
-				"member %s was dropped", who)
-		}
+	for who, row := range differences(before.TrustMembers, c.s.TrustMembers) {
+		c.want(row.has || row.before.RevokedIndex != 0 || c.s.TrustMembers.Len() == maxMembers, "member %s was dropped", who)
 	}
 }
 
@@ -104,16 +102,6 @@ func (c *checker) tokenStep(id model.TokenID, a, b *JoinToken) {
 		id, a.RevokedIndex, b.RevokedIndex)
 	c.want(a.Role == b.Role && a.Expires == b.Expires && a.Uses == b.Uses && a.NodeName == b.NodeName &&
 		bytes.Equal(a.Verifier, b.Verifier), "join token %s changed what it is", id)
-}
-
-func (c *checker) tokensComeAndGo(before *State) {
-	for id, b := range c.s.JoinTokens.All() {
-		c.holds(S9, before.JoinTokens.Has(id) || b.CreatedIndex > before.Index, "join token %s came back from index %d", id,
-			b.CreatedIndex)
-	}
-	for id, a := range before.JoinTokens.All() {
-		c.want(c.s.JoinTokens.Has(id) || a.overdue(c.s.Now), "join token %s was dropped before it was overdue", id)
-	}
 }
 
 func (c *checker) memberStep(who string, a, b *TrustMember) {

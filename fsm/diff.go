@@ -62,33 +62,16 @@ func Diff(a, b State) []RowChange {
 
 // diffTable compares one table of two states. show returns the value to pass to Describe for a row.
 func diffTable[K cmp.Ordered, V comparable](name string, a, b Table[K, V], show func(V) any) []RowChange {
-	if a.Same(b) {
-		return nil
-	}
-	keys := make([]K, 0, a.Len())
-	for key := range a.All() {
-		keys = append(keys, key)
-	}
-	for key := range b.All() {
-		if !a.Has(key) {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
 	var changes []RowChange
-	for _, key := range keys {
-		before, had := a.Get(key)
-		after, has := b.Get(key)
+	for key, row := range differences(a, b) {
 		change := RowChange{Table: name, Key: fmt.Sprint(key)}
 		switch {
-		case !had:
-			change.Change, change.Fields = RowAdded, wholeRow(show(after), false)
-		case !has:
-			change.Change, change.Fields = RowRemoved, wholeRow(show(before), true)
-		case before == after:
-			continue
+		case !row.had:
+			change.Change, change.Fields = RowAdded, wholeRow(show(row.after), false)
+		case !row.has:
+			change.Change, change.Fields = RowRemoved, wholeRow(show(row.before), true)
 		default:
-			change.Change, change.Fields = RowChanged, diffRows(show(before), show(after))
+			change.Change, change.Fields = RowChanged, diffRows(show(row.before), show(row.after))
 			if len(change.Fields) == 0 {
 				continue
 			}

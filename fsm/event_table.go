@@ -31,10 +31,6 @@ func (t EventTable) Has(key EventKey) bool { return t.rows.Has(key) }
 // Len returns the number of events.
 func (t EventTable) Len() int { return t.rows.Len() }
 
-// Same reports whether t and u are copies of one table value. A fork is not the same as its original. Same only
-// compares pointers.
-func (t EventTable) Same(u EventTable) bool { return t.rows.Same(u.rows) }
-
 // All iterates over every event.
 func (t EventTable) All() iter.Seq2[EventKey, *Event] { return t.From(0) }
 

@@ -74,8 +74,48 @@ func (t Table[K, V]) Max() (key K, row V, ok bool) {
 	return t.tree.Max()
 }
 
-// Same reports whether t and u are the same version. It only compares pointers.
-func (t Table[K, V]) Same(u Table[K, V]) bool { return t.tree == u.tree }
+// rowPair is one key's row in two tables. had and has report whether the table before and the table after have the row.
+type rowPair[V any] struct {
+	before, after V
+	had, has      bool
+}
+
+// differences iterates in key order over the keys that only one of two tables has, and over those whose rows differ. It
+// takes time in proportion to the number of all rows.
+func differences[K cmp.Ordered, V comparable](before, after Table[K, V]) iter.Seq2[K, rowPair[V]] {
+	return func(yield func(K, rowPair[V]) bool) {
+		a, b := before.cursor(), after.cursor()
+		had, has := a.First(), b.First()
+		for had || has {
+			var key K
+			var pair rowPair[V]
+			if pair.had = had && (!has || a.Key() <= b.Key()); pair.had {
+				key, pair.before = a.Key(), a.Value()
+			}
+			if pair.has = has && (!had || b.Key() <= a.Key()); pair.has {
+				key, pair.after = b.Key(), b.Value()
+			}
+			if pair.before != pair.after || pair.had != pair.has {
+				if !yield(key, pair) {
+					return
+				}
+			}
+			if pair.had {
+				had = a.Next()
+			}
+			if pair.has {
+				has = b.Next()
+			}
+		}
+	}
+}
+
+func (t Table[K, V]) cursor() btree.MapIter[K, V] {
+	if t.tree == nil {
+		return btree.MapIter[K, V]{}
+	}
+	return t.tree.Iter()
+}
 
 // fork returns a table that can be written while t stays as it is. undo, which may be nil, records the writes to the
 // fork.

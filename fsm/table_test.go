@@ -10,7 +10,8 @@ import (
 )
 
 // TestTableIsPersistent compares each version of a table with a map after all changes are made, and so shows that the
-// changes of a fork don't change older versions.
+// changes of a fork don't change older versions. It also compares the differences of two versions with those of their
+// maps.
 func TestTableIsPersistent(t *testing.T) {
 	type version struct {
 		table Table[string, int]
@@ -36,10 +37,35 @@ func TestTableIsPersistent(t *testing.T) {
 			}
 			kept = append(kept, next)
 		}
-		for _, v := range kept {
+		for i, v := range kept {
 			sameRows(t, v.table, v.rows)
+			other := kept[(i*7+3)%len(kept)]
+			sameDifferences(t, v.table, other.table, v.rows, other.rows)
 		}
 	})
+}
+
+func sameDifferences(t *rapid.T, a, b Table[string, int], before, after map[string]int) {
+	want := map[string]rowPair[int]{}
+	for _, rows := range []map[string]int{before, after} {
+		for key := range rows {
+			x, had := before[key]
+			y, has := after[key]
+			if x != y || had != has {
+				want[key] = rowPair[int]{x, y, had, has}
+			}
+		}
+	}
+	last, count := "", 0
+	for key, row := range differences(a, b) {
+		if row != want[key] || key <= last {
+			t.Fatalf("%s after %q: %+v, want %+v", key, last, row, want[key])
+		}
+		last, count = key, count+1
+	}
+	if count != len(want) {
+		t.Fatalf("%d differences, want %d", count, len(want))
+	}
 }
 
 func sameRows(t *rapid.T, table Table[string, int], want map[string]int) {
@@ -86,8 +112,8 @@ func TestEmptyTable(t *testing.T) {
 	if table.Len() != 0 || table.Has("") || low || high {
 		t.Error("the zero table is not empty")
 	}
-	if !table.Same(Table[string, int]{}) || table.Same(table.fork(nil)) {
-		t.Error("Same compares versions")
+	for key := range differences(table, table.fork(nil)) {
+		t.Errorf("%q differs", key)
 	}
 }
 

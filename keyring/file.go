@@ -17,6 +17,9 @@ import (
 // A keyring file is: magic, its format (1 byte), the number of keys (2 bytes, big endian), the encoded keys with the
 // active one first, and the SHA-256 of all that.
 const (
+	// FileName is the name of a server's keyring file in its data directory.
+	FileName = "keyring"
+
 	magic      = "outspan-keyring"
 	fileFormat = 1
 	headBytes  = len(magic) + 1 + 2

@@ -23,9 +23,6 @@ func (j *judge) count(c *committed) {
 		j.counts[CountHolds]++
 	}
 	j.counts[CountMinutes] = int(c.after.Now / model.Time(model.Minute))
-	if c.before.Instances.Same(c.after.Instances) {
-		return
-	}
 	for id, now := range c.after.Instances.All() {
 		if was, ok := c.before.Instances.Get(id); ok && was != now {
 			j.countChange(was, now)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/outspan/outspan/pki"
 )
 
 // gate is a connection below TLS that belongs to an account until it is closed, whether http.Server, raft or a limit
@@ -16,7 +18,8 @@ type gate struct {
 	net.Conn
 	source string              // the peer's address without the port
 	since  time.Time           // when waiting admitted it
-	proof  []*x509.Certificate // the peer's certificates; set before enter is called
+	peer   pki.Identity        // set before the gate enters the account of raft or the API, as is proof
+	proof  []*x509.Certificate // the peer's certificates, its own first
 
 	mu     sync.Mutex
 	closed bool

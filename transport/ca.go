@@ -19,12 +19,12 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// The default lifetimes. Certificates are valid from 5 min before their creation (backdate), so that a machine with a
-// slow clock accepts them.
+// The default lifetimes. CAs and certificates are valid from a day before their creation (backdate), so that a machine
+// with a slow clock accepts them.
 const (
 	DefaultCATTL   = 10 * 365 * 24 * time.Hour
 	DefaultCertTTL = 365 * 24 * time.Hour
-	backdate       = 5 * time.Minute
+	backdate       = 24 * time.Hour
 )
 
 // Authority is the certificate authority of one cluster, with its private key. It is safe for concurrent use.
@@ -83,6 +83,17 @@ func NewAuthority(cluster string, ttl time.Duration) (*Authority, error) {
 	return &Authority{cluster: cluster, cert: cert, key: key}, nil
 }
 
+// LoadAuthority returns the CA with this certificate and this private key. cert is DER; key is PKCS#8 DER, as KeyDER
+// returns it. Code: certificate_invalid (damaged, not a pair, expired, or not made by NewAuthority).
+func LoadAuthority(cert, key []byte) (*Authority, error) {
+	a, err := parseAuthority(encodePEM("CERTIFICATE", cert), encodePEM("PRIVATE KEY", key))
+	if err != nil {
+		return nil, model.Refuse(model.CodeCertificateInvalid, "the CA can't be used: %s", model.Reason(err)).
+			WithHint("use the certificate and the key of one CA of outspan that has not expired")
+	}
+	return a, nil
+}
+
 // parseAuthority reads a CA from PEM. It refuses a CA that outspan did not make, and an expired one.
 func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
@@ -120,9 +131,48 @@ func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
 // PEM returns the CA's certificate, without its key.
 func (a *Authority) PEM() []byte { return encodeCert(a.cert) }
 
+// Root returns the CA's certificate. Callers must not change it.
+func (a *Authority) Root() *x509.Certificate { return a.cert }
+
+// KeyDER returns the CA's private key as PKCS#8 DER. Whoever has the key can issue every certificate of the cluster.
+// Code: certificate_invalid.
+func (a *Authority) KeyDER() ([]byte, error) { return keyDER(a.key) }
+
+// Sign issues a certificate for the key of a request. The certificate has the role, the name and the hosts of the
+// request. It is valid for ttl, which must be positive, but never longer than the CA. Codes: invalid,
+// certificate_invalid (the CA has expired).
+func (a *Authority) Sign(r pki.Request, ttl time.Duration) (*x509.Certificate, error) {
+	now := time.Now()
+	switch {
+	case r.PublicKey == nil:
+		return nil, model.Refuse(model.CodeInvalid, "the request of %s %s has no key", r.Role, model.Clip(r.Name)).
+			WithHint("make the request with pki.NewRequest")
+	case ttl <= 0:
+		return nil, model.Refuse(model.CodeInvalid, "lifetime %s is not positive", ttl)
+	case now.After(a.cert.NotAfter):
+		return nil, model.Refuse(model.CodeCertificateInvalid, "the CA of cluster %s expired at %s", a.cluster,
+			pki.Stamp(a.cert.NotAfter)).
+			WithHint("make a new CA")
+	}
+	end := now.Add(ttl)
+	if end.After(a.cert.NotAfter) {
+		end = a.cert.NotAfter
+	}
+	template, err := a.template(CertRequest{Role: r.Role, Name: r.Name, Hosts: r.Hosts}, now, end)
+	if err != nil {
+		return nil, err
+	}
+	return sign(template, a.cert, r.PublicKey, a.key)
+}
+
 // Issue makes a key and a certificate for that key, both as PEM. Errors: invalid.
 func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
-	template, err := a.template(r)
+	now := time.Now()
+	end, err := a.end(now, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	template, err := a.template(r, now, end)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -138,7 +188,8 @@ func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
 	return encodeCert(cert), keyPEM, err
 }
 
-func (a *Authority) template(r CertRequest) (*x509.Certificate, error) {
+// template returns the certificate of r, valid until end. It ignores the TTL of r.
+func (a *Authority) template(r CertRequest, now, end time.Time) (*x509.Certificate, error) {
 	if !r.Role.Valid() {
 		return nil, model.Refuse(model.CodeInvalid, "role %q is unknown", model.Clip(string(r.Role))).
 			WithHint("use server, agent or cli")
@@ -146,11 +197,6 @@ func (a *Authority) template(r CertRequest) (*x509.Certificate, error) {
 	if !pki.ValidName(r.Name) {
 		return nil, model.Refuse(model.CodeInvalid, "%s name %q is not usable", r.Role, model.Clip(r.Name)).
 			WithHint("use at most 128 letters, digits and \"-_.@\", starting with a letter or digit")
-	}
-	now := time.Now()
-	end, err := a.end(now, r)
-	if err != nil {
-		return nil, err
 	}
 	id := pki.Identity{Cluster: a.cluster, Role: r.Role, Name: r.Name}
 	t := &x509.Certificate{
@@ -232,14 +278,24 @@ func serial() *big.Int {
 	return new(big.Int).SetBytes(b[:])
 }
 
-func encodeCert(c *x509.Certificate) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
-}
+func encodeCert(c *x509.Certificate) []byte { return encodePEM("CERTIFICATE", c.Raw) }
 
 func encodeKey(key crypto.Signer) ([]byte, error) {
+	der, err := keyDER(key)
+	if err != nil {
+		return nil, err
+	}
+	return encodePEM("PRIVATE KEY", der), nil
+}
+
+func keyDER(key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, model.Refuse(model.CodeCertificateInvalid, "can't encode a private key: %v", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+	return der, nil
+}
+
+func encodePEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

@@ -41,6 +41,13 @@ func (c *Client) Peers(ctx context.Context, r PeersRequest) (Peers, error) {
 	return askAgent[Peers](ctx, c, CallPeers, r, r.Wait)
 }
 
+// Renew asks for this agent's next certificate. On success, the cluster knows the new key. Renew blocks as Caller.Send
+// does. Codes: invalid, forbidden (another name or role), member_revoked, stale (the certificate in use was replaced
+// earlier), not_supported (the cluster issues no certificates), rate_limited, and those of Caller.Send.
+func (c *Client) Renew(ctx context.Context, r RenewRequest) (RenewReply, error) {
+	return askAgent[RenewReply](ctx, c, CallRenew, r, 0)
+}
+
 // askAgent makes one call of the agents' protocol and tries the servers in turn. It may repeat the call, because all
 // calls are idempotent.
 func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any,

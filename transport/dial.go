@@ -86,30 +86,29 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPeer(addr, reach.ExpectedPeer(ctx), conn.ConnectionState()); err != nil {
+	out.proof = conn.ConnectionState().PeerCertificates
+	if out.peer, err = checkPeer(addr, reach.ExpectedPeer(ctx), conn.ConnectionState()); err != nil {
 		_ = out.Close()
 		return nil, err
 	}
-	out.proof = conn.ConnectionState().PeerCertificates
 	out.account.enter(out)
-	if !d.Credentials.Trusts(out.proof) { // Reload removed the peer's CA during the handshake
+	// Reload and CloseWhere see the connection from now on. They may have run during the handshake.
+	if err := d.Credentials.recheck(out.peer, out.proof); err != nil {
 		_ = out.Close()
-		return nil, model.Refuse(model.CodeCertificateRefused, "the CA of the certificate of %s was taken away", addr)
+		return nil, err
 	}
 	return conn, nil
 }
 
-// checkPeer refuses a peer whose certificate has a name other than want. If want is empty, it accepts any peer.
-func checkPeer(addr, want string, state tls.ConnectionState) error {
-	if want == "" {
-		return nil
-	}
+// checkPeer returns the peer at addr. It refuses a peer whose certificate has a name other than want. If want is empty,
+// it accepts any peer.
+func checkPeer(addr, want string, state tls.ConnectionState) (pki.Identity, error) {
 	peer, err := pki.Peer(state)
-	if err == nil && peer.Name != want {
+	if err == nil && want != "" && peer.Name != want {
 		err = model.Refuse(model.CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).
 			WithHint("check who has that address")
 	}
-	return err
+	return peer, err
 }
 
 // HTTPTransport returns a transport that opens its connections with this dialer.

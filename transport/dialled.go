@@ -2,8 +2,12 @@ package transport
 
 import (
 	"crypto/x509"
+	"maps"
 	"net"
+	"slices"
 	"sync"
+
+	"github.com/outspan/outspan/pki"
 )
 
 // dialled is the set of open connections that were dialled with one Credentials. The zero value is ready to use. It is
@@ -17,7 +21,8 @@ type dialled struct {
 type outward struct {
 	net.Conn
 	account *dialled
-	proof   []*x509.Certificate // the peer's certificates; set before the call of enter
+	peer    pki.Identity        // set before the call of enter, as is proof
+	proof   []*x509.Certificate // the peer's certificates, its own first
 }
 
 func (d *dialled) enter(o *outward) {
@@ -38,17 +43,15 @@ func (o *outward) Close() error {
 }
 
 // closeIf closes the connections for which wrong returns true, and returns their number.
-func (d *dialled) closeIf(wrong func(proof []*x509.Certificate) bool) int {
+func (d *dialled) closeIf(wrong func(*outward) bool) (closed int) {
 	d.mu.Lock()
-	var list []*outward
-	for o := range d.open {
-		if wrong(o.proof) {
-			list = append(list, o)
+	list := slices.Collect(maps.Keys(d.open))
+	d.mu.Unlock() // wrong takes time, and Close locks mu
+	for _, o := range list {
+		if wrong(o) {
+			closed++
+			_ = o.Close() // reads and writes on it fail from now on
 		}
 	}
-	d.mu.Unlock()
-	for _, o := range list {
-		_ = o.Close() // reads and writes on it fail from now on
-	}
-	return len(list)
+	return closed
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// Lifetime is the time in which a certificate is valid.
+// Lifetime is the time from the creation of a certificate to its end.
 type Lifetime struct{ From, Until time.Time }
 
 // endsSoon is how long before its end, at most, a certificate should be renewed.
@@ -21,7 +21,16 @@ func (l Lifetime) NearEnd(now time.Time) bool {
 	return !l.Until.IsZero() && left < endsSoon && left < l.Until.Sub(l.From)/3
 }
 
-func lifetimeOf(cert *x509.Certificate) Lifetime { return Lifetime{cert.NotBefore, cert.NotAfter} }
+// lifetimeOf returns the lifetime of a certificate. A certificate of our CA was created backdate after its NotBefore.
+// For a certificate of another CA that is valid for more than a day, From is up to a day late. A certificate that is
+// valid for no longer than backdate is not of our CA, so From is its NotBefore.
+func lifetimeOf(cert *x509.Certificate) Lifetime {
+	from := cert.NotBefore
+	if issued := from.Add(backdate); issued.Before(cert.NotAfter) {
+		from = issued
+	}
+	return Lifetime{from, cert.NotAfter}
+}
 
 // maxSeenCerts is how many certificates are remembered. A cluster has at most 5,000 agents.
 const maxSeenCerts = 1 << 14

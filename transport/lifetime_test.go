@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"testing"
 	"time"
 )
@@ -26,5 +28,35 @@ func TestNearEnd(t *testing.T) {
 	}
 	if (Lifetime{}).NearEnd(now) {
 		t.Error("what is not known ends")
+	}
+}
+
+// The day before the creation of a certificate is no part of its life. Otherwise a short-lived certificate would count
+// as old from the beginning.
+func TestLifetimeBeginsAtCreation(t *testing.T) {
+	ca, err := NewAuthority("c1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for _, ttl := range []time.Duration{time.Hour, 30 * 24 * time.Hour} {
+		certPEM, _, err := ca.Issue(CertRequest{Role: "agent", Name: "n1", TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(certPEM)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		life := lifetimeOf(cert)
+		if off := life.From.Sub(now).Abs(); off > time.Minute || life.NearEnd(now.Add(ttl/2)) ||
+			!life.NearEnd(now.Add(ttl*3/4)) {
+			t.Errorf("a certificate for %s made at %s: from %s until %s", ttl, now, life.From, life.Until)
+		}
+	}
+	short := &x509.Certificate{NotBefore: now, NotAfter: now.Add(12 * time.Hour)}
+	if life := lifetimeOf(short); !life.From.Equal(now) {
+		t.Errorf("a short certificate of another CA begins at %s, not %s", life.From, now)
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"io"
 	"net"
 	"runtime"
-	"strconv"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -58,6 +57,8 @@ type ListenerConfig struct {
 	// connections stay longer.
 	HandshakeTimeout time.Duration
 	Limits           Limits
+	// Join answers newcomers, which have no certificate. If it is nil, the port does not offer the protocol for newcomers.
+	Join AnswerJoin
 }
 
 // Listener shares one port between raft and the API. Make it with NewListener, then Run it. API and Raft may be called
@@ -70,6 +71,7 @@ type Listener struct {
 	handshakes *handshakeLimiter
 	raft       *budget
 	api        *budget
+	join       *budget
 	raftQ      *queue
 	apiQ       *queue
 	wg         sync.WaitGroup
@@ -78,12 +80,13 @@ type Listener struct {
 	seen       seenCerts
 }
 
-type counters struct{ accepted, failed, evicted, refusedRaft, refusedAPI atomic.Uint64 }
+type counters struct{ accepted, failed, evicted, refusedRaft, refusedAPI, refusedJoin atomic.Uint64 }
 
-// ListenerStats has counters since the start. Pending, Raft and API are the numbers of connections that are open now.
+// ListenerStats has counters since the start. Pending, Raft, API and Join are the numbers of connections that are open
+// now.
 type ListenerStats struct {
-	Accepted, HandshakeFailed, PendingEvicted, RaftRefused, APIRefused uint64
-	Pending, Raft, API                                                 int
+	Accepted, HandshakeFailed, PendingEvicted, RaftRefused, APIRefused, JoinRefused uint64
+	Pending, Raft, API, Join                                                        int
 }
 
 // NewListener makes a Listener that owns raw, which is a TCP listener. In tests, the connections of raw may also be
@@ -106,6 +109,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 		handshakes: newHandshakeLimiter(runtime.GOMAXPROCS(0) / 2),
 		raft:       newBudget(lim.MaxRaft, lim.MaxRaft),
 		api:        newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
+		join:       newBudget(maxJoin, maxJoinPerSource),
 		raftQ:      newQueue(raw.Addr()),
 		apiQ:       newQueue(raw.Addr()),
 	}
@@ -113,8 +117,8 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 	return l, nil
 }
 
-// config returns the TLS configuration of the credentials. With this configuration, the listener also records which
-// pending connections have sent a whole hello.
+// config returns the TLS configuration of the port. It demands a certificate, except for the protocol of newcomers.
+// With this configuration, the listener also records which pending connections have sent a whole hello.
 func (l *Listener) config() *tls.Config {
 	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	next := cfg.GetConfigForClient
@@ -124,7 +128,14 @@ func (l *Listener) config() *tls.Config {
 				l.pending.heard(g)
 			}
 		}
-		return next(hello)
+		newcomer := slices.Contains(hello.SupportedProtos, pki.JoinProtocol)
+		switch {
+		case newcomer && len(hello.SupportedProtos) > 1:
+			return nil, errMixedHello
+		case newcomer && l.cfg.Join != nil:
+			return l.joinConfig(), nil
+		}
+		return next(hello) // a newcomer to a port without Join finds no protocol in common
 	}
 	return cfg
 }
@@ -151,15 +162,17 @@ func (l *Listener) Stats() ListenerStats {
 		PendingEvicted:  l.count.evicted.Load(),
 		RaftRefused:     l.count.refusedRaft.Load(),
 		APIRefused:      l.count.refusedAPI.Load(),
+		JoinRefused:     l.count.refusedJoin.Load(),
 		Pending:         l.pending.len(),
 		Raft:            l.raft.len(),
 		API:             l.api.len(),
+		Join:            l.join.len(),
 	}
 }
 
 // Run accepts connections until ctx ends, and then returns nil. It returns listen_failed if somebody else closes the
-// port. When Run returns, the port is closed, no handshake is running, and no accepted raft connection is open. Open
-// API connections are left to the HTTP server. Call Run once.
+// port. When Run returns, the port is closed, no handshake is running, and no accepted raft connection and no
+// connection of a newcomer is open. Open API connections are left to the HTTP server. Call Run once.
 func (l *Listener) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { l.raw.Close() })
@@ -170,6 +183,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	l.pending.closeAll()
 	l.apiQ.close()
 	l.raftQ.close()
+	l.join.closeAll()
 	l.wg.Wait()
 	l.raft.closeAll()
 	return err
@@ -254,21 +268,21 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 		l.reject(limit, g, err)
 		return
 	}
+	state := conn.ConnectionState()
+	if state.NegotiatedProtocol == pki.JoinProtocol {
+		l.serveNewcomer(ctx, g, conn)
+		return
+	}
 	if !l.pending.remove(g) {
 		return // already closed to make room for another connection
 	}
-	state := conn.ConnectionState()
-	peer, err := pki.Peer(state)
-	if err != nil {
+	if g.peer, err = pki.Peer(state); err != nil {
 		l.reject(limit, g, err)
 		return
 	}
 	g.proof = state.PeerCertificates
-	l.seen.note(peer, state.PeerCertificates[0])
-	l.deliver(ctx, g, conn, peer, state.NegotiatedProtocol)
-	if !l.cfg.Credentials.Trusts(g.proof) { // a reload has removed the CA of the peer during the handshake
-		_ = g.Close()
-	}
+	l.seen.note(g.peer, g.proof[0])
+	l.deliver(ctx, g, conn, state.NegotiatedProtocol)
 }
 
 // Reload reads the credentials again. It closes accepted and dialled connections to peers whose CA is no longer
@@ -279,8 +293,7 @@ func (l *Listener) Reload() error {
 	if err != nil {
 		return err
 	}
-	stranger := func(g *gate) bool { return !l.cfg.Credentials.Trusts(g.proof) }
-	if ended += l.api.closeIf(stranger) + l.raft.closeIf(stranger); ended > 0 {
+	if ended += l.closeIf(func(g *gate) bool { return !l.cfg.Credentials.Trusts(g.proof) }); ended > 0 {
 		l.cfg.Logger.Warn("connections ended: the CA of their certificates is trusted no more", "connections", ended)
 	}
 	return nil
@@ -288,14 +301,20 @@ func (l *Listener) Reload() error {
 
 // deliver counts an authenticated connection in the account of its protocol, and gives it to raft or the HTTP server.
 // It closes the connection if the account is full, or if nobody takes the connection within HandshakeTimeout.
-func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer pki.Identity, proto string) {
+func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, proto string) {
 	account, q, refused := l.api, l.apiQ, &l.count.refusedAPI
 	if proto == protoRaft {
 		account, q, refused = l.raft, l.raftQ, &l.count.refusedRaft
 	}
-	if !g.enter(account, peer.String()) {
+	if !g.enter(account, g.peer.String()) {
 		refused.Add(1)
-		l.warn("connection over the limit", "peer", peer, "remote", g.source, "protocol", proto)
+		l.warn("connection over the limit", "peer", g.peer, "remote", g.source, "protocol", proto)
+		_ = g.Close()
+		return
+	}
+	// Reload and CloseWhere see the connection from now on. They may have run during the handshake.
+	if err := l.cfg.Credentials.recheck(g.peer, g.proof); err != nil {
+		l.warn("certificate refused", "remote", g.source, "error", model.Reason(err))
 		_ = g.Close()
 		return
 	}
@@ -344,8 +363,9 @@ func linger(g *gate) {
 	_, _ = io.CopyN(io.Discard, g, 64<<10)
 }
 
+// refused reports whether this end refused the peer's certificate. The admission chooses the codes of its refusals.
 func refused(err error) bool {
-	if errors.Is(err, &model.Error{Code: model.CodeCertificateRefused}) {
+	if _, ok := errors.AsType[*model.Error](err); ok {
 		return true
 	}
 	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
@@ -385,35 +405,4 @@ func (t *throttle) allow(now time.Time) (dropped int, ok bool) {
 	}
 	dropped, t.dropped, t.next = t.dropped, 0, now.Add(10*time.Second)
 	return dropped, true
-}
-
-// ListenTCP opens a TCP port. addr is host:port; port 0 takes a free one. Errors: address_in_use, listen_failed.
-func ListenTCP(ctx context.Context, addr string) (net.Listener, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err == nil {
-		return l, nil
-	}
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, model.Refuse(model.CodeAddressInUse, "another process listens on %s", addr).
-			WithHint("stop it, or set another listen.port")
-	}
-	return nil, model.Refuse(model.CodeListen, "can't listen on %s: %v", addr, err).
-		WithHint("check listen.address and listen.port")
-}
-
-// IsLoopback reports whether addr, a host or host:port, can only be reached from this machine. The only accepted name
-// is localhost. An empty host means every interface, so it is not loopback.
-func IsLoopback(addr string) bool {
-	host := addr
-	if h, port, err := net.SplitHostPort(addr); err == nil {
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "" {
-			return false
-		}
-		host = h
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }

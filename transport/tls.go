@@ -3,7 +3,6 @@ package transport
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,9 +33,10 @@ type CredentialsConfig struct {
 // Credentials is a process's certificate, its key, and the CAs that the process trusts. Reload replaces all three at
 // once for connections that begin afterwards. Safe for concurrent use.
 type Credentials struct {
-	load    func() (*pki.Certificate, error)
-	cur     atomic.Pointer[pki.Certificate]
-	dialled dialled // connections opened with these credentials
+	load      func() (*pki.Certificate, error)
+	cur       atomic.Pointer[pki.Certificate]
+	admission atomic.Pointer[func(pki.Identity, *x509.Certificate) error]
+	dialled   dialled // connections opened with these credentials
 }
 
 // LoadCredentials reads and checks the files, or opens the directory. Errors: certificate_invalid, and those of
@@ -112,7 +112,7 @@ func (c *Credentials) reload() (ended int, err error) {
 			WithHint("restart the process to change its identity")
 	}
 	c.cur.Store(m)
-	return c.dialled.closeIf(func(proof []*x509.Certificate) bool { return !c.Trusts(proof) }), nil
+	return c.dialled.closeIf(func(o *outward) bool { return !c.Trusts(o.proof) }), nil
 }
 
 // Trusts reports whether a peer's certificate was issued by a CA in use. It ignores whether the certificate has
@@ -125,18 +125,26 @@ func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 	for _, cert := range shown[1:] {
 		between.AddCert(cert)
 	}
-	roots := c.cur.Load().Roots
-	return slices.ContainsFunc([]time.Time{shown[0].NotBefore, time.Now(), shown[0].NotAfter}, func(at time.Time) bool {
-		_, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at,
+	return len(chainsAt(shown[0], c.cur.Load().Roots, between)) > 0
+}
+
+// chainsAt returns the chains from a certificate to a root. It ignores whether the certificates have expired, unless
+// they were never valid at the same time.
+func chainsAt(leaf *x509.Certificate, roots, between *x509.CertPool) [][]*x509.Certificate {
+	for _, at := range []time.Time{leaf.NotBefore, time.Now(), leaf.NotAfter} {
+		chains, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at,
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-		return err == nil
-	})
+		if err == nil {
+			return chains
+		}
+	}
+	return nil
 }
 
 // Identity returns the identity in this process's certificate.
 func (c *Credentials) Identity() pki.Identity { return c.cur.Load().ID }
 
-// Lifetime returns the time in which the certificate in use is valid.
+// Lifetime returns when the certificate in use was created, and when it expires.
 func (c *Credentials) Lifetime() Lifetime { return lifetimeOf(c.cur.Load().Pair.Leaf) }
 
 // NotAfter returns when the certificate in use expires.
@@ -150,12 +158,13 @@ func (c *Credentials) ServerConfig(protos ...string) *tls.Config {
 		MinVersion: tls.VersionTLS13,
 		NextProtos: protos,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return serverConfig(c.cur.Load(), protos), nil
+			return c.serverConfig(protos), nil
 		},
 	}
 }
 
-func serverConfig(m *pki.Certificate, protos []string) *tls.Config {
+func (c *Credentials) serverConfig(protos []string) *tls.Config {
+	m := c.cur.Load()
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		NextProtos:   protos,
@@ -164,7 +173,12 @@ func serverConfig(m *pki.Certificate, protos []string) *tls.Config {
 		ClientCAs:    m.Roots,
 		// A ticket would let a peer return after a reload removed its CA.
 		SessionTicketsDisabled: true,
-		VerifyConnection:       func(state tls.ConnectionState) error { return verifyClient(m, state) },
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if err := verifyClient(m, state); err != nil {
+				return err
+			}
+			return c.admit(state)
+		},
 	}
 }
 
@@ -182,5 +196,13 @@ func verifyClient(m *pki.Certificate, state tls.ConnectionState) error {
 // ClientConfig returns a configuration for one connection to a peer with the role want. The configuration does not
 // follow Reload, so make one for each connection, as Dialer does.
 func (c *Credentials) ClientConfig(want pki.Role, protos ...string) *tls.Config {
-	return c.cur.Load().ClientConfig(want, protos...)
+	cfg := c.cur.Load().ClientConfig(want, protos...)
+	verify := cfg.VerifyConnection
+	cfg.VerifyConnection = func(state tls.ConnectionState) error {
+		if err := verify(state); err != nil {
+			return err
+		}
+		return c.admit(state)
+	}
+	return cfg
 }

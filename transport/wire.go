@@ -21,6 +21,7 @@ const (
 	CallAssignments AgentCall = 3 // AssignmentsRequest -> Assignments    (long poll on any caught-up server)
 	CallServices    AgentCall = 4 // ServicesRequest    -> Services       (long poll on any caught-up server)
 	CallPeers       AgentCall = 5 // PeersRequest       -> Peers          (long poll on any caught-up server)
+	CallRenew       AgentCall = 6 // RenewRequest       -> RenewReply     (by the leader, committed)
 )
 
 func (c AgentCall) String() string {
@@ -35,6 +36,8 @@ func (c AgentCall) String() string {
 		return "services"
 	case CallPeers:
 		return "peers"
+	case CallRenew:
+		return "renew"
 	}
 	return "call " + strconv.Itoa(int(c))
 }
@@ -250,4 +253,19 @@ type Peer struct {
 	Address  string           `cbor:"4,keyasint" json:"address"`
 	Ports    map[string]int   `cbor:"5,keyasint,omitempty" json:"ports,omitempty"`
 	State    model.PeerState  `cbor:"6,keyasint" json:"state"`
+}
+
+// RenewRequest asks for the agent's next certificate. If an answer was lost, the agent repeats the same request, so
+// that the cluster knows one new key and not two.
+type RenewRequest struct {
+	// Request is a request for a certificate as pki.NewRequest makes it, for a new key and the agent's own name.
+	Request []byte `cbor:"1,keyasint"`
+}
+
+// RenewReply has the agent's next certificate, and what the agent needs to reach the cluster with it.
+type RenewReply struct {
+	Chain      [][]byte `cbor:"1,keyasint"` // as DER: the certificate, then CAs between it and the root
+	Roots      [][]byte `cbor:"2,keyasint"` // all CAs that count, as DER
+	GossipKeys [][]byte `cbor:"3,keyasint"` // the first one encrypts, all decrypt
+	Servers    []string `cbor:"4,keyasint"` // host:port of the servers' API
 }

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
 )
 
 // NamedFiles is the result of CheckFiles.
@@ -46,7 +48,10 @@ func CheckFiles(c *config.Config) (NamedFiles, error) {
 // readableKeys returns the paths of the private keys that every user of the machine can read.
 func readableKeys(c *config.Config) []string {
 	keys := []string{c.TLS.KeyFile, c.Gossip.KeyFile}
-	if c.TLS.Dir != "" {
+	switch {
+	case c.TLS.Managed:
+		keys = append(transport.ManagedDir(c.DataDir).KeyFiles(), filepath.Join(c.DataDir, keyring.FileName))
+	case c.TLS.Dir != "":
 		keys = []string{filepath.Join(c.TLS.Dir, "ca-key.pem"), filepath.Join(c.TLS.Dir, "gossip.key")}
 	}
 	return slices.DeleteFunc(keys, func(path string) bool {

@@ -238,18 +238,26 @@ func notify(state string) {
 // credentials loads the certificate with which this process proves that it has the role. It also adds the certificate
 // to the metric p.ends.
 func (p *process) credentials(role pki.Role) (*transport.Credentials, error) {
-	t := p.cfg.TLS
-	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir,
-		Cluster: p.cfg.Cluster, Role: role, Name: p.cfg.Name}
-	creds, err := transport.LoadCredentials(c)
+	creds, err := loadCredentials(p.cfg, role)
 	if err == nil {
 		p.ends.creds[role] = creds
 	}
 	return creds, err
 }
 
+func loadCredentials(c *config.Config, role pki.Role) (*transport.Credentials, error) {
+	if c.TLS.Managed {
+		return transport.ManagedDir(c.DataDir).Credentials(c.Cluster, role, c.Name)
+	}
+	return transport.LoadCredentials(transport.CredentialsConfig{CAFile: c.TLS.CAFile, CertFile: c.TLS.CertFile,
+		KeyFile: c.TLS.KeyFile, Dir: c.TLS.Dir, Cluster: c.Cluster, Role: role, Name: c.Name})
+}
+
 func (p *process) gossipKey() (transport.GossipKey, error) {
-	if p.cfg.TLS.Dir != "" {
+	switch {
+	case p.cfg.TLS.Managed:
+		return transport.ManagedDir(p.cfg.DataDir).GossipKey()
+	case p.cfg.TLS.Dir != "":
 		_, key, err := transport.OpenDir(p.cfg.TLS.Dir, p.cfg.Cluster)
 		return key, err
 	}

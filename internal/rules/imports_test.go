@@ -24,6 +24,7 @@ var arrows = map[string][]string{
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills the Config structs of three rooms
 	"jobfile":   {"model", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
+	"dist":      {},
 	"e2e": {"model", "api", "pki", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
 		"internal/procs", "internal/testbed/invariant"}, // procs starts processes; invariant judges logs
 	"bench": {"model", "api", "fsm", "cluster", "pki", "transport", "internal/reach",
@@ -33,10 +34,12 @@ var arrows = map[string][]string{
 	"internal/canon": {},
 	"internal/cli": {"model", "api", "client", "agent", "cluster", "config", "jobfile", "transport",
 		"internal/cli/local", "internal/cli/term", "internal/daemon"},
-	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "pki", "transport",
-		"internal/cli/term", "internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
-	"internal/cli/term":   {"model", "api"}, // uses only the exit codes of api
-	"internal/daemon":     {"model", "api", "fsm", "agent", "cluster", "config", "reconcile", "pki", "transport"},
+	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "keyring", "pki", "transport",
+		"dist", "internal/cli/term", "internal/durable", "internal/hclfile", "internal/daemon", "internal/demo",
+		"internal/procs"},
+	"internal/cli/term": {"model", "api"}, // uses only the exit codes of api
+	"internal/daemon": {"model", "api", "fsm", "agent", "cluster", "config", "keyring", "reconcile", "pki",
+		"transport"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
 	"internal/durable":    {},

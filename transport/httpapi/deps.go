@@ -148,6 +148,10 @@ type Config struct {
 
 	Servers Servers
 
+	// Renew issues an agent's next certificate. Only the leader calls it, with the subject in the agent's certificate. If
+	// it is nil, agents get not_supported.
+	Renew func(ctx context.Context, who model.Subject, q transport.RenewRequest) (transport.RenewReply, error)
+
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper
 	// Metrics answers /metrics. If it is nil, the path does not exist.

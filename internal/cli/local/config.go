@@ -12,6 +12,7 @@ import (
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/internal/daemon"
+	"github.com/outspan/outspan/transport"
 )
 
 // configPaths adds --config to a command, so that the command accepts its files as server run and agent run do. The
@@ -117,7 +118,14 @@ func namedFiles(c *config.Config, now time.Time) ([]string, error) {
 			fmt.Sprintf("%s can be read by every user of this machine; run: chmod 600 %s", path, path))
 	}
 	for _, role := range slices.Sorted(maps.Keys(found.Ends)) {
-		if left := found.Ends[role].Sub(now); left < soonExpired {
+		left := found.Ends[role].Sub(now)
+		switch {
+		case left >= soonExpired:
+		case c.TLS.Managed:
+			warnings = append(warnings,
+				fmt.Sprintf("certificate %s expires in %s; a running %s renews it earlier, see its log",
+					transport.ManagedDir(c.DataDir).CertFile(role), term.Span(left), role))
+		default:
 			warnings = append(warnings,
 				fmt.Sprintf("certificate %s expires in %s; issue a new one with: outspan tls cert create --%s %s",
 					c.TLS.CertFile, term.Span(left), role, c.Name))

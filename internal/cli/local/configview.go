@@ -63,6 +63,7 @@ type tlsShown struct {
 	CertFile string `json:"cert_file,omitempty"`
 	KeyFile  string `json:"key_file,omitempty"`
 	Dir      string `json:"dir,omitempty"`
+	Managed  bool   `json:"managed,omitempty"`
 }
 
 type gossipShown struct {
@@ -80,8 +81,9 @@ func configView(c *config.Config) configShown {
 		Name: c.Name, Cluster: c.Cluster, DataDir: c.DataDir, Log: logShown{c.Log.Level, c.Log.Format},
 		Listen:    listenShown{c.Listen.Address, c.Listen.Port, c.Listen.GossipPort, c.Listen.Socket},
 		Advertise: map[string]string{"address": c.Advertise},
-		TLS:       tlsShown{CAFile: c.TLS.CAFile, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, Dir: c.TLS.Dir},
-		Gossip:    gossipShown{c.Gossip.KeyFile, c.Gossip.Profile}, Settings: c.Settings,
+		TLS: tlsShown{CAFile: c.TLS.CAFile, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, Dir: c.TLS.Dir,
+			Managed: c.TLS.Managed},
+		Gossip: gossipShown{c.Gossip.KeyFile, c.Gossip.Profile}, Settings: c.Settings,
 		Telemetry: map[string]bool{"prometheus": c.Metrics},
 		Limits:    limitsShown{c.Limits.RequestsPerSecond, c.Limits.Connections},
 	}

@@ -13,9 +13,6 @@ import (
 // gets no instances of a purged job of the same name.
 func (j *Judge) deleted(f *fsm.Findings, s *Step) {
 	j.made(f, s)
-	if s.Before.Instances.Same(s.After.Instances) {
-		return
-	}
 	for id, i := range s.After.Instances.All() {
 		since, over := j.ended[id]
 		switch {
@@ -128,16 +125,14 @@ func (j *Judge) unknownHoldings(f *fsm.Findings, s *Step) {
 			f.Add(fsm.S15, "agent %s changed node %s", name, n.Name)
 		}
 	}
-	if !s.Before.Instances.Same(s.After.Instances) {
-		for id, i := range s.After.Instances.All() {
-			was, ok := s.Before.Instances.Get(id)
-			if ok && was == i || own(i.Node) {
-				continue
-			}
-			if !ok || was.Desired != i.Desired || was.Status.Observed != i.Status.Observed ||
-				was.Status.Generation != i.Status.Generation || len(was.Status.Facts) != len(i.Status.Facts) {
-				f.Add(fsm.S15, "agent %s changed instance %s on node %s", name, id, i.Node)
-			}
+	for id, i := range s.After.Instances.All() {
+		was, ok := s.Before.Instances.Get(id)
+		if ok && was == i || own(i.Node) {
+			continue
+		}
+		if !ok || was.Desired != i.Desired || was.Status.Observed != i.Status.Observed ||
+			was.Status.Generation != i.Status.Generation || len(was.Status.Facts) != len(i.Status.Facts) {
+			f.Add(fsm.S15, "agent %s changed instance %s on node %s", name, id, i.Node)
 		}
 	}
 }

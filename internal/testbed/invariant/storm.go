@@ -14,9 +14,6 @@ import (
 // group. The group has at most as many wanted instances (see fsm.Instance.Wanted) as its count, plus one for each
 // instance that is being replaced. A slot has at most two instances that are desired running: a holder and a successor.
 func (j *Judge) surges(f *fsm.Findings, s *Step) {
-	if s.Before.Instances.Same(s.After.Instances) {
-		return
-	}
 	for id, g := range s.After.Groups.All() {
 		if g.Role == model.RoleSystem {
 			continue

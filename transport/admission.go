@@ -1,0 +1,59 @@
+package transport
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+)
+
+// SetAdmission sets a function that may refuse a peer whose certificate is good, for example because it was revoked. It
+// replaces the previous function. At first there is none, and every such peer is admitted.
+//
+// The function is called at the end of every handshake, for accepted and dialled connections, and again when the
+// connection is in use. It gets the identity in the peer's certificate, and the certificate. Its error ends the
+// connection, and should be a *model.Error. Only the log, or the caller of the Dialer, gets that error: the peer gets a
+// TLS alert. The function is called concurrently and must not block. A change of what it answers applies to new
+// connections; Listener.CloseWhere closes those that are open.
+func (c *Credentials) SetAdmission(admit func(id pki.Identity, leaf *x509.Certificate) error) {
+	c.admission.Store(&admit)
+}
+
+// CloseWhere closes the open connections for which wrong returns true, accepted and dialled ones, and returns their
+// number. The parameters of wrong are the peer's identity and its certificate. wrong must not block. To keep such peers
+// out, let the admission of the Credentials refuse them before the call (see Credentials.SetAdmission).
+func (l *Listener) CloseWhere(wrong func(id pki.Identity, leaf *x509.Certificate) bool) int {
+	return l.closeIf(func(g *gate) bool { return wrong(g.peer, g.proof[0]) }) +
+		l.cfg.Credentials.dialled.closeIf(func(o *outward) bool { return wrong(o.peer, o.proof[0]) })
+}
+
+func (l *Listener) closeIf(wrong func(*gate) bool) int {
+	return l.api.closeIf(wrong) + l.raft.closeIf(wrong)
+}
+
+// admit asks the admission about the peer of a verified handshake.
+func (c *Credentials) admit(state tls.ConnectionState) error {
+	id, err := pki.Peer(state)
+	if err != nil {
+		return err
+	}
+	return c.ask(id, state.PeerCertificates[0])
+}
+
+func (c *Credentials) ask(id pki.Identity, leaf *x509.Certificate) error {
+	if f := c.admission.Load(); f != nil && *f != nil {
+		return (*f)(id, leaf)
+	}
+	return nil
+}
+
+// recheck returns an error if a reload has removed the peer's CA since the handshake, or the admission now refuses the
+// peer. Codes: certificate_refused, and those of the admission.
+func (c *Credentials) recheck(id pki.Identity, shown []*x509.Certificate) error {
+	if !c.Trusts(shown) {
+		return model.Refuse(model.CodeCertificateRefused, "the CA of the certificate of %s is no longer trusted", id).
+			WithHint("use a certificate of a CA in the CA file of this process")
+	}
+	return c.ask(id, shown[0])
+}

@@ -1,0 +1,82 @@
+package transport_test
+
+import (
+	"crypto/x509"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+)
+
+// A CA that was stored as its certificate and its key is loaded again. It signs requests, and issues nothing else than
+// what a request says.
+func TestAuthoritySigns(t *testing.T) {
+	made := authority(t, "c1")
+	key := must(made.KeyDER())(t)
+	ca := must(transport.LoadAuthority(made.Root().Raw, key))(t)
+	if ca.Cluster() != "c1" || !ca.Root().Equal(made.Root()) {
+		t.Errorf("loaded the CA of %s", ca.Cluster())
+	}
+	der, own, err := pki.NewRequest(pki.RoleAgent, "n1", []string{"n1.lan", "10.0.0.4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := must(pki.ParseRequest(der, pki.RoleAgent))(t)
+	const ttl = 30 * 24 * time.Hour
+	cert := must(ca.Sign(request, ttl))(t)
+	if !own.PublicKey.Equal(cert.PublicKey) || cert.IsCA || cert.URIs[0].String() != "outspan://c1/agent/n1" {
+		t.Errorf("signed %+v", cert.Subject)
+	}
+	for _, host := range []string{"agent.outspan", "n1.lan", "10.0.0.4"} {
+		if err := cert.VerifyHostname(host); err != nil {
+			t.Error(err)
+		}
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(made.Root())
+	// The bounds are a minute inside the day before the creation, and inside the lifetime.
+	for off, good := range map[time.Duration]bool{-24*time.Hour + time.Minute: true, -25 * time.Hour: false,
+		ttl - time.Minute: true, ttl + time.Minute: false} {
+		_, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: time.Now().Add(off),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		if (err == nil) != good {
+			t.Errorf("%s from now: %v, want good: %v", off, err, good)
+		}
+	}
+	if long := must(ca.Sign(request, 20*365*24*time.Hour))(t); !long.NotAfter.Equal(ca.NotAfter()) {
+		t.Errorf("the certificate ends at %s, its CA at %s", long.NotAfter, ca.NotAfter())
+	}
+	_, err = ca.Sign(request, 0)
+	wantCode(t, err, model.CodeInvalid, "not positive")
+	_, err = ca.Sign(pki.Request{Role: pki.RoleAgent, Name: "n1"}, ttl)
+	wantCode(t, err, model.CodeInvalid, "no key")
+	request.Hosts = []string{"server.outspan"}
+	_, err = ca.Sign(request, ttl)
+	wantCode(t, err, model.CodeInvalid, "reserved")
+}
+
+func TestLoadAuthorityRefuses(t *testing.T) {
+	one, two := authority(t, "c1"), authority(t, "c1")
+	key := must(one.KeyDER())(t)
+	expired := must(transport.NewAuthority("c1", time.Nanosecond))(t)
+	der, _ := requestFor(t, pki.RoleServer, "s1")
+	request := must(pki.ParseRequest(der, pki.RoleServer))(t)
+	leaf := must(one.Sign(request, time.Hour))(t)
+	for name, tt := range map[string]struct{ cert, key []byte }{
+		"another's key":   {two.Root().Raw, key},
+		"no certificate":  {nil, key},
+		"no key":          {one.Root().Raw, nil},
+		"damaged":         {one.Root().Raw[:100], key},
+		"expired":         {expired.Root().Raw, must(expired.KeyDER())(t)},
+		"a server's cert": {leaf.Raw, key},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := transport.LoadAuthority(tt.cert, tt.key)
+			wantCode(t, err, model.CodeCertificateInvalid, "the CA can't be used")
+		})
+	}
+	_, err := expired.Sign(request, time.Hour)
+	wantCode(t, err, model.CodeCertificateInvalid, "expired at")
+}

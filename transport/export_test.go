@@ -1,0 +1,15 @@
+package transport
+
+import (
+	"context"
+	"time"
+
+	"github.com/outspan/outspan/pki"
+)
+
+// JoinAt is Join on a machine whose clock is wrong by the duration off. It repeats a request for at most retry.
+func JoinAt(ctx context.Context, off, retry time.Duration, addresses []string, token pki.JoinToken,
+	r JoinRequest) (JoinReply, pki.JoinServer, error) {
+	n := newcomer{now: func() time.Time { return time.Now().Add(off) }, retry: retry}
+	return n.join(ctx, addresses, token, r)
+}
