@@ -20,7 +20,7 @@ func renewAt(cert *x509.Certificate) time.Time {
 	life := transport.LifetimeOf(cert)
 	whole := life.Until.Sub(life.From)
 	spread := time.Duration(binary.BigEndian.Uint16(pki.KeyHash(cert)))
-	return life.From.Add(whole/20*9 + whole/10*spread/(1<<16))
+	return life.From.Add(whole/20*9 + whole/10/(1<<16)*spread)
 }
 
 // untilRenewal returns how long to wait until the next look at a certificate. It is never 0.
