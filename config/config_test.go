@@ -154,6 +154,15 @@ func TestLoadChecksTheWhole(t *testing.T) {
 		{"dir off loopback",
 			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
 				"tls { dir = \"/t\" }\nlisten { address = \"10.0.0.1\" }\n", "single machine"},
+		{"managed beside a directory",
+			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
+				"tls {\n managed = true\n dir = \"/t\"\n}\n", "tls can have no other key"},
+		{"managed beside a file",
+			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
+				"tls {\n managed = true\n key_file = \"/k\"\n}\n", "tls can have no other key"},
+		{"managed beside a gossip key",
+			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
+				"tls { managed = true }\ngossip { key_file = \"/k\" }\n", "gossip can have no key_file"},
 		{"any address",
 			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
 				"tls {\n ca_file = \"a\"\n cert_file = \"b\"\n key_file = \"c\"\n" +
@@ -183,6 +192,16 @@ func TestLoadChecksTheWhole(t *testing.T) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// A managed machine needs no other key, and may listen on any address.
+func TestLoadManaged(t *testing.T) {
+	c, err := config.Load(write(t, map[string]string{"a.hcl": "name = \"a\"\ndata_dir = \"/d\"\n" +
+		"server { bootstrap_expect = 1 }\ntls { managed = true }\n" +
+		"listen { address = \"0.0.0.0\" }\nadvertise { address = \"10.0.0.1\" }\n"}))
+	if err != nil || !c.TLS.Managed {
+		t.Errorf("got %+v, %v", c, err)
 	}
 }
 

@@ -40,7 +40,8 @@ func TestUnitIsAccepted(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "outspan.service")
-	if err := os.WriteFile(path, []byte(Unit("/bin/true", "server", "run", "--config", dir+"/a $b%c")), 0o644); err != nil {
+	text := Unit("/bin/true", "server", "run", "--config", dir+"/a $b%c")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.CommandContext(t.Context(), checker, "verify", "--man=no", path).CombinedOutput()

@@ -18,12 +18,12 @@ import (
 const joinRetry = 30 * time.Second
 
 // Join asks the servers at addresses (host:port) to admit this machine, one after the other until one of them answers.
-// It returns the reply, and the server that sent it. It sends the token only to a server that has proved that it belongs
-// to the cluster of the token, as pki.JoinPeer says; r.Token is ignored.
+// It returns the reply, and the server that sent it. It sends the token only to a server that has proved that it
+// belongs to the cluster of the token, as pki.JoinPeer says; r.Token is ignored.
 //
-// While all servers that can be reached answer that they can't admit anybody yet, for example because they elect a
-// leader, Join asks again for 30 s. Each attempt has 5 s for the connection and 20 s for the answer. Join also ends when
-// ctx ends. A failed call may be repeated with the same r: the token is used once.
+// While servers answer that they can't admit anybody yet, for example because they elect a leader, Join asks again for
+// 30 s. Each attempt has 5 s for the connection and 20 s for the answer. Join also ends when ctx ends. A failed call
+// may be repeated with the same r: the token is used once.
 //
 // Codes: invalid, unreachable (no server answered), certificate_refused (no peer is a server of that cluster),
 // not_tls (the peer admits no newcomers), timeout (ctx ended), and those of the reply's Problem, which is then nil in

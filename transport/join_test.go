@@ -281,20 +281,21 @@ func TestNewcomersReachNothingElse(t *testing.T) {
 		certs  []tls.Certificate
 		code   model.Code
 	}{
-		"join and raft":                   {protos: []string{join, "outspan-raft/1"}},
-		"raft and join":                   {protos: []string{"outspan-raft/1", join}},
-		"join and agent":                  {protos: []string{join, "outspan-agent/1"}},
-		"join and http/2":                 {protos: []string{join, "h2"}},
-		"http/1.1 and join":               {protos: []string{"http/1.1", join}},
-		"join twice":                      {protos: []string{join, join}},
-		"join and raft, as a server":      {protos: []string{join, "outspan-raft/1"}, certs: server},
-		"raft without a certificate":      {protos: []string{"outspan-raft/1"}, code: model.CodeCertificateRefused},
-		"agent without a certificate":     {protos: []string{"outspan-agent/1"}, code: model.CodeCertificateRefused},
-		"http/2 without a certificate":    {protos: []string{"h2"}, code: model.CodeCertificateRefused},
-		"http/1.1 without a certificate":  {protos: []string{"http/1.1"}, code: model.CodeCertificateRefused},
-		"nothing without a certificate":   {code: model.CodeCertificateRefused},
-		"something like join":             {protos: []string{join + "0"}, code: model.CodeNotTLS},
-		"join in upper case and http/1.1": {protos: []string{"OUTSPAN-JOIN/1", "http/1.1"}, code: model.CodeCertificateRefused},
+		"join and raft":                  {protos: []string{join, "outspan-raft/1"}},
+		"raft and join":                  {protos: []string{"outspan-raft/1", join}},
+		"join and agent":                 {protos: []string{join, "outspan-agent/1"}},
+		"join and http/2":                {protos: []string{join, "h2"}},
+		"http/1.1 and join":              {protos: []string{"http/1.1", join}},
+		"join twice":                     {protos: []string{join, join}},
+		"join and raft, as a server":     {protos: []string{join, "outspan-raft/1"}, certs: server},
+		"raft without a certificate":     {protos: []string{"outspan-raft/1"}, code: model.CodeCertificateRefused},
+		"agent without a certificate":    {protos: []string{"outspan-agent/1"}, code: model.CodeCertificateRefused},
+		"http/2 without a certificate":   {protos: []string{"h2"}, code: model.CodeCertificateRefused},
+		"http/1.1 without a certificate": {protos: []string{"http/1.1"}, code: model.CodeCertificateRefused},
+		"nothing without a certificate":  {code: model.CodeCertificateRefused},
+		"something like join":            {protos: []string{join + "0"}, code: model.CodeNotTLS},
+		"upper case, and http/1.1": {protos: []string{"OUTSPAN-JOIN/1", "http/1.1"},
+			code: model.CodeCertificateRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := s.Stats()

@@ -117,8 +117,8 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 	return l, nil
 }
 
-// config returns the TLS configuration of the port. It demands a certificate, except for the protocol of newcomers. With
-// this configuration, the listener also records which pending connections have sent a whole hello.
+// config returns the TLS configuration of the port. It demands a certificate, except for the protocol of newcomers.
+// With this configuration, the listener also records which pending connections have sent a whole hello.
 func (l *Listener) config() *tls.Config {
 	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, reach.ProtoHTTP2, reach.ProtoHTTP1)
 	next := cfg.GetConfigForClient
@@ -171,8 +171,8 @@ func (l *Listener) Stats() ListenerStats {
 }
 
 // Run accepts connections until ctx ends, and then returns nil. It returns listen_failed if somebody else closes the
-// port. When Run returns, the port is closed, no handshake is running, and no accepted raft connection and no connection
-// of a newcomer is open. Open API connections are left to the HTTP server. Call Run once.
+// port. When Run returns, the port is closed, no handshake is running, and no accepted raft connection and no
+// connection of a newcomer is open. Open API connections are left to the HTTP server. Call Run once.
 func (l *Listener) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { l.raw.Close() })

@@ -35,6 +35,9 @@ func ManagedDir(dataDir string) Managed { return Managed{filepath.Join(dataDir, 
 // Path returns the path of the directory.
 func (m Managed) Path() string { return m.path }
 
+// RootsFile returns the path of the CA certificates.
+func (m Managed) RootsFile() string { return m.file(caFile) }
+
 // CAKeyFile returns the path of the CA's key.
 func (m Managed) CAKeyFile() string { return m.file(caKeyFile) }
 
@@ -61,7 +64,7 @@ func (m Managed) nextKeyFile(role pki.Role) string { return m.file(string(role) 
 // Code: certificate_invalid.
 func (m Managed) Credentials(cluster string, role pki.Role, name string) (*Credentials, error) {
 	return newCredentials(func() (*pki.Certificate, error) {
-		cfg := pki.Config{CA: m.file(caFile), Cert: m.CertFile(role), Key: m.keyFile(role),
+		cfg := pki.Config{CA: m.RootsFile(), Cert: m.CertFile(role), Key: m.keyFile(role),
 			Cluster: cluster, Role: role, Name: name}
 		if m.fits(role, m.nextKeyFile(role)) {
 			cfg.Key = m.nextKeyFile(role)
@@ -132,7 +135,7 @@ func (m Managed) Write(f ManagedFiles) error {
 		}
 	}
 	if len(f.Roots) > 0 {
-		if err := writeFile(m.file(caFile), encodeChain(f.Roots), 0o644); err != nil {
+		if err := writeFile(m.RootsFile(), encodeChain(f.Roots), 0o644); err != nil {
 			return err
 		}
 	}

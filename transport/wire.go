@@ -255,8 +255,8 @@ type Peer struct {
 	State    model.PeerState  `cbor:"6,keyasint" json:"state"`
 }
 
-// RenewRequest asks for the agent's next certificate. If an answer was lost, the agent repeats the same request, so that
-// the cluster knows one new key and not two.
+// RenewRequest asks for the agent's next certificate. If an answer was lost, the agent repeats the same request, so
+// that the cluster knows one new key and not two.
 type RenewRequest struct {
 	// Request is a request for a certificate as pki.NewRequest makes it, for a new key and the agent's own name.
 	Request []byte `cbor:"1,keyasint"`

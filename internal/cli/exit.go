@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/cli/local"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
@@ -32,6 +33,8 @@ var outcomes = map[model.Code]term.ExitCode{
 
 	codeCommandFailed: term.ExitOther,
 	codeNotReturned:   term.ExitOther,
+
+	local.CodeStartFailed: term.ExitOther,
 
 	// The servers refuse a job with these codes if it fits nowhere.
 	model.CodeNoMemory:     term.ExitNotAllPlaced,

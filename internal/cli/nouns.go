@@ -59,7 +59,7 @@ func alone() []verb {
 	return []verb{
 		statusCommand, whyCommand, eventsCommand, logsCommand,
 		rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
-		here(local.Fmt), completionCommand, ofProgram(local.Version), ofProgram(local.Dev), here(local.Demo),
+		here(local.Fmt), upCommand, completionCommand, ofProgram(local.Version), ofProgram(local.Dev), here(local.Demo),
 		here(local.DemoApp), genDocsCommand,
 	}
 }

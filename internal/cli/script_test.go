@@ -39,6 +39,7 @@ import (
 //	agent NAME API GOSSIP  start another agent of the cluster, which listens on these ports
 //	hold VAR            listen on a free port, and set VAR to its number
 //	letgo VAR           free that port again
+//	$LOOPBACK           an address 127.x on which no other script listens
 //	expand FILE...      replace $NAME in the files by the values of environment variables
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -50,6 +51,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("TZ", "UTC")
 			env.Values[clusterKey{}] = &scriptCluster{}
 			env.Setenv("USER", runAs())
+			env.Setenv("LOOPBACK", procs.Network()+".1")
 			env.Setenv("OUTSPAN", filepath.Join(filepath.SplitList(env.Getenv("PATH"))[0], "outspan"))
 			return nil
 		},

@@ -153,12 +153,14 @@ func (a *agentPart) config() agent.Config {
 	}
 }
 
-// dataDir returns the data directory of the agent. A process that is both server and agent has two data directories,
-// because other users may not pass through the server's directory, but instances must reach their directories in the
-// agent's.
-func (a *agentPart) dataDir() string {
-	dir := a.p.cfg.DataDir
-	if a.p.cfg.Server != nil {
+func (a *agentPart) dataDir() string { return AgentDataDir(a.p.cfg) }
+
+// AgentDataDir returns the data directory of the agent of a configuration. A process that is both server and agent has
+// two data directories, because other users may not pass through the server's directory, but instances must reach their
+// directories in the agent's.
+func AgentDataDir(c *config.Config) string {
+	dir := c.DataDir
+	if c.Server != nil {
 		dir = filepath.Clean(dir) + "-agent"
 	}
 	if absolute, err := filepath.Abs(dir); err == nil {

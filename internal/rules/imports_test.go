@@ -36,7 +36,8 @@ var arrows = map[string][]string{
 	"internal/cli": {"model", "api", "client", "agent", "cluster", "config", "jobfile", "transport",
 		"internal/cli/local", "internal/cli/term", "internal/daemon"},
 	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "keyring", "pki", "transport",
-		"dist", "internal/cli/term", "internal/hclfile", "internal/daemon", "internal/demo", "internal/procs"},
+		"dist", "internal/cli/term", "internal/durable", "internal/hclfile", "internal/daemon", "internal/demo",
+		"internal/procs"},
 	"internal/cli/term": {"model", "api"}, // uses only the exit codes of api
 	"internal/daemon": {"model", "api", "fsm", "agent", "cluster", "config", "keyring", "reconcile", "pki",
 		"transport", "trust"},

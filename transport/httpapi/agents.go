@@ -36,13 +36,14 @@ type agentCall struct {
 type answerCall func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
 
 func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
+	renew := &renewals{issue: s.cfg.Renew, rate: registrationRates(), refused: s.cfg.Refused}
 	return map[transport.AgentCall]agentCall{
 		transport.CallRegister:    {true, inCBOR(s.registerAgent)},
 		transport.CallReport:      {true, s.limitReports(inCBOR(s.reportAgent))},
 		transport.CallAssignments: {false, inCBOR(s.assignments)},
 		transport.CallServices:    {false, inCBOR(s.agentServices)},
 		transport.CallPeers:       {false, inCBOR(s.agentPeers)},
-		transport.CallRenew:       {true, inCBOR(s.renewAgent)},
+		transport.CallRenew:       {true, inCBOR(renew.answer)},
 	}
 }
 
@@ -186,19 +187,26 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 	}, nil
 }
 
-// renewAgent issues an agent's next certificate. Codes: not_supported, rate_limited, and those of Config.Renew.
-func (s *Server) renewAgent(ctx context.Context, who caller, q transport.RenewRequest) (transport.RenewReply, error) {
-	if s.cfg.Renew == nil {
+// renewals answers agents that ask for their next certificates. issue is Config.Renew.
+type renewals struct {
+	issue   func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
+	rate    *rates
+	refused func(error)
+}
+
+// answer issues the caller's next certificate. Codes: not_supported, rate_limited, and those of issue.
+func (r *renewals) answer(ctx context.Context, who caller, q transport.RenewRequest) (transport.RenewReply, error) {
+	if r.issue == nil {
 		return transport.RenewReply{}, model.Refuse(model.CodeNotSupported, "this cluster issues no certificates").
 			WithHint("the servers need tls { managed = true }; without it, use: outspan tls cert create --agent %s", who.Name)
 	}
-	if !s.renewals.take(who.Subject) {
-		err := model.Refuse(model.CodeRateLimited, "%s renews its certificate again and again", who).
+	if !r.rate.take(who.Subject) {
+		err := model.Refuse(model.CodeRateLimited, "%s renews its certificate again and again", who.Subject).
 			WithHint("look at its log; it may go on in a few seconds")
-		s.cfg.Refused(err)
+		r.refused(err)
 		return transport.RenewReply{}, err
 	}
-	return s.cfg.Renew(ctx, who.Subject, q)
+	return r.issue(ctx, who.Subject, q)
 }
 
 // usedElsewhere returns an error if another agent uses the node, for example because the machine was copied, and that

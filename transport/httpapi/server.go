@@ -30,7 +30,6 @@ type Server struct {
 
 	rates         *rates // of requests
 	registrations *rates
-	renewals      *rates // of agents' certificates
 	inventories   *rates
 	reportBytes   *rates // of the reports of each agent
 	streams       *streams
@@ -61,7 +60,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
-		renewals: registrationRates(), reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store),
+		reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store),
 		waiting: &sharedWaiting{},
 	}
 	s.agents = agentCallState{
