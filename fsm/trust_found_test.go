@@ -25,12 +25,14 @@ func TestMemberFound(t *testing.T) {
 		group  []Command
 		want   model.Code
 	}{
-		"with the first CA":  {nil, []Command{data, first, server, agent}, ""},
-		"before the CA":      {nil, []Command{data, server, first}, model.CodeConflict},
-		"without a CA":       {nil, []Command{server}, model.CodeConflict},
-		"after the CA":       {[][]Command{{data, first}}, []Command{server}, model.CodeConflict},
-		"with a later CA":    {[][]Command{{data, first}}, []Command{ca("ca/2", model.KeyIncoming, 1), server}, model.CodeConflict},
-		"with the same CA":   {[][]Command{{data, first}}, []Command{ca("ca/1", model.KeyActive, 2), server}, model.CodeConflict},
+		"with the first CA": {nil, []Command{data, first, server, agent}, ""},
+		"before the CA":     {nil, []Command{data, server, first}, model.CodeConflict},
+		"without a CA":      {nil, []Command{server}, model.CodeConflict},
+		"after the CA":      {[][]Command{{data, first}}, []Command{server}, model.CodeConflict},
+		"with a later CA": {[][]Command{{data, first}},
+			[]Command{ca("ca/2", model.KeyIncoming, 1), server}, model.CodeConflict},
+		"with the same CA": {[][]Command{{data, first}},
+			[]Command{ca("ca/1", model.KeyActive, 2), server}, model.CodeConflict},
 		"the same name":      {nil, []Command{data, first, server, server}, model.CodeNameTaken},
 		"a name of no agent": {nil, []Command{data, first, found(model.SubjectCert, "x")}, model.CodeInvalid},
 	} {

@@ -43,8 +43,9 @@ func ShownFrom(ctx context.Context) Shown {
 	return s
 }
 
-// ConnContext puts the subject at the other end of a connection, and its certificate, into the context of its requests. It can be used as
-// http.Server.ConnContext. It knows TLS connections after their handshake, and connections of a UnixListener.
+// ConnContext puts the subject at the other end of a connection, and its certificate, into the context of its requests.
+// It can be used as http.Server.ConnContext. It knows TLS connections after their handshake, and connections of a
+// UnixListener.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	switch c := c.(type) {
 	case *tls.Conn:

@@ -54,7 +54,8 @@ func TestAdmit(t *testing.T) {
 	s.do(&fsm.MemberRevoke{Subject: who(model.SubjectAgent, "n2")})
 	s.do(&fsm.MemberRevoke{Subject: who(model.SubjectServer, "s3")})
 	renew := func(old, next *x509.Certificate) {
-		s.do(&fsm.MemberRenew{Subject: who(model.SubjectAgent, "n3"), Old: pki.KeyHash(old), Key: pki.KeyHash(next), NotAfter: 1})
+		s.do(&fsm.MemberRenew{Subject: who(model.SubjectAgent, "n3"), Old: pki.KeyHash(old),
+			Key: pki.KeyHash(next), NotAfter: 1})
 	}
 	renew(n3, newer)
 	if err := s.engine.Admit(id(pki.RoleAgent, "n3"), n3); err != nil {
@@ -66,18 +67,19 @@ func TestAdmit(t *testing.T) {
 		leaf *x509.Certificate
 		want model.Code
 	}{
-		"member":                       {id(pki.RoleAgent, "n1"), n1, ""},
-		"newest key":                   {id(pki.RoleAgent, "n3"), newest, ""},
-		"previous key":                 {id(pki.RoleAgent, "n3"), newer, ""},
-		"replaced key":                 {id(pki.RoleAgent, "n3"), n3, model.CodeCertificateRefused},
-		"key of another":               {id(pki.RoleAgent, "n1"), n2, model.CodeCertificateRefused},
-		"no row":                       {id(pki.RoleAgent, "n9"), stranger, model.CodeCertificateRefused},
-		"revoked":                      {id(pki.RoleAgent, "n2"), n2, model.CodeMemberRevoked},
-		"server":                       {id(pki.RoleServer, "s2"), leaf(t, ca, pki.RoleServer, "s2").Leaf, ""},
-		"server that is unknown yet":   {id(pki.RoleServer, "s4"), leaf(t, ca, pki.RoleServer, "s4").Leaf, ""},
-		"revoked server":               {id(pki.RoleServer, "s3"), must(tlsLeaf(s3))(t), model.CodeMemberRevoked},
-		"revoked server with new keys": {id(pki.RoleServer, "s3"), leaf(t, ca, pki.RoleServer, "s3").Leaf, model.CodeMemberRevoked},
-		"person":                       {id(pki.RoleCLI, "n2"), leaf(t, ca, pki.RoleCLI, "n2").Leaf, ""},
+		"member":                     {id(pki.RoleAgent, "n1"), n1, ""},
+		"newest key":                 {id(pki.RoleAgent, "n3"), newest, ""},
+		"previous key":               {id(pki.RoleAgent, "n3"), newer, ""},
+		"replaced key":               {id(pki.RoleAgent, "n3"), n3, model.CodeCertificateRefused},
+		"key of another":             {id(pki.RoleAgent, "n1"), n2, model.CodeCertificateRefused},
+		"no row":                     {id(pki.RoleAgent, "n9"), stranger, model.CodeCertificateRefused},
+		"revoked":                    {id(pki.RoleAgent, "n2"), n2, model.CodeMemberRevoked},
+		"server":                     {id(pki.RoleServer, "s2"), leaf(t, ca, pki.RoleServer, "s2").Leaf, ""},
+		"server that is unknown yet": {id(pki.RoleServer, "s4"), leaf(t, ca, pki.RoleServer, "s4").Leaf, ""},
+		"revoked server":             {id(pki.RoleServer, "s3"), must(tlsLeaf(s3))(t), model.CodeMemberRevoked},
+		"revoked server with new keys": {id(pki.RoleServer, "s3"),
+			leaf(t, ca, pki.RoleServer, "s3").Leaf, model.CodeMemberRevoked},
+		"person": {id(pki.RoleCLI, "n2"), leaf(t, ca, pki.RoleCLI, "n2").Leaf, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := s.engine.Admit(test.id, test.leaf)

@@ -33,8 +33,7 @@ type nextKey struct {
 }
 
 // Run renews the certificate each time when about half of its life has passed, until ctx ends. After a failed attempt
-// it tries again, with pauses that grow from 1 s to 10 min. Nothing ends because a renewal fails: the certificate in use
-// stays. It returns nil.
+// it tries again, with pauses that grow from 1 s to 10 min. The certificate in use stays meanwhile. It returns nil.
 func (a Agent) Run(ctx context.Context) error {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
 	var next nextKey

@@ -24,10 +24,11 @@ const maxJoining = 32
 // askTime limits a question to the leader.
 const askTime = 15 * time.Second
 
-// AnswerJoin is a transport.AnswerJoin. Any server may be asked; one that does not lead asks the leader. A newcomer that
-// repeats its request gets certificates again, and uses its token once. Codes: invalid, forbidden, busy, no_leader,
-// those of fsm.MemberAdmit, and those of the log.
-func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr, r transport.JoinRequest) (transport.JoinReply, error) {
+// AnswerJoin is a transport.AnswerJoin. Any server may be asked; one that does not lead asks the leader. A newcomer
+// that repeats its request gets certificates again, and uses its token once. Codes: invalid, forbidden, busy,
+// no_leader, those of fsm.MemberAdmit, and those of the log.
+func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
+	r transport.JoinRequest) (transport.JoinReply, error) {
 	done, err := e.enterJoin()
 	if err != nil {
 		return transport.JoinReply{}, err
@@ -75,8 +76,8 @@ func (e *Engine) ask(ctx context.Context, leader transport.ServerInfo, question 
 }
 
 // AnswerPeer answers the questions of other servers' engines. known is false for questions of others. The certificate
-// of the asking server must have been checked, and its subject must be in ctx. Codes: no_leader, forbidden, and those of
-// the question.
+// of the asking server must have been checked, and its subject must be in ctx. Codes: no_leader, forbidden, and those
+// of the question.
 func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, known bool, err error) {
 	switch question {
 	case questionJoin:

@@ -47,7 +47,8 @@ func TestJoin(t *testing.T) {
 					t.Errorf("reply %d has %d roots, %d gossip keys, %d keys of the keyring, cluster %q", i, len(reply.Roots),
 						len(reply.GossipKeys), len(reply.Keyring), reply.Cluster)
 				}
-				if d := cmp.Diff([][]string{{"10.0.0.1:7640"}, {"10.0.0.1:7641"}}, [][]string{reply.Servers, reply.Gossip}); d != "" {
+				want := [][]string{{"10.0.0.1:7640"}, {"10.0.0.1:7641"}}
+				if d := cmp.Diff(want, [][]string{reply.Servers, reply.Gossip}); d != "" {
 					t.Error(d)
 				}
 				if reply.Labels["rack"] != "r1" {
@@ -66,7 +67,7 @@ func TestJoin(t *testing.T) {
 func TestAgentsGetNoKeyring(t *testing.T) {
 	s := newRig(t).found(time.Hour)
 	s.lead()
-	for _, role := range []pki.Role{pki.RoleAgent, pki.RoleServer} { // a token of role server may also ask for an agent alone
+	for _, role := range []pki.Role{pki.RoleAgent, pki.RoleServer} { // a server's token may ask for an agent alone
 		der, _ := request(t, pki.RoleAgent, "n-"+string(role))
 		reply := must(s.join(s.token(role), transport.JoinRequest{Agent: der}))(t)
 		if len(reply.Keyring) != 0 || len(reply.Server) != 0 {
@@ -125,7 +126,7 @@ func TestJoinRefuses(t *testing.T) {
 	}
 }
 
-// Without a leader, a newcomer is told to come back, and also if the server that was taken for the leader leads no more.
+// Without a leader, a newcomer gets no_leader, and also if the server that was taken for the leader leads no more.
 func TestJoinWithoutALeader(t *testing.T) {
 	r := newRig(t)
 	s1 := r.found(time.Hour)

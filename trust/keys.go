@@ -21,7 +21,7 @@ func openKey(ring *keyring.Ring, state *fsm.State, row *fsm.TrustKey) ([]byte, e
 	return data.Open(string(row.Name), row.Version, row.Sealed)
 }
 
-// authority returns the CA that signs now. Codes: busy if there is no CA yet, certificate_invalid, and those of openKey.
+// authority returns the CA that signs now. Codes: busy if there is no CA yet; certificate_invalid; those of openKey.
 func authority(ring *keyring.Ring, state *fsm.State) (*transport.Authority, error) {
 	row, ok := state.ActiveKey(model.KeyCA)
 	if !ok {

@@ -14,9 +14,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Renew is httpapi.Config.Renew: it issues an agent's next certificate. transport.ShownFrom(ctx) must be the certificate
-// with which the agent called. Codes: invalid, forbidden (another name or role), certificate_refused (the certificate
-// in use has expired), those of fsm.MemberRenew, and those of the log.
+// Renew is httpapi.Config.Renew: it issues an agent's next certificate. transport.ShownFrom(ctx) must be the
+// certificate with which the agent called. Codes: invalid, forbidden (another name or role), certificate_refused
+// (the certificate in use has expired), those of fsm.MemberRenew, and those of the log.
 func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.RenewRequest) (transport.RenewReply, error) {
 	request, err := pki.ParseRequest(q.Request, pki.RoleAgent)
 	if err != nil {

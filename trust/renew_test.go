@@ -60,14 +60,16 @@ func TestRenew(t *testing.T) {
 		request []byte
 		want    model.Code
 	}{
-		"another name":   {shown(t, pki.KeyHash(first), first.NotAfter), n1, other, model.CodeForbidden},
-		"another role":   {shown(t, pki.KeyHash(first), first.NotAfter), n1, server, model.CodeForbidden},
-		"a server":       {shown(t, pki.KeyHash(first), first.NotAfter), who(model.SubjectServer, "n1"), later, model.CodeForbidden},
+		"another name": {shown(t, pki.KeyHash(first), first.NotAfter), n1, other, model.CodeForbidden},
+		"another role": {shown(t, pki.KeyHash(first), first.NotAfter), n1, server, model.CodeForbidden},
+		"a server": {shown(t, pki.KeyHash(first), first.NotAfter), who(model.SubjectServer, "n1"), later,
+			model.CodeForbidden},
 		"expired":        {shown(t, pki.KeyHash(first), time.Now()), n1, later, model.CodeCertificateRefused},
 		"the same key":   {shown(t, pki.KeyHash(first), first.NotAfter), n1, der, model.CodeInvalid},
 		"a replaced key": {shown(t, make([]byte, 32), first.NotAfter), n1, later, model.CodeStale},
-		"revoked":        {shown(t, pki.KeyHash(pair.Leaf), first.NotAfter), who(model.SubjectAgent, "s1"), s1, model.CodeMemberRevoked},
-		"damaged":        {shown(t, pki.KeyHash(first), first.NotAfter), n1, []byte("x"), model.CodeInvalid},
+		"revoked": {shown(t, pki.KeyHash(pair.Leaf), first.NotAfter), who(model.SubjectAgent, "s1"), s1,
+			model.CodeMemberRevoked},
+		"damaged": {shown(t, pki.KeyHash(first), first.NotAfter), n1, []byte("x"), model.CodeInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := len(r.log)
@@ -262,13 +264,15 @@ func TestRevive(t *testing.T) {
 		want         model.Code
 		renewed      bool
 	}{
-		"after a year":              {lead: true, off: 365 * 24 * time.Hour, renewed: true},
-		"soon":                      {lead: true, off: time.Hour},
-		"set up and never started":  {off: 365 * 24 * time.Hour, renewed: true},
-		"no log yet":                {noState: model.Refuse(model.CodeInvalid, "no log"), off: 365 * 24 * time.Hour, renewed: true},
-		"revoked":                   {lead: true, revoke: true, off: 365 * 24 * time.Hour, want: model.CodeMemberRevoked},
-		"after the end of the CA":   {lead: true, off: 11 * 365 * 24 * time.Hour, want: model.CodeCertificateInvalid},
-		"with a log that is broken": {lead: true, noState: errors.New("broken"), off: 365 * 24 * time.Hour, want: model.CodeCertificateInvalid},
+		"after a year":             {lead: true, off: 365 * 24 * time.Hour, renewed: true},
+		"soon":                     {lead: true, off: time.Hour},
+		"set up and never started": {off: 365 * 24 * time.Hour, renewed: true},
+		"no log yet": {noState: model.Refuse(model.CodeInvalid, "no log"),
+			off: 365 * 24 * time.Hour, renewed: true},
+		"revoked":                 {lead: true, revoke: true, off: 365 * 24 * time.Hour, want: model.CodeMemberRevoked},
+		"after the end of the CA": {lead: true, off: 11 * 365 * 24 * time.Hour, want: model.CodeCertificateInvalid},
+		"with a log that is broken": {lead: true, noState: errors.New("broken"), off: 365 * 24 * time.Hour,
+			want: model.CodeCertificateInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -98,7 +98,8 @@ func (r Revival) authority(ctx context.Context, dir transport.Managed) (*transpo
 func (r Revival) again(ca *transport.Authority, role pki.Role, old *x509.Certificate) (*x509.Certificate, error) {
 	key, ok := old.PublicKey.(*ecdsa.PublicKey)
 	if !ok {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "the key of the %s is not of the kind that outspan makes", role)
+		return nil, model.Refuse(model.CodeCertificateInvalid, "the key of the %s is of a kind that outspan does not make",
+			role)
 	}
 	lifetime := r.Lifetime
 	if lifetime <= 0 {
