@@ -219,6 +219,20 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Snapshots.Restore(ctx, strings.NewReader("state"), 5)
 	},
 
+	"list-tokens": func(ctx context.Context, c *client.Client) (any, error) { return c.Tokens.List(ctx, lo) },
+	"create-token": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Tokens.Create(ctx, api.TokenBody{}, wo)
+	},
+	"revoke-token": func(ctx context.Context, c *client.Client) (any, error) { return c.Tokens.Revoke(ctx, "x", wo) },
+
+	"list-trust-members": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Members(ctx, lo) },
+	"revoke-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Trust.RevokeNode(ctx, "x", api.RevokeBody{}, wo)
+	},
+	"revoke-member": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, wo)
+	},
+
 	"list-volumes": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Volumes.List(ctx, client.VolumeListOptions{ListOptions: lo, Job: "x", Node: "x"})
 	},

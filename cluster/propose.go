@@ -34,8 +34,9 @@ func await(ctx context.Context, f raft.Future) error {
 
 // Pending is a submitted entry whose outcome may not be known yet.
 type Pending struct {
-	s      *Server
-	future raft.ApplyFuture
+	s        *Server
+	future   raft.ApplyFuture
+	restores uint64 // the number in Server.restores before the entry was submitted
 }
 
 // Propose commits an entry, and returns the outcome of each of its groups once this server has applied it. Propose sets
@@ -51,8 +52,8 @@ func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error)
 
 // Submit puts an entry into raft's queue and does not wait for its outcome, so that a caller can submit many entries at
 // once. Entries that one goroutine submits are logged in the same order. Submit blocks for at most 5 s. After an error
-// the entry is certainly not in the log. Codes: no_leader; disk_full; timeout if ctx has ended; invalid or needs_format
-// if the entry can't be encoded.
+// the entry is certainly not in the log. Codes: no_leader; disk_full; busy during a restore; timeout if ctx has ended;
+// invalid or needs_format if the entry can't be encoded.
 func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, model.Refuse(model.CodeTimeout, "the request ended before it was written: %v", context.Cause(ctx))
@@ -63,18 +64,22 @@ func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	if err := s.checkRoom(); err != nil {
 		return nil, err
 	}
+	restores := s.restores.Load()
+	if restores%2 != 0 {
+		return nil, model.Refuse(model.CodeBusy, "a snapshot is being restored").WithHint("try again in a moment")
+	}
 	state := s.cfg.Machine.State()
 	e.Format, e.At, e.Wall = state.Format, s.clock.now(), s.wall()
 	data, err := fsm.EncodeEntry(e)
 	if err != nil {
 		return nil, err
 	}
-	return &Pending{s, s.raft.Apply(data, enqueueTimeout)}, nil
+	return &Pending{s, s.raft.Apply(data, enqueueTimeout), restores}, nil
 }
 
 // Wait returns the outcome of each group of the entry. It blocks until this server has applied the entry, until ctx
 // ends, or for 30 s. Codes: no_leader and busy if the entry is certainly not in the log; unknown if it may be in the
-// log. After unknown, try again with the same request id.
+// log, or if a restore has begun since Submit and may have lost it. After unknown, try again with the same request id.
 func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
 	if end, ok := ctx.Deadline(); !ok || time.Until(end) > outcomeTimeout {
 		var cancel context.CancelFunc
@@ -85,6 +90,9 @@ func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
 	p.s.state.transfer.note(p.s, err)
 	if err != nil {
 		return nil, p.s.outcome(err)
+	}
+	if p.s.restores.Load() != p.restores {
+		return nil, unknownOutcome(errors.New("a snapshot was restored meanwhile"))
 	}
 	results, ok := p.future.Response().([]fsm.Result)
 	if !ok {

@@ -86,6 +86,8 @@ type Server struct {
 
 	opened atomic.Bool // false during Open, when raft's goroutines may already call this server
 
+	restores atomic.Uint64 // counts beginnings and ends of Restore, so it is odd while a restore is under way
+
 	state     serverState
 	barrier   coalescer
 	peerCodec codec

@@ -44,6 +44,7 @@ func (s *Server) SaveStale(w io.Writer) error {
 // Restore replaces the state of the whole cluster with the state in a snapshot, after it has checked the whole
 // snapshot. The restored state gets a higher incarnation than the current one, so agents report what they run, and stop
 // nothing that the state does not know until an operator confirms. The index and the clock of the state do not go back.
+// Keys, join tokens and members stay as they are, so that no restore brings back a spent token or a revoked member.
 // Writes in progress are lost, and their callers get unknown. Codes: no_leader; needs_format and invalid for a bad
 // snapshot; conflict for a snapshot of another cluster; disk_full; timeout; unknown.
 func (s *Server) Restore(ctx context.Context, r io.Reader) error {
@@ -58,21 +59,24 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := s.ReadBarrier(ctx); err != nil {
-		return err
-	}
 	resume, err := s.fsm.pauseSnapshots(ctx)
 	if err != nil {
 		return err
 	}
 	defer resume()
+	// From here on, no write is acknowledged. So current has every revocation that was, once the Barrier has passed.
+	s.restores.Add(1)
+	defer s.restores.Add(1)
+	if err := s.ReadBarrier(ctx); err != nil {
+		return err
+	}
 	current := s.cfg.Machine.State()
 	if own := current.Cluster.ID; restored.Cluster.ID != own {
 		return model.Refuse(model.CodeConflict, "the snapshot is of the cluster %q (%s), this is %q (%s)",
 			restored.Cluster.Name, restored.Cluster.ID, current.Cluster.Name,
 			own).WithHint("restore it into the cluster it was saved from, or begin a new one with server recover")
 	}
-	next, err := s.raise(restored, current)
+	next, err := s.raise(restored.WithTrustOf(current), current)
 	if err != nil {
 		return err
 	}

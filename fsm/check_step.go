@@ -31,6 +31,7 @@ func CheckStep(before, after State) error {
 		c.want(b.Index > a.Index && a.At.Add(requestMinimum) <= after.Now, "the outcome of request %s was rewritten", a.ID)
 	})
 	c.newRows(&before)
+	c.trustSteps(&before)
 	c.assigned(&before)
 	c.listed(&before)
 	return c.found.Err()

@@ -112,10 +112,10 @@ func (s *State) forgetJob(name model.JobName) {
 }
 
 // overdueTokens lists the join tokens that ended more than tokenKept ago. Creating a token drops them.
-func (s *State) overdueTokens() []model.TokenID {
+func (s *trust) overdueTokens(now model.Time) []model.TokenID {
 	var overdue []model.TokenID
 	for id, t := range s.JoinTokens.All() {
-		if t.overdue(s.Now) {
+		if t.overdue(now) {
 			overdue = append(overdue, id)
 		}
 	}

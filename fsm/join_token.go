@@ -66,7 +66,7 @@ func (c *TokenCreate) apply(s *State) error {
 	if s.JoinTokens.Has(c.ID) {
 		return model.Refuse(model.CodeConflict, "there is a join token %s already", c.ID).WithHint("make another one")
 	}
-	overdue := s.overdueTokens()
+	overdue := s.overdueTokens(s.Now)
 	if kept := s.JoinTokens.Len() - len(overdue); kept >= maxJoinTokens {
 		return model.Refuse(model.CodeConflict, "there are %d join tokens already", kept).
 			WithHint("tokens are dropped a day after they have ended: outspan token revoke ID ends one")

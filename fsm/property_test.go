@@ -229,7 +229,7 @@ func TestDraftIsApply(t *testing.T) {
 		draft := base.NewDraft(now)
 		e := Entry{Format: model.CurrentFormat, At: now, Wall: base.WallAt(now), Actor: model.ActorLeader}
 		for _, seed := range seeds(10).Draw(t, "tries") {
-			group := []Command{newWorld(seed, draft.State(), &h.seq).command()}
+			group := newWorld(seed, draft.State(), &h.seq).anyGroup()
 			if draft.Try(group...) == nil {
 				e.Groups = append(e.Groups, group)
 			}
@@ -263,7 +263,7 @@ func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 		draft := base.NewDraft(with.At)
 		for _, seed := range seeds(10).Draw(t, "groups") {
 			w := newWorld(seed, draft.State(), &h.seq)
-			group := []Command{w.command(), w.command(), impossible}
+			group := append(append(w.anyGroup(), w.anyGroup()...), impossible)
 			with.Groups = append(with.Groups, group)
 			before := dump(*draft.State())
 			if draft.Try(group...) == nil {
@@ -272,7 +272,7 @@ func TestRefusedGroupLeavesNoTrace(t *testing.T) {
 			if diff := cmp.Diff(before, dump(*draft.State())); diff != "" {
 				t.Fatalf("a refused group left something behind:\n%s", diff)
 			}
-			good := []Command{newWorld(seed+1, draft.State(), &h.seq).command()}
+			good := newWorld(seed+1, draft.State(), &h.seq).anyGroup()
 			if draft.Try(good...) == nil {
 				with.Groups = append(with.Groups, good)
 				without.Groups = append(without.Groups, good)

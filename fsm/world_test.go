@@ -14,11 +14,13 @@ type world struct {
 	r   *rand.Rand
 	s   *State
 	seq *int // number of the last new id; no id is used twice
+	// for keys, tokens and members, so that the other commands are the same as before there were any
+	apart *rand.Rand
 }
 
 func newWorld(seed uint64, s *State, seq *int) world {
 	*seq++
-	return world{rand.New(rand.NewPCG(seed, uint64(*seq))), s, seq}
+	return world{rand.New(rand.NewPCG(seed, uint64(*seq))), s, seq, rand.New(rand.NewPCG(^seed, uint64(*seq)))}
 }
 
 // rarely returns true about once in n calls.
@@ -137,6 +139,7 @@ func (w world) entry(term uint64) Entry {
 		e.At = max(e.At, at)
 		e.Groups = append(e.Groups, []Command{c})
 	}
+	e.Groups = append(e.Groups, w.trusting()...)
 	return e
 }
 

@@ -1,0 +1,130 @@
+package fsm
+
+import (
+	"bytes"
+	"crypto/sha256"
+
+	"github.com/outspan/outspan/model"
+)
+
+// trustKeys checks the rows of keys: their bounds, at most one active key of each kind, and that the data key that
+// encrypts another key exists.
+func (c *checker) trustKeys() {
+	s := c.s
+	c.want(s.TrustKeys.Len() <= maxTrustKeys, "there are %d keys", s.TrustKeys.Len())
+	active := map[model.KeyKind]model.KeyName{}
+	for name, k := range s.TrustKeys.All() {
+		kind := name.Kind()
+		c.want(k.Name == name && kind.Valid(), "key %s: its row names %s", name, k.Name)
+		c.want(k.Phase.Valid() && k.Version >= 1, "key %s: phase %q, version %d", name, k.Phase, k.Version)
+		c.want(len(k.Sealed) > 0 && len(k.Sealed) <= maxSealed && len(k.Public) <= maxSealed && len(k.Under) <= maxUnder,
+			"key %s: %d encrypted bytes, %d public ones, under %q", name, len(k.Sealed), len(k.Public), k.Under)
+		c.want((kind == model.KeyCA) == (len(k.Public) > 0), "key %s has a certificate of %d bytes", name, len(k.Public))
+		c.want(k.CreatedIndex <= s.Index && k.At <= s.Now, "key %s: created at index %d, in its phase since %d", name,
+			k.CreatedIndex, k.At)
+		if kind == model.KeyData {
+			c.want(k.Under != "", "key %s is encrypted under nothing", name)
+		} else {
+			under := model.KeyName(k.Under)
+			c.want(under.Kind() == model.KeyData && s.TrustKeys.Has(under), "key %s: the data key %q is missing", name, under)
+		}
+		if k.Phase == model.KeyActive {
+			c.want(active[kind] == "", "keys %s and %s are both active", active[kind], name)
+			active[kind] = name
+		}
+	}
+}
+
+func (c *checker) joinTokens() {
+	s := c.s
+	c.want(s.JoinTokens.Len() <= maxJoinTokens, "there are %d join tokens", s.JoinTokens.Len())
+	for id, t := range s.JoinTokens.All() {
+		c.want(t.ID == id && id.Valid(), "join token %s: its row names %s", id, t.ID)
+		c.want(oneOf(model.SubjectKind(t.Role), model.SubjectServer, model.SubjectAgent), "join token %s has the role %q", id,
+			t.Role)
+		c.want(len(t.Verifier) == sha256.Size, "join token %s: its verifier has %d bytes", id, len(t.Verifier))
+		c.want(t.Used >= 0 && t.Used <= t.Uses && t.Uses <= maxTokenUses, "join token %s: %d of %d uses", id, t.Used, t.Uses)
+		c.want((t.Ended != 0) == (t.RevokedIndex != 0 || t.Used == t.Uses) && t.Ended <= max(s.Now, 1),
+			"join token %s: %d of %d uses, revoked at index %d, ended at %d", id, t.Used, t.Uses, t.RevokedIndex, t.Ended)
+		c.want(t.CreatedIndex <= s.Index && t.RevokedIndex <= s.Index, "join token %s: created at index %d, revoked at %d",
+			id, t.CreatedIndex, t.RevokedIndex)
+		c.want(model.CheckGlob(t.NodeName) == nil && model.CheckLabels(t.Labels) == nil,
+			"join token %s: names %q, labels %v", id, t.NodeName, t.Labels)
+	}
+}
+
+func (c *checker) trustMembers() {
+	s := c.s
+	c.want(s.TrustMembers.Len() <= maxMembers, "there are %d members", s.TrustMembers.Len())
+	for who, m := range s.TrustMembers.All() {
+		refusal := checkMember(m.Subject, m.NotAfter, m.Key)
+		c.want(m.Subject.String() == who && refusal == nil, "member %s: its row names %s: %v", who, m.Subject, refusal)
+		c.want(len(m.PreviousKey) == 0 || len(m.PreviousKey) == sha256.Size && !bytes.Equal(m.PreviousKey, m.Key),
+			"member %s: its previous key has %d bytes, or is its newest one", who, len(m.PreviousKey))
+		c.want(m.Token.Valid(), "member %s was admitted by %q", who, m.Token)
+		c.want(m.IssuedIndex <= s.Index && m.RevokedIndex <= s.Index, "member %s: issued at index %d, revoked at %d", who,
+			m.IssuedIndex, m.RevokedIndex)
+		c.want(m.RevokedIndex == 0 || m.RevokedIndex >= m.IssuedIndex, "member %s was revoked at index %d and issued at %d",
+			who, m.RevokedIndex, m.IssuedIndex)
+		c.want(m.RevokedIndex != 0 || m.Reason == "", "member %s is not revoked, for %q", who, m.Reason)
+		c.want(len(m.Reason) <= maxRevokeReason, "member %s: its reason has %d bytes", who, len(m.Reason))
+	}
+}
+
+// trustSteps checks that no key returns to an earlier phase, that no join token gets back its uses or its validity, and
+// that a revoked member returns only by a token.
+func (c *checker) trustSteps(before *State) {
+	eachChange(before.TrustKeys, c.s.TrustKeys, func(name model.KeyName, a, b *TrustKey) {
+		if b.CreatedIndex > before.Index { // the key was retired and dropped, and another key got its name
+			return
+		}
+		c.want(b.Version > a.Version && !b.Phase.Before(a.Phase) && b.CreatedIndex == a.CreatedIndex,
+			"key %s: version %d became %d, %s became %s", name, a.Version, b.Version, a.Phase, b.Phase)
+	})
+	for id, row := range differences(before.JoinTokens, c.s.JoinTokens) {
+		switch {
+		case !row.had:
+			c.holds(S9, row.after.CreatedIndex > before.Index, "join token %s came back from index %d", id,
+				row.after.CreatedIndex)
+		case !row.has:
+			c.want(row.before.overdue(c.s.Now), "join token %s was dropped before it was overdue", id)
+		default:
+			c.tokenStep(id, row.before, row.after)
+		}
+	}
+	for who, row := range differences(before.TrustMembers, c.s.TrustMembers) {
+		switch {
+		case row.had && row.has:
+			c.memberStep(who, row.before, row.after)
+		case row.had:
+			c.want(row.before.RevokedIndex != 0 || c.s.TrustMembers.Len() == maxMembers, "member %s was dropped", who)
+		}
+	}
+}
+
+func (c *checker) tokenStep(id model.TokenID, a, b *JoinToken) {
+	if b.CreatedIndex > a.CreatedIndex {
+		c.want(a.overdue(c.s.Now), "join token %s began anew before it was overdue", id)
+		return
+	}
+	c.want(b.Used >= a.Used, "join token %s: %d of its uses were spent, and now %d", id, a.Used, b.Used)
+	c.want(a.RevokedIndex == 0 || b.RevokedIndex == a.RevokedIndex, "join token %s was revoked at index %d, and now at %d",
+		id, a.RevokedIndex, b.RevokedIndex)
+	c.want(a.Role == b.Role && a.Expires == b.Expires && a.Uses == b.Uses && a.NodeName == b.NodeName &&
+		bytes.Equal(a.Verifier, b.Verifier), "join token %s changed what it is", id)
+}
+
+func (c *checker) memberStep(who string, a, b *TrustMember) {
+	if a.RevokedIndex == 0 || b.IssuedIndex > a.RevokedIndex && c.spent(b.Token) {
+		return
+	}
+	c.want(b.RevokedIndex == a.RevokedIndex && bytes.Equal(a.Key, b.Key),
+		"member %s was revoked at index %d; now it is at %d, and no token admitted it since", who, a.RevokedIndex,
+		b.RevokedIndex)
+}
+
+// spent reports whether a join token may have admitted a member. A token without a row may have: it was overdue.
+func (c *checker) spent(id model.TokenID) bool {
+	t, ok := c.s.JoinTokens.Get(id)
+	return !ok || t.Used > 0
+}

@@ -1,0 +1,209 @@
+package fsm
+
+import (
+	"encoding/binary"
+
+	"github.com/outspan/outspan/model"
+)
+
+// The functions below don't call fresh, which would change the ids that other commands get.
+
+// trusting mostly draws nothing, and otherwise one or two groups of commands about keys, join tokens and members.
+func (w world) trusting() [][]Command {
+	if w.r = w.apart; !w.rarely(3) {
+		return nil
+	}
+	groups := [][]Command{w.trustCommands()}
+	if w.bool() {
+		groups = append(groups, w.trustCommands())
+	}
+	return groups
+}
+
+// trustCommands draws a group of one sort. It draws a few times until the state accepts one.
+func (w world) trustCommands() []Command {
+	draw := pick(w, w.keyPuts, w.keyPuts, w.one(w.keyDrop), w.one(w.tokenCreate), w.one(w.tokenCreate),
+		w.one(w.tokenRevoke), w.admits, w.admits, w.admits, w.one(w.memberRenew), w.one(w.memberRenew),
+		w.one(w.memberRevoke))
+	group := draw()
+	for range 4 {
+		if w.s.NewDraft(w.s.Now).Try(group...) == nil || w.rarely(4) {
+			break
+		}
+		group = draw()
+	}
+	return group
+}
+
+// anyGroup draws a group of commands of any sort.
+func (w world) anyGroup() []Command {
+	if w.rarely(4) {
+		return w.trustCommands()
+	}
+	return []Command{w.command()}
+}
+
+func (w world) one(draw func() Command) func() []Command {
+	return func() []Command { return []Command{draw()} }
+}
+
+// hash draws 32 bytes that are not drawn twice. Rarely, it draws a wrong number of bytes.
+func (w world) hash() []byte {
+	b := make([]byte, 32)
+	binary.BigEndian.PutUint64(b, w.r.Uint64())
+	if w.rarely(30) {
+		return b[:w.int(0, 31)]
+	}
+	return b
+}
+
+// keyPuts draws a new key, or the next version of a key. Mostly, the phase is one that the key may have. The group
+// retires the active key first if that is necessary.
+func (w world) keyPuts() []Command {
+	kind := pick(w, append(model.KeyKinds(), "other")...)
+	if !w.s.Managed() && w.bool() {
+		kind = model.KeyCA
+	}
+	keys := w.s.KeysOf(kind)
+	c := &KeyPut{Name: model.NewKeyName(kind, 1), Version: 1, Phase: pick(w, model.KeyPhases()...), Sealed: w.hash(),
+		Under: "kek"}
+	if len(keys) > 0 {
+		c.Name = model.NewKeyName(kind, keys[len(keys)-1].number()+1)
+		if w.bool() {
+			k := pick(w, keys...)
+			c.Name, c.Version = k.Name, k.Version+1
+		}
+	}
+	if kind == model.KeyCA {
+		c.Public = []byte("certificate")
+	}
+	if data, ok := w.s.ActiveKey(model.KeyData); ok && kind != model.KeyData {
+		c.Under = string(data.Name)
+	}
+	switch w.int(1, 30) {
+	case 1:
+		c.Version += uint64(w.int(1, 2))
+	case 2:
+		c.Phase = "young"
+	case 3:
+		c.Under = pick(w, "", "data/9", "gossip/1")
+	case 4:
+		c.Public = w.hash()
+	}
+	group := []Command{c}
+	if active, ok := w.s.ActiveKey(kind); ok && active.Name != c.Name && c.Phase == model.KeyActive && !w.rarely(4) {
+		retire := &KeyPut{active.Name, active.Version + 1, model.KeyRetired, active.Under, w.hash(), active.Public}
+		group = []Command{retire, c}
+	}
+	return group
+}
+
+func (w world) keyDrop() Command {
+	for name, k := range w.s.TrustKeys.All() {
+		if k.Phase == model.KeyRetired && w.bool() {
+			return &KeyDrop{name}
+		}
+	}
+	return &KeyDrop{key(w, w.s.TrustKeys)}
+}
+
+func (w world) tokenID() model.TokenID {
+	const digits = "abcdefghijklmnopqrstuvwxyz0123456789"
+	id := make([]byte, 12)
+	for i := range id {
+		id[i] = digits[w.int(0, len(digits)-1)]
+	}
+	return model.TokenID(id)
+}
+
+func (w world) tokenCreate() Command {
+	c := &TokenCreate{ID: w.tokenID(), Role: pick(w, "server", "server", "agent"), Verifier: w.hash(),
+		TTL: pick(w, 10*model.Second, model.Hour), Uses: w.int(1, 3)}
+	if w.rarely(3) {
+		c.NodeName = pick(w, "m[1-3]", "x*", "[")
+	}
+	if w.rarely(3) {
+		c.Labels = map[string]string{pick(w, "rack", "bad key"): "r1"}
+	}
+	switch w.int(1, 20) {
+	case 1:
+		c.ID = key(w, w.s.JoinTokens)
+	case 2:
+		c.Role = "cli"
+	case 3:
+		c.TTL = pick(w, 0, -model.Second, model.Forever)
+	case 4:
+		c.Uses = pick(w, -1, 0, maxTokenUses+1)
+	}
+	return c
+}
+
+func (w world) tokenRevoke() Command { return &TokenRevoke{key(w, w.s.JoinTokens)} }
+
+// subject draws one of a few names, so that most of them are members after a while.
+func (w world) subject() model.Subject {
+	return model.Subject{Kind: pick(w, model.SubjectServer, model.SubjectAgent, model.SubjectAgent),
+		Name: pick(w, "m1", "m2", "m3", "m4", "m5")}
+}
+
+// member draws a member, or rarely a name that may belong to none.
+func (w world) member() *TrustMember {
+	var all []*TrustMember
+	for _, m := range w.s.TrustMembers.All() {
+		all = append(all, m)
+	}
+	if len(all) == 0 || w.rarely(20) {
+		return &TrustMember{Subject: w.subject(), Key: w.hash()}
+	}
+	return pick(w, all...)
+}
+
+func (w world) notAfter() int64 { return w.s.Wall + int64(w.int(0, 1000)) }
+
+// admits draws an admission: of a newcomer, of a member again, or of a server together with its agent.
+func (w world) admits() []Command {
+	id := key(w, w.s.JoinTokens)
+	c := &MemberAdmit{Subject: w.subject(), Key: w.hash(), NotAfter: w.notAfter(), Token: id}
+	if t, ok := w.s.JoinTokens.Get(id); ok {
+		c.Verifier = t.Verifier
+	}
+	switch w.int(1, 12) {
+	case 1:
+		c.Verifier = w.hash()
+	case 2:
+		c.Subject.Kind = model.SubjectCert
+	case 3:
+		c.Subject.Name = "no name"
+	case 4, 5:
+		m := w.member()
+		c.Subject, c.Key, c.Token = m.Subject, m.Key, m.Token
+		if t, ok := w.s.JoinTokens.Get(c.Token); ok {
+			c.Verifier = t.Verifier
+		}
+	case 6, 7:
+		server, agent := *c, *c
+		server.Subject.Kind, agent.Subject.Kind, agent.Key = model.SubjectServer, model.SubjectAgent, w.hash()
+		return []Command{&server, &agent}
+	}
+	return []Command{c}
+}
+
+func (w world) memberRenew() Command {
+	m := w.member()
+	c := &MemberRenew{Subject: m.Subject, Old: m.Key, Key: w.hash(), NotAfter: w.notAfter()}
+	switch w.int(1, 8) {
+	case 1:
+		c.Old = m.PreviousKey
+	case 2:
+		c.Old = w.hash()
+	case 3, 4:
+		c.Key = m.Key
+	case 5:
+		c.Key = m.PreviousKey
+	}
+	return c
+}
+
+func (w world) memberRevoke() Command {
+	return &MemberRevoke{w.member().Subject, pick(w, "", "the disk was stolen")}
+}
