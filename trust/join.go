@@ -222,13 +222,3 @@ func (e *Engine) joinReply(all []newcomer, id model.TokenID) (reply transport.Jo
 	}
 	return reply, nil
 }
-
-// NewToken makes a join token for the CA that signs now. It admits nobody until a fsm.TokenCreate with its id and its
-// verifier is committed. Codes: invalid (another role), busy (there is no CA yet), certificate_invalid.
-func (e *Engine) NewToken(role pki.Role) (pki.JoinToken, error) {
-	ca, err := authority(e.ring, e.cfg.Store.Current())
-	if err != nil {
-		return pki.JoinToken{}, err
-	}
-	return pki.NewJoinToken(role, ca.Root())
-}

@@ -92,7 +92,7 @@ func TestJoinRefuses(t *testing.T) {
 		q     transport.JoinRequest
 		want  model.Code
 	}{
-		"unknown token": {must(s1.engine.NewToken(pki.RoleAgent))(t), transport.JoinRequest{Agent: der(pki.RoleAgent, "n2")},
+		"unknown token": {s1.unknownToken(pki.RoleAgent), transport.JoinRequest{Agent: der(pki.RoleAgent, "n2")},
 			model.CodeTokenInvalid},
 		"no token":      {pki.JoinToken{}, transport.JoinRequest{Agent: der(pki.RoleAgent, "n2")}, model.CodeInvalid},
 		"spent token":   {spent, transport.JoinRequest{Agent: der(pki.RoleAgent, "n2")}, model.CodeTokenUsed},

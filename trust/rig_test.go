@@ -215,10 +215,17 @@ func (s *site) run() (stop func()) {
 	return stop
 }
 
+// unknownToken makes a token for the cluster's CA, whose hash the state does not have.
+func (s *site) unknownToken(role pki.Role) pki.JoinToken {
+	s.r.t.Helper()
+	ca, _ := s.machine.Current().ActiveKey(model.KeyCA)
+	return must(pki.NewJoinToken(role, must(x509.ParseCertificate(ca.Public))(s.r.t)))(s.r.t)
+}
+
 // token makes a join token with one use.
 func (s *site) token(role pki.Role, edit ...func(*fsm.TokenCreate)) pki.JoinToken {
 	s.r.t.Helper()
-	token := must(s.engine.NewToken(role))(s.r.t)
+	token := s.unknownToken(role)
 	verifier := token.Verifier()
 	c := &fsm.TokenCreate{ID: model.TokenID(token.ID()), Role: string(role), Verifier: verifier[:], TTL: model.Hour,
 		Uses: 1, Labels: map[string]string{"rack": "r1"}}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -132,7 +133,8 @@ func (m *managed) write(name string, files transport.ManagedFiles) {
 // join lets a machine join by way of a server, and starts it if it is a server.
 func (m *managed) join(by *serverPart, role pki.Role, name string) *serverPart {
 	m.t.Helper()
-	token := must(by.trust.NewToken(role))(m.t)
+	ca, _ := by.machine.Current().ActiveKey(model.KeyCA)
+	token := must(pki.NewJoinToken(role, must(x509.ParseCertificate(ca.Public))(m.t)))(m.t)
 	verifier := token.Verifier()
 	m.submit(m.leader, &fsm.TokenCreate{ID: model.TokenID(token.ID()), Role: string(role), Verifier: verifier[:],
 		TTL: model.Hour, Uses: 1})
