@@ -22,8 +22,8 @@ func (t Tokens) All(ctx context.Context, o ListOptions) iter.Seq2[api.Token, err
 	return each[api.Token](ctx, t.calls, route("tokens"), o.query())
 }
 
-// Create makes a token. Only its answer has the secret text: a repeated request with the same id gets the code conflict,
-// also if the answer to the first one was lost. Codes: invalid; conflict if there are too many tokens.
+// Create makes a token. Only its answer has the secret text. A repeated request with the same id gets the code
+// conflict, also if the answer to the first one was lost. Codes: invalid; conflict if there are too many tokens.
 func (t Tokens) Create(ctx context.Context, body api.TokenBody, o WriteOptions) (Response[api.NewTokenReply], error) {
 	return write[api.NewTokenReply](ctx, t.calls, http.MethodPost, route("tokens"), o.query(), body)
 }

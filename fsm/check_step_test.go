@@ -100,13 +100,41 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 			s.Events.put(key, e)
 		}},
 		{"old event", "came back", func(s *State) { s.Events.put(1, &Event{Key: 1}) }},
+		{"version of a key", "version 1 became 1", func(s *State) {
+			edit(s.TrustKeys, "ca/1", func(k *TrustKey) { k.Sealed = []byte("other") })
+		}},
+		{"a retired key is active", "active became incoming", func(s *State) {
+			edit(s.TrustKeys, "ca/1", func(k *TrustKey) { k.Version, k.Phase = 2, model.KeyIncoming })
+		}},
+		{"a use came back", "were spent, and now 0", func(s *State) {
+			edit(s.JoinTokens, "first0000000", func(t *JoinToken) { t.Used, t.Ended = 0, 0 })
+		}},
+		{"a revoked token is valid", "was revoked at index", func(s *State) {
+			edit(s.JoinTokens, serverToken, func(t *JoinToken) { t.RevokedIndex, t.Ended = 0, 0 })
+		}},
+		{"another token", "changed what it is", func(s *State) {
+			edit(s.JoinTokens, agentToken, func(t *JoinToken) { t.Uses++ })
+		}},
+		{"a token was dropped", "before it was overdue", func(s *State) { s.delJoinToken(agentToken) }},
+		{"a token came back", "came back", func(s *State) { s.putJoinToken(&JoinToken{ID: "old000000000"}) }},
+		{"a member was dropped", "was dropped", func(s *State) { s.delMember(agentNamed("n2")) }},
+		{"a revoked member is valid", "no token admitted it", func(s *State) {
+			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.RevokedIndex = 0 })
+		}},
+		{"a revoked member has another key", "no token admitted it", func(s *State) {
+			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.Key = hashOf(7) })
+		}},
 		{"generation of a service", "generation", func(s *State) {
 			edit(s.Services, "api", func(v *Service) { v.Generation = 0 })
 		}},
 	}
 	// the invariants that cases break; a case that is not listed breaks S8
-	rules := map[string]Invariant{"overfull": S1, "new and overfull": S1, "back from the dead": S9, "old event": S9}
-	start := busyState(t)
+	rules := map[string]Invariant{"overfull": S1, "new and overfull": S1, "back from the dead": S9, "old event": S9,
+		"a token came back": S9}
+	start := busyState(t).WithTrustOf(run(t, trustState(t), 1000, admit(agentNamed("n2"), 2), &TokenRevoke{serverToken},
+		&MemberRevoke{agentNamed("n1"), ""}))
+	start.Index += 20 // above the indexes of the rows that came from another state
+	start.Now = max(start.Now, 1000)
 	before, results := start.Apply(start.Index+1, 1,
 		Entry{Format: 1, At: start.Now,
 			Groups: [][]Command{{&DeploymentStep{ID: "web-1", Status: model.DeploymentSucceeded}}}})

@@ -81,24 +81,14 @@ func (c *checker) trustSteps(before *State) {
 		c.want(b.Version > a.Version && !b.Phase.Before(a.Phase) && b.CreatedIndex == a.CreatedIndex,
 			"key %s: version %d became %d, %s became %s", name, a.Version, b.Version, a.Phase, b.Phase)
 	})
+	eachChange(before.JoinTokens, c.s.JoinTokens, c.tokenStep)
+	eachChange(before.TrustMembers, c.s.TrustMembers, c.memberStep)
 	for id, row := range differences(before.JoinTokens, c.s.JoinTokens) {
-		switch {
-		case !row.had:
-			c.holds(S9, row.after.CreatedIndex > before.Index, "join token %s came back from index %d", id,
-				row.after.CreatedIndex)
-		case !row.has:
-			c.want(row.before.overdue(c.s.Now), "join token %s was dropped before it was overdue", id)
-		default:
-			c.tokenStep(id, row.before, row.after)
-		}
+		c.holds(S9, row.had || row.after.CreatedIndex > before.Index, "join token %s came back", id)
+		c.want(row.has || row.before.overdue(c.s.Now), "join token %s was dropped before it was overdue", id)
 	}
 	for who, row := range differences(before.TrustMembers, c.s.TrustMembers) {
-		switch {
-		case row.had && row.has:
-			c.memberStep(who, row.before, row.after)
-		case row.had:
-			c.want(row.before.RevokedIndex != 0 || c.s.TrustMembers.Len() == maxMembers, "member %s was dropped", who)
-		}
+		c.want(row.has || row.before.RevokedIndex != 0 || c.s.TrustMembers.Len() == maxMembers, "member %s was dropped", who)
 	}
 }
 

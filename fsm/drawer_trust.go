@@ -68,8 +68,6 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 // a spent token is therefore still spent, and a revoked member still revoked. The index of the entry that is applied
 // next must be above the index of live.
 func (s State) WithTrustOf(live State) State {
-	f := s.fork()
-	f.trust = live.trust
-	f.trust.fork(f.undo)
-	return f.publish()
+	s.trust = live.trust
+	return s.fork().publish() // the fork keeps later writes away from the tables of live
 }

@@ -7,8 +7,8 @@ import (
 // State is the whole replicated state, as a value. A copy of a State is a read-only view of one moment and safe for
 // concurrent use. Only a fork can be written.
 //
-// Its rows are in seven drawers. They are embedded, so s.Nodes is the table of nodes. A drawer only stores rows and keeps
-// the indexes that follow from them. The methods of State apply the rules, emit events and set the time.
+// Its rows are in seven drawers. They are embedded, so s.Nodes is the table of nodes. A drawer only stores rows and
+// keeps the indexes that follow from them. The methods of State apply the rules, emit events and set the time.
 type State struct {
 	Index       uint64     // of the last applied entry
 	LogTerm     uint64     // raft term of that entry

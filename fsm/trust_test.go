@@ -96,9 +96,6 @@ func TestTrustCommands(t *testing.T) {
 	n1, n2 := agentNamed("n1"), agentNamed("n2")
 	renew := &MemberRenew{Subject: n1, Old: hashOf(1), Key: hashOf(2), NotAfter: 2000}
 	token := &TokenCreate{ID: "bbbbbbbbbbbb", Role: "agent", Verifier: hashOf('b'), TTL: model.Second, Uses: 1}
-	type put = func(*KeyPut)
-	type made = func(*TokenCreate)
-	type came = func(*MemberAdmit)
 	tests := []struct {
 		name   string
 		given  []Command // accepted first, one after the other
@@ -124,17 +121,17 @@ func TestTrustCommands(t *testing.T) {
 		{"an unknown kind", nil, in, model.CodeInvalid, "", []Command{keyPut("ssh/1", 1, model.KeyActive)}},
 		{"an unknown phase", nil, in, model.CodeInvalid, "", []Command{keyPut("ca/2", 1, "young")}},
 		{"nothing sealed", nil, in, model.CodeInvalid, "",
-			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), put(func(c *KeyPut) { c.Sealed = nil }))}},
+			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), func(c *KeyPut) { c.Sealed = nil })}},
 		{"too much sealed", nil, in, model.CodeInvalid, "",
-			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), put(func(c *KeyPut) { c.Sealed = make([]byte, maxSealed+1) }))}},
+			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), func(c *KeyPut) { c.Sealed = make([]byte, maxSealed+1) })}},
 		{"a CA without a certificate", nil, in, model.CodeInvalid, "",
-			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), put(func(c *KeyPut) { c.Public = nil }))}},
+			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), func(c *KeyPut) { c.Public = nil })}},
 		{"a certificate too large", nil, in, model.CodeInvalid, "",
-			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), put(func(c *KeyPut) { c.Public = make([]byte, maxSealed+1) }))}},
+			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), func(c *KeyPut) { c.Public = make([]byte, maxSealed+1) })}},
 		{"a data key under nothing", nil, in, model.CodeInvalid, "",
-			[]Command{with(keyPut("data/2", 1, model.KeyIncoming), put(func(c *KeyPut) { c.Under = "" }))}},
+			[]Command{with(keyPut("data/2", 1, model.KeyIncoming), func(c *KeyPut) { c.Under = "" })}},
 		{"a key under no data key", nil, in, model.CodeInvalid, "",
-			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), put(func(c *KeyPut) { c.Under = "ca/1" }))}},
+			[]Command{with(keyPut("ca/2", 1, model.KeyIncoming), func(c *KeyPut) { c.Under = "ca/1" })}},
 		{"dropped", []Command{keyPut("gossip/2", 1, model.KeyRetired)}, in, "", "key.changed key/gossip/2 dropped",
 			[]Command{&KeyDrop{"gossip/2"}}},
 		{"drop none", nil, in, model.CodeNotFound, "", []Command{&KeyDrop{"ca/9"}}},
@@ -146,19 +143,19 @@ func TestTrustCommands(t *testing.T) {
 
 		{"a token", nil, in, "", "token.created token/bbbbbbbbbbbb agent", []Command{token}},
 		{"a token twice", []Command{token}, in, model.CodeConflict, "", []Command{token}},
-		{"a token of no id", nil, in, model.CodeInvalid, "", []Command{with(token, made(func(c *TokenCreate) { c.ID = "B" }))}},
+		{"a token of no id", nil, in, model.CodeInvalid, "", []Command{with(token, func(c *TokenCreate) { c.ID = "B" })}},
 		{"a token for people", nil, in, model.CodeInvalid, "",
-			[]Command{with(token, made(func(c *TokenCreate) { c.Role = "cli" }))}},
+			[]Command{with(token, func(c *TokenCreate) { c.Role = "cli" })}},
 		{"a short verifier", nil, in, model.CodeInvalid, "",
-			[]Command{with(token, made(func(c *TokenCreate) { c.Verifier = hashOf(1)[1:] }))}},
-		{"no time", nil, in, model.CodeInvalid, "", []Command{with(token, made(func(c *TokenCreate) { c.TTL-- }))}},
-		{"for ever", nil, in, model.CodeInvalid, "", []Command{with(token, made(func(c *TokenCreate) { c.TTL = model.Forever }))}},
-		{"no uses", nil, in, model.CodeInvalid, "", []Command{with(token, made(func(c *TokenCreate) { c.Uses = 0 }))}},
+			[]Command{with(token, func(c *TokenCreate) { c.Verifier = hashOf(1)[1:] })}},
+		{"no time", nil, in, model.CodeInvalid, "", []Command{with(token, func(c *TokenCreate) { c.TTL-- })}},
+		{"for ever", nil, in, model.CodeInvalid, "", []Command{with(token, func(c *TokenCreate) { c.TTL = model.Forever })}},
+		{"no uses", nil, in, model.CodeInvalid, "", []Command{with(token, func(c *TokenCreate) { c.Uses = 0 })}},
 		{"too many uses", nil, in, model.CodeInvalid, "",
-			[]Command{with(token, made(func(c *TokenCreate) { c.Uses = maxTokenUses + 1 }))}},
-		{"a bad pattern", nil, in, model.CodeInvalid, "", []Command{with(token, made(func(c *TokenCreate) { c.NodeName = "[" }))}},
+			[]Command{with(token, func(c *TokenCreate) { c.Uses = maxTokenUses + 1 })}},
+		{"a bad pattern", nil, in, model.CodeInvalid, "", []Command{with(token, func(c *TokenCreate) { c.NodeName = "[" })}},
 		{"a bad label", nil, in, model.CodeInvalid, "",
-			[]Command{with(token, made(func(c *TokenCreate) { c.Labels = map[string]string{"a b": ""} }))}},
+			[]Command{with(token, func(c *TokenCreate) { c.Labels = map[string]string{"a b": ""} })}},
 		{"revoke a token", nil, in, "", "token.revoked token/aaaaaaaaaaaa revoked", []Command{&TokenRevoke{agentToken}}},
 		{"revoke a token twice", []Command{&TokenRevoke{agentToken}}, in, "", "", []Command{&TokenRevoke{agentToken}}},
 		{"revoke no token", nil, in, model.CodeNotFound, "", []Command{&TokenRevoke{"bbbbbbbbbbbb"}}},
@@ -166,15 +163,17 @@ func TestTrustCommands(t *testing.T) {
 		{"join", nil, in, "", joined, []Command{admit(n2, 2)}},
 		{"join again", []Command{admit(n2, 2)}, in, "", "", []Command{admit(n2, 2)}},
 		{"join again after the end", []Command{admit(n2, 2)}, 2 * model.Time(model.Hour), "", "", []Command{admit(n2, 2)}},
+		{"join again once revoked", []Command{admit(n2, 2), &MemberRevoke{Subject: n2}}, in, model.CodeTokenUsed, "",
+			[]Command{admit(n2, 2)}},
 		{"no such token", nil, in, model.CodeTokenInvalid, "",
-			[]Command{with(admit(n2, 2), came(func(c *MemberAdmit) { c.Token = "bbbbbbbbbbbb" }))}},
+			[]Command{with(admit(n2, 2), func(c *MemberAdmit) { c.Token = "bbbbbbbbbbbb" })}},
 		{"another secret", nil, in, model.CodeTokenInvalid, "",
-			[]Command{with(admit(n2, 2), came(func(c *MemberAdmit) { c.Verifier = hashOf(9) }))}},
+			[]Command{with(admit(n2, 2), func(c *MemberAdmit) { c.Verifier = hashOf(9) })}},
 		{"a revoked token", []Command{&TokenRevoke{agentToken}}, in, model.CodeTokenRevoked, "", []Command{admit(n2, 2)}},
 		{"join again by a revoked token", []Command{admit(n2, 2), &TokenRevoke{agentToken}}, in, model.CodeTokenRevoked, "",
 			[]Command{admit(n2, 2)}},
 		{"another role", nil, in, model.CodeTokenRole, "",
-			[]Command{with(admit(n2, 2), came(func(c *MemberAdmit) { c.Subject.Kind = model.SubjectServer }))}},
+			[]Command{with(admit(n2, 2), func(c *MemberAdmit) { c.Subject.Kind = model.SubjectServer })}},
 		{"another name", nil, in, model.CodeTokenName, "", []Command{admit(agentNamed("x1"), 2)}},
 		{"the last moment", nil, 1000 + model.Time(model.Hour) - 1, "", joined, []Command{admit(n2, 2)}},
 		{"too late", nil, 1000 + model.Time(model.Hour), model.CodeTokenExpired, "", []Command{admit(n2, 2)}},
@@ -190,19 +189,19 @@ func TestTrustCommands(t *testing.T) {
 		{"a server and its agent", nil, in, "",
 			"member.joined member/server:s1 joined; member.joined member/agent:s1 joined",
 			[]Command{admit(serverNamed("s1"), 2), with(admit(serverNamed("s1"), 3),
-				came(func(c *MemberAdmit) { c.Subject.Kind = model.SubjectAgent }))}},
+				func(c *MemberAdmit) { c.Subject.Kind = model.SubjectAgent })}},
 		{"a server and another agent", nil, in, model.CodeTokenUsed, "",
 			[]Command{admit(serverNamed("s1"), 2), with(admit(serverNamed("s1"), 3),
-				came(func(c *MemberAdmit) { c.Subject = agentNamed("s2") }))}},
+				func(c *MemberAdmit) { c.Subject = agentNamed("s2") })}},
 		{"an agent alone by a spent token", []Command{admit(serverNamed("s1"), 2)}, in, model.CodeTokenUsed, "",
-			[]Command{with(admit(serverNamed("s1"), 3), came(func(c *MemberAdmit) { c.Subject.Kind = model.SubjectAgent }))}},
+			[]Command{with(admit(serverNamed("s1"), 3), func(c *MemberAdmit) { c.Subject.Kind = model.SubjectAgent })}},
 		{"a person", nil, in, model.CodeInvalid, "",
-			[]Command{with(admit(n2, 2), came(func(c *MemberAdmit) { c.Subject.Kind = model.SubjectCert }))}},
+			[]Command{with(admit(n2, 2), func(c *MemberAdmit) { c.Subject.Kind = model.SubjectCert })}},
 		{"a bad name", nil, in, model.CodeInvalid, "", []Command{admit(agentNamed("a/b"), 2)}},
 		{"a short key", nil, in, model.CodeInvalid, "",
-			[]Command{with(admit(n2, 2), came(func(c *MemberAdmit) { c.Key = c.Key[1:] }))}},
+			[]Command{with(admit(n2, 2), func(c *MemberAdmit) { c.Key = c.Key[1:] })}},
 		{"no end", nil, in, model.CodeInvalid, "",
-			[]Command{with(admit(n2, 2), came(func(c *MemberAdmit) { c.NotAfter = 0 }))}},
+			[]Command{with(admit(n2, 2), func(c *MemberAdmit) { c.NotAfter = 0 })}},
 
 		{"renew", nil, in, "", "", []Command{renew}},
 		{"renew again", []Command{renew}, in, "", "", []Command{renew}},
@@ -221,7 +220,8 @@ func TestTrustCommands(t *testing.T) {
 		{"revoke", nil, in, "", "member.revoked member/agent:n1 revoked", []Command{&MemberRevoke{n1, "stolen"}}},
 		{"revoke twice", []Command{&MemberRevoke{n1, "stolen"}}, in, "", "", []Command{&MemberRevoke{n1, "lost"}}},
 		{"revoke no member", nil, in, model.CodeNotFound, "", []Command{&MemberRevoke{Subject: n2}}},
-		{"a long reason", nil, in, model.CodeInvalid, "", []Command{&MemberRevoke{n1, strings.Repeat("x", maxRevokeReason+1)}}},
+		{"a long reason", nil, in, model.CodeInvalid, "",
+			[]Command{&MemberRevoke{n1, strings.Repeat("x", maxRevokeReason+1)}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -335,7 +335,8 @@ func TestKeysOfAKind(t *testing.T) {
 // A description of a row or command shows neither what is encrypted nor a verifier. Nor does a difference or an event.
 func TestTrustIsNeverShown(t *testing.T) {
 	s := trustState(t)
-	s = run(t, s, 1000, with(keyPut("ca/1", 2, model.KeyActive), func(c *KeyPut) { c.Sealed = []byte("sealed otherwise") }))
+	s = run(t, s, 1000,
+		with(keyPut("ca/1", 2, model.KeyActive), func(c *KeyPut) { c.Sealed = []byte("sealed otherwise") }))
 	shown := []any{Describe(keyPut("data/2", 1, model.KeyActive)), Describe(admit(agentNamed("n2"), 2)),
 		Describe(&TokenCreate{ID: agentToken, Verifier: hashOf('a')}), Diff(NewState(), s), Diff(trustState(t), s)}
 	for _, table := range []string{"trustkeys", "jointokens", "trustmembers"} {

@@ -105,8 +105,9 @@ func tokenCreate(a *app) *cobra.Command {
 		Long: `Makes a join token, and prints it with the command that is to be typed on the new machine. The text of the token is shown only now: the servers keep a
 hash of it. Whoever has the text can join until the token has expired, is used up or is revoked. The token of a server admits a server, which then has
 every secret of the cluster: give it to nobody else.`,
-		Example: "outspan token create --role agent\noutspan token create --role agent --uses 20 --ttl 4h --node-name 'web-*' " +
-			"--label rack=r1\noutspan token create --role server\noutspan token create --role agent --format '{{.text}}'",
+		Example: "outspan token create --role agent\n" +
+			"outspan token create --role agent --uses 20 --ttl 4h --node-name 'web-*' --label rack=r1\n" +
+			"outspan token create --role server\noutspan token create --role agent --format '{{.text}}'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			body, err := f.body()
 			if err != nil {
@@ -211,7 +212,8 @@ func tokenRevoke(a *app) *cobra.Command {
 
 // trustedNames returns the names of all members of a kind that are not revoked, for completion.
 func (a *app) trustedNames(ctx context.Context, kind model.SubjectKind) []string {
-	got, err := a.client().Trust.Members(ctx, client.ListOptions{Filter: []string{"kind=" + string(kind), "revoked=false"}})
+	options := client.ListOptions{Filter: []string{"kind=" + string(kind), "revoked=false"}}
+	got, err := a.client().Trust.Members(ctx, options)
 	if err != nil {
 		return nil
 	}
@@ -269,7 +271,9 @@ machine takes its name. The machine comes back only by joining with a new token 
 Nothing else of the node changes, and what runs there goes on. To empty it before: outspan node drain. To replace what runs there: switch the machine off, and
 once it is offline: outspan node confirm-dead. A server on the same machine has a certificate of its own: outspan server revoke.`,
 		warns: "revoking %s ends the certificates of its agent for ever; it comes back only with a new join token",
-		next:  "what runs there goes on; once that machine is switched off and offline: outspan node confirm-dead %s", revoke: client.Trust.RevokeNode,
+		next: "what runs there continues; once that machine is switched off and its node offline: " +
+			"outspan node confirm-dead %s",
+		revoke: client.Trust.RevokeNode,
 	}.command(a)
 }
 

@@ -138,8 +138,8 @@ func TestDrawers(t *testing.T) {
 			found += len(drawers)
 		}
 	}
-	if found != 6 {
-		t.Errorf("State has %d drawers, want 6", found)
+	if found != 7 {
+		t.Errorf("State has %d drawers, want 7", found)
 	}
 }
 

@@ -45,7 +45,8 @@ func (s *Server) tokenOperations() []operation {
 
 // notManaged returns the refusal of everything about tokens and members in a cluster that makes no certificates.
 func notManaged() *model.Error {
-	return model.Refuse(model.CodeNotSupported, "this cluster does not make certificates itself, so nothing joins by token").
+	return model.Refuse(model.CodeNotSupported,
+		"this cluster does not make certificates itself, so nothing joins by token").
 		WithHint("make the certificate of a new machine with: outspan tls cert create --agent NAME, or --server NAME; a " +
 			"cluster that outspan up has just begun needs a moment: then try again")
 }
