@@ -89,4 +89,4 @@ func (m Managed) Roots() ([]*x509.Certificate, error) {
 }
 
 // ServerClock returns the time at which a server of the cluster has issued a certificate, by the clock of that server.
-func ServerClock(issued *x509.Certificate) time.Time { return lifetimeOf(issued).From }
+func ServerClock(issued *x509.Certificate) time.Time { return LifetimeOf(issued).From }
