@@ -3,6 +3,7 @@ package local
 import (
 	"crypto/ecdsa"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"path/filepath"
 	"time"
@@ -163,11 +164,17 @@ func (c certificates) accept(reply transport.JoinReply, server pki.JoinServer, n
 	chains := map[pki.Role][][]byte{pki.RoleServer: reply.Server, pki.RoleAgent: reply.Agent}
 	for role, key := range c.keys {
 		holds := pki.Identity{Cluster: server.ID.Cluster, Role: role, Name: c.name}
-		pair, err := pki.Issued(chains[role], reply.Roots, key, holds, now)
+		theirs := now
+		if chain := chains[role]; len(chain) > 0 {
+			if leaf, err := x509.ParseCertificate(chain[0]); err == nil { // Issued refuses any other
+				theirs = transport.ServerClock(leaf)
+			}
+		}
+		// By the clock of this machine, which may be wrong, the certificate may not be valid yet.
+		pair, err := pki.Issued(chains[role], reply.Roots, key, holds, theirs)
 		if err != nil {
 			return err
 		}
-		theirs := transport.ServerClock(pair.Leaf)
 		if off := now.Sub(theirs).Abs(); off > pki.ClockTolerance {
 			return model.Refuse(model.CodeCertificateRefused, "the clock of this machine says %s, that of the servers %s",
 				pki.Stamp(now), pki.Stamp(theirs)).
