@@ -27,8 +27,9 @@ func Up(t *term.Console, calls SetupCalls) *cobra.Command {
 It makes the cluster's CA, the certificates of this machine, the key of the gossip pool and the keyring below the data directory, and writes
 outspan.hcl into the configuration directory. The cluster issues and renews all certificates from then on (tls { managed = true }).
 
-As root on a machine with systemd it also installs, enables and starts the unit outspan.service, and waits until the server answers. Otherwise, and
-with --no-start, it prints the command that starts the server.
+As root on a machine with systemd it also installs, enables and starts the unit outspan.service, and waits until the server answers. Then it makes two join
+tokens, one for 2 servers within 1h and one for 20 workers within 24h, and prints the lines by which these machines join. Otherwise, and with --no-start,
+it prints the commands that start the server and make tokens. The lines contain secrets: give them only to those who set up the machines.
 
 It changes nothing on a machine that is a member of a cluster already. If it was interrupted, run it again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
