@@ -30,8 +30,8 @@ func (r result) String() string {
 }
 
 // environment returns the variables by which a command finds the cluster, as a user would set them. A command reaches
-// the servers by TLS if the cluster uses loopback, and by their unix sockets if it has network namespaces or manages its
-// certificates.
+// the servers by their unix sockets if the cluster has network namespaces or manages its certificates, and otherwise by
+// TLS.
 func (c *cluster) environment() []string {
 	var addresses []string
 	for _, s := range c.servers {

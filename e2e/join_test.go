@@ -65,15 +65,17 @@ func (m *member) machine() []string {
 	return []string{"--name", m.Name, "--advertise", m.address, "--config", m.c.path(m.Name + ".d"), "--data", m.data()}
 }
 
-// begin starts a member with the command that outspan up or outspan join has answered. Before that it adds the keys that
-// keep the tests of one machine apart.
+// begin starts a member with the command that outspan up or outspan join has answered. Before that it adds the keys
+// that keep clusters on one machine apart.
 func (m *member) begin(t *testing.T, r setupReply) {
 	t.Helper()
 	text := fmt.Sprintf("listen {\n  socket = %q\n}\ngossip {\n  profile = \"fast\"\n}\n", m.socket())
 	if r.Server {
-		text += fmt.Sprintf("settings {\n  offline_after = %q\n}\nlimits {\n  requests_per_second = 1000\n}\n", offlineAfter)
+		text += fmt.Sprintf("settings {\n  offline_after = %q\n}\n", offlineAfter) +
+			"limits {\n  requests_per_second = 1000\n}\n"
 	} else {
-		text += fmt.Sprintf("agent {\n  cgroup_root = %q\n  capacity {\n    memory = %q\n  }\n}\n", m.c.name, m.c.options.memory)
+		text += fmt.Sprintf("agent {\n  cgroup_root = %q\n  capacity {\n    memory = %q\n  }\n}\n", m.c.name,
+			m.c.options.memory)
 	}
 	if err := os.WriteFile(m.c.path(m.Name+".d", "site.hcl"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 )
 
 // Issued checks a certificate that a server has issued for a key, and returns the two as a pair. The chain is the
-// certificate and any CAs between it and a root, roots are all CAs that count; both are DER. The certificate must be for
-// the holder, and good under the roots at the given time. Code: certificate_invalid.
+// certificate and any CAs between it and a root, roots are all CAs that count; both are DER. The certificate must be
+// for the holder, and good under the roots at the given time. Code: certificate_invalid.
 func Issued(chain, roots [][]byte, key *ecdsa.PrivateKey, holds Identity, now time.Time) (tls.Certificate, error) {
 	refuse := func(format string, args ...any) (tls.Certificate, error) {
 		return tls.Certificate{}, model.Refuse(model.CodeCertificateInvalid, format, args...).

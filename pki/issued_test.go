@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A pair is made only of a certificate for the key, the holder and the roots that are expected, at a time at which it is
-// valid. A request can be made again for the same key.
+// A pair is made only of a certificate for the key, the holder and the roots that are expected, at a time at which it
+// is valid. A request can be made again for the same key.
 func TestIssued(t *testing.T) {
 	ca, other := mustAuthority(t), mustAuthority(t)
 	key, err := pki.NewKey()

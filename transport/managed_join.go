@@ -13,10 +13,10 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// RequestKey returns the key for which this machine asks for the certificate of a role. It makes a key at the first call
-// and returns the same one until Write has written a certificate for it, also after a crash, so that a repeated request
-// uses its join token once. The key is on disk when RequestKey returns. Calls for one directory must not overlap. Codes:
-// file_error, internal.
+// RequestKey returns the key for which this machine asks for the certificate of a role. It makes a key at the first
+// call and returns the same one until Write has written a certificate for it, also after a crash, so that a repeated
+// request uses its join token once. The key is on disk when RequestKey returns. Calls for one directory must not
+// overlap. Codes: file_error, internal.
 func (m Managed) RequestKey(role pki.Role) (*ecdsa.PrivateKey, error) {
 	path := m.nextKeyFile(role)
 	text, err := pki.ReadFile(path)

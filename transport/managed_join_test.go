@@ -70,7 +70,8 @@ func TestManagedRoots(t *testing.T) {
 	if err := dir.Write(transport.ManagedFiles{Roots: [][]byte{first.Root().Raw, second.Root().Raw}}); err != nil {
 		t.Fatal(err)
 	}
-	if roots, err := dir.Roots(); err != nil || len(roots) != 2 || !roots[0].Equal(first.Root()) || !roots[1].Equal(second.Root()) {
+	if roots, err := dir.Roots(); err != nil || len(roots) != 2 || !roots[0].Equal(first.Root()) ||
+		!roots[1].Equal(second.Root()) {
 		t.Errorf("got %d roots, %v", len(roots), err)
 	}
 	if err := os.WriteFile(dir.RootsFile(), []byte("damaged"), 0o600); err != nil {

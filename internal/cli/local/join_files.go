@@ -108,9 +108,9 @@ func (o *joinOptions) sameCluster(dataDir string) error {
 			return nil
 		}
 	}
-	return model.Refuse(model.CodeConflict, "%s belongs to another cluster than the join token: nothing was changed", dataDir).
-		WithHint("choose other directories: --config DIR --data DIR; or, if this machine is to leave that cluster, stop it "+
-			"there and remove %s and %s", dataDir, filepath.Join(o.configDir, configFile))
+	return model.Refuse(model.CodeConflict, "%s belongs to another cluster than the join token: nothing was changed",
+		dataDir).WithHint("choose other directories: --config DIR --data DIR; or, if this machine is to leave that cluster, "+
+		"stop it there and remove %s and %s", dataDir, filepath.Join(o.configDir, configFile))
 }
 
 func (o *joinOptions) differsFromServer(has, given string) error {

@@ -73,7 +73,8 @@ func (g *gate) answer(_ context.Context, _ net.Addr, r transport.JoinRequest) (t
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	reply := transport.JoinReply{Cluster: "c1", Roots: [][]byte{g.ca.Root().Raw}, Servers: []string{"10.0.0.1:7640"},
-		Gossip: []string{"10.0.0.1:7642"}, GossipKeys: [][]byte{transport.NewGossipKey()}, Labels: map[string]string{"rack": "r1"}}
+		Gossip: []string{"10.0.0.1:7642"}, GossipKeys: [][]byte{transport.NewGossipKey()},
+		Labels: map[string]string{"rack": "r1"}}
 	for _, one := range [...]struct {
 		role pki.Role
 		der  []byte
@@ -145,7 +146,8 @@ func (o *joinOptions) run(t *testing.T, off time.Duration) (string, error) {
 func wantRefusal(t *testing.T, err error, code model.Code, message, hint string) {
 	t.Helper()
 	refusal, ok := errors.AsType[*model.Error](err)
-	if !ok || refusal.Code != code || !strings.Contains(refusal.Message, message) || !strings.Contains(refusal.Hint, hint) {
+	if !ok || refusal.Code != code || !strings.Contains(refusal.Message, message) ||
+		!strings.Contains(refusal.Hint, hint) {
 		t.Errorf("got %v, want %s: ...%s..., next: ...%s...", err, code, message, hint)
 	}
 }
@@ -259,7 +261,8 @@ func TestJoinClock(t *testing.T) {
 		case off.Abs() <= time.Hour && err != nil:
 			t.Errorf("clock %s: %v", off, err)
 		case off.Abs() > time.Hour:
-			wantRefusal(t, err, model.CodeCertificateRefused, "the clock of this machine says", "run date -u here and on a server")
+			wantRefusal(t, err, model.CodeCertificateRefused, "the clock of this machine says",
+				"run date -u here and on a server")
 			if exists(filepath.Join(o.configDir, configFile)) {
 				t.Errorf("clock %s: there is a configuration", off)
 			}
@@ -278,14 +281,15 @@ func TestJoinChecksTheReply(t *testing.T) {
 		edit func(*transport.JoinReply)
 		want string
 	}{
-		"another cluster":   {func(r *transport.JoinReply) { r.Cluster = "c2" }, "lacks the right name of the cluster"},
-		"no gossip key":     {func(r *transport.JoinReply) { r.GossipKeys = nil }, "lacks the gossip key"},
-		"no keyring":        {func(r *transport.JoinReply) { r.Keyring = nil }, "lacks the keyring"},
-		"no gossip":         {func(r *transport.JoinReply) { r.Gossip = nil }, "lacks the gossip addresses"},
-		"no servers":        {func(r *transport.JoinReply) { r.Servers = nil }, "lacks the addresses of the servers"},
-		"no certificate":    {func(r *transport.JoinReply) { r.Server = nil }, "sent no certificate for server/x1"},
-		"another's":         {func(r *transport.JoinReply) { r.Server = r.Agent }, "for another key than that of server/x1"},
-		"another root":      {func(r *transport.JoinReply) { r.Roots = [][]byte{other.Root().Raw} }, "is not good under the roots"},
+		"another cluster": {func(r *transport.JoinReply) { r.Cluster = "c2" }, "lacks the right name of the cluster"},
+		"no gossip key":   {func(r *transport.JoinReply) { r.GossipKeys = nil }, "lacks the gossip key"},
+		"no keyring":      {func(r *transport.JoinReply) { r.Keyring = nil }, "lacks the keyring"},
+		"no gossip":       {func(r *transport.JoinReply) { r.Gossip = nil }, "lacks the gossip addresses"},
+		"no servers":      {func(r *transport.JoinReply) { r.Servers = nil }, "lacks the addresses of the servers"},
+		"no certificate":  {func(r *transport.JoinReply) { r.Server = nil }, "sent no certificate for server/x1"},
+		"another's":       {func(r *transport.JoinReply) { r.Server = r.Agent }, "for another key than that of server/x1"},
+		"another root": {func(r *transport.JoinReply) { r.Roots = [][]byte{other.Root().Raw} },
+			"is not good under the roots"},
 		"a damaged root":    {func(r *transport.JoinReply) { r.Roots = [][]byte{{1}} }, "a damaged root"},
 		"not a certificate": {func(r *transport.JoinReply) { r.Agent = [][]byte{{1}} }, "a damaged certificate for agent/x1"},
 	} {
@@ -333,7 +337,8 @@ func TestJoinStartsTheUnit(t *testing.T) {
 	if err != nil || !strings.Contains(out, "agent x1 of the cluster c1 runs at "+o.advertise) {
 		t.Errorf("printed %s, %v", out, err)
 	}
-	if unit := fileText(t, filepath.Join(o.system.units, unitName)); !strings.Contains(unit, " agent run --config "+o.configDir+"\n") {
+	unit := fileText(t, filepath.Join(o.system.units, unitName))
+	if !strings.Contains(unit, " agent run --config "+o.configDir+"\n") {
 		t.Errorf("the unit is\n%s", unit)
 	}
 	// Now it is a member, which needs no start.
@@ -371,7 +376,8 @@ func TestJoinTokenInput(t *testing.T) {
 	if rest, _ := io.ReadAll(in); err != nil || got.ID() != token.ID() || string(rest) != "rest\n" {
 		t.Errorf("got %v, %v, rest %q", got, err, rest)
 	}
-	if got, err = readToken(&term.Console{In: strings.NewReader(token.Reveal())}, "-"); err != nil || got.ID() != token.ID() {
+	got, err = readToken(&term.Console{In: strings.NewReader(token.Reveal())}, "-")
+	if err != nil || got.ID() != token.ID() {
 		t.Errorf("without a line break: got %v, %v", got, err)
 	}
 	if _, err = readToken(&term.Console{In: strings.NewReader(strings.Repeat("x", 1<<20))}, "-"); err == nil {

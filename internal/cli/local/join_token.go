@@ -96,7 +96,7 @@ func tokenFile(t *term.Console, path string) (string, error) {
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 {
-		t.Note("warning: every user of this machine can read the join token in %s; change that with: chmod 600 %s", path, path)
+		t.Note("warning: every user of this machine can read the join token in %s; change that with: chmod 600 %[1]s", path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
 	return string(text), err
