@@ -48,7 +48,9 @@ type Client struct {
 	Services    Services
 	Settings    Settings
 	Snapshots   Snapshots
+	Tokens      Tokens
 	Transfers   Transfers
+	Trust       Trust
 	Volumes     Volumes
 }
 
@@ -68,7 +70,8 @@ func New(cfg Config) (*Client, error) {
 		Backups: Backups{via}, Budgets: Budgets{via}, Classes: Classes{via}, Cluster: Cluster{via},
 		Deployments: Deployments{via}, Drains: Drains{via}, Events: Events{via}, Instances: Instances{via},
 		Jobs: Jobs{via}, Members: Members{via}, Nodes: Nodes{via}, Services: Services{via},
-		Settings: Settings{via}, Snapshots: Snapshots{via}, Transfers: Transfers{via}, Volumes: Volumes{via},
+		Settings: Settings{via}, Snapshots: Snapshots{via}, Tokens: Tokens{via}, Transfers: Transfers{via},
+		Trust: Trust{via}, Volumes: Volumes{via},
 	}, nil
 }
 

@@ -2,16 +2,12 @@ package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -219,6 +215,20 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Snapshots.Restore(ctx, strings.NewReader("state"), 5)
 	},
 
+	"list-tokens": func(ctx context.Context, c *client.Client) (any, error) { return c.Tokens.List(ctx, lo) },
+	"create-token": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Tokens.Create(ctx, api.TokenBody{}, wo)
+	},
+	"revoke-token": func(ctx context.Context, c *client.Client) (any, error) { return c.Tokens.Revoke(ctx, "x", wo) },
+
+	"list-trust-members": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Members(ctx, lo) },
+	"revoke-node": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Trust.RevokeNode(ctx, "x", api.RevokeBody{}, wo)
+	},
+	"revoke-member": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, wo)
+	},
+
 	"list-volumes": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Volumes.List(ctx, client.VolumeListOptions{ListOptions: lo, Job: "x", Node: "x"})
 	},
@@ -249,41 +259,6 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		}
 		return nil, nil
 	},
-}
-
-type operation struct {
-	ID         string `json:"operationId"`
-	Parameters []struct{ In, Name string }
-	Body       struct{ Content map[string]any } `json:"requestBody"`
-	Responses  map[string]struct {
-		Content map[string]struct {
-			Schema struct {
-				Ref string `json:"$ref"`
-			}
-		}
-	}
-}
-
-// documented returns the operations of docs/openapi.json, by method and path.
-func documented(t *testing.T) map[string]operation {
-	t.Helper()
-	text, err := os.ReadFile("../docs/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc struct {
-		Paths map[string]map[string]operation
-	}
-	if err := json.Unmarshal(text, &doc); err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]operation{}
-	for path, methods := range doc.Paths {
-		for method, op := range methods {
-			all[strings.ToUpper(method)+" "+path] = op
-		}
-	}
-	return all
 }
 
 // serve serves h on a unix socket until the test ends. It returns a client that tries each call only once.
@@ -385,36 +360,4 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 			t.Errorf("the table has the operation %q, which is not in docs/openapi.json", id)
 		}
 	}
-}
-
-// matching returns the key in doc of the operation that a request calls, or "" if no operation matches. If several
-// match, it returns the one whose path has the fewest parameters.
-func matching(doc map[string]operation, r *http.Request) string {
-	best := ""
-	for key := range doc {
-		method, path, _ := strings.Cut(key, " ")
-		pattern := "^" + regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(path, `[^/]+`) + "$"
-		if method != r.Method || !regexp.MustCompile(pattern).MatchString(r.URL.EscapedPath()) {
-			continue
-		}
-		if best == "" || strings.Count(key, "{") < strings.Count(best, "{") {
-			best = key
-		}
-	}
-	return best
-}
-
-// schemaOf returns the name that docs/openapi.json has for the type of an answer, or "" if that type has no name.
-func schemaOf(answer any) string {
-	of := reflect.TypeOf(answer)
-	if of == nil || of.Kind() != reflect.Struct {
-		return ""
-	}
-	if field, ok := of.FieldByName("Value"); ok {
-		return field.Type.Name()
-	}
-	if field, ok := of.FieldByName("Items"); ok {
-		return "List" + field.Type.Elem().Name()
-	}
-	return ""
 }

@@ -92,6 +92,7 @@ var kinds = [...]kindInfo{
 	{84, "member.admit", 1, func() Command { return new(MemberAdmit) }},
 	{85, "member.renew", 1, func() Command { return new(MemberRenew) }},
 	{86, "member.revoke", 1, func() Command { return new(MemberRevoke) }},
+	{87, "member.found", 1, func() Command { return new(MemberFound) }},
 }
 
 // Kind implements Command.
@@ -249,3 +250,6 @@ func (*MemberRenew) Kind() Kind { return 85 }
 
 // Kind implements Command.
 func (*MemberRevoke) Kind() Kind { return 86 }
+
+// Kind implements Command.
+func (*MemberFound) Kind() Kind { return 87 }

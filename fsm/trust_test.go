@@ -297,9 +297,11 @@ func TestTrustIsBounded(t *testing.T) {
 	checked(t, s, 1000, model.CodeConflict, "", keyPut("gossip/1000", 1, model.KeyIncoming))
 }
 
-// At the limit of members, a newcomer replaces the member that was revoked first. Without a revoked one it is refused.
+// At the limit of members, a newcomer replaces the agent that was revoked first, and never a server. Without a revoked
+// agent it is refused.
 func TestMembersAreBounded(t *testing.T) {
 	s := *trustState(t).fork()
+	s.putMember(&TrustMember{Subject: serverNamed("gone"), Key: hashOf(9), NotAfter: 1, Token: agentToken, RevokedIndex: 1})
 	for n := range maxMembers - s.TrustMembers.Len() {
 		s.putMember(&TrustMember{Subject: agentNamed(fmt.Sprint("m", n)), Key: hashOf(9), NotAfter: 1, Token: agentToken})
 	}
@@ -309,6 +311,9 @@ func TestMembersAreBounded(t *testing.T) {
 	_, first := s.TrustMemberOf(agentNamed("m7"))
 	if _, second := s.TrustMemberOf(agentNamed("m3")); first || !second || s.TrustMembers.Len() != maxMembers {
 		t.Errorf("m7 is there: %v, m3: %v, %d members", first, second, s.TrustMembers.Len())
+	}
+	if _, known := s.TrustMemberOf(serverNamed("gone")); !known {
+		t.Error("the row of a revoked server was dropped, so the server would be admitted")
 	}
 }
 

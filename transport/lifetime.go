@@ -21,10 +21,10 @@ func (l Lifetime) NearEnd(now time.Time) bool {
 	return !l.Until.IsZero() && left < endsSoon && left < l.Until.Sub(l.From)/3
 }
 
-// lifetimeOf returns the lifetime of a certificate. A certificate of our CA was created backdate after its NotBefore.
+// LifetimeOf returns the lifetime of a certificate. A certificate of our CA was created backdate after its NotBefore.
 // For a certificate of another CA that is valid for more than a day, From is up to a day late. A certificate that is
 // valid for no longer than backdate is not of our CA, so From is its NotBefore.
-func lifetimeOf(cert *x509.Certificate) Lifetime {
+func LifetimeOf(cert *x509.Certificate) Lifetime {
 	from := cert.NotBefore
 	if issued := from.Add(backdate); issued.Before(cert.NotAfter) {
 		from = issued
@@ -53,7 +53,7 @@ func (s *seenCerts) note(id pki.Identity, cert *x509.Certificate) {
 		s.all = map[string]Lifetime{}
 	}
 	if _, known := s.all[id.Name]; known || len(s.all) < maxSeenCerts {
-		s.all[id.Name] = lifetimeOf(cert)
+		s.all[id.Name] = LifetimeOf(cert)
 	}
 }
 

@@ -49,14 +49,14 @@ func TestLifetimeBeginsAtCreation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		life := lifetimeOf(cert)
+		life := LifetimeOf(cert)
 		if off := life.From.Sub(now).Abs(); off > time.Minute || life.NearEnd(now.Add(ttl/2)) ||
 			!life.NearEnd(now.Add(ttl*3/4)) {
 			t.Errorf("a certificate for %s made at %s: from %s until %s", ttl, now, life.From, life.Until)
 		}
 	}
 	short := &x509.Certificate{NotBefore: now, NotAfter: now.Add(12 * time.Hour)}
-	if life := lifetimeOf(short); !life.From.Equal(now) {
+	if life := LifetimeOf(short); !life.From.Equal(now) {
 		t.Errorf("a short certificate of another CA begins at %s, not %s", life.From, now)
 	}
 }

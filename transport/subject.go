@@ -23,12 +23,36 @@ func SubjectFrom(ctx context.Context) (s model.Subject, ok bool) {
 	return s, ok
 }
 
-// ConnContext puts the subject at the other end of a connection into the context of its requests. It can be used as
-// http.Server.ConnContext. It knows TLS connections after their handshake, and connections of a UnixListener.
+// Shown is what matters of the certificate that a peer showed.
+type Shown struct {
+	Key      []byte // pki.KeyHash of the certificate
+	NotAfter int64  // when it expires, in Unix ms
+}
+
+type shownKey struct{}
+
+// WithShown returns a context that carries the certificate of the sender of a request.
+func WithShown(ctx context.Context, s Shown) context.Context {
+	return context.WithValue(ctx, shownKey{}, s)
+}
+
+// ShownFrom returns the certificate of the sender of a request, given the context of the request. It returns the zero
+// value if the connection has none.
+func ShownFrom(ctx context.Context) Shown {
+	s, _ := ctx.Value(shownKey{}).(Shown)
+	return s
+}
+
+// ConnContext puts the subject at the other end of a connection, and its certificate, into the context of its requests.
+// It can be used as http.Server.ConnContext. It knows TLS connections after their handshake, and connections of a
+// UnixListener.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	switch c := c.(type) {
 	case *tls.Conn:
-		if id, err := pki.Peer(c.ConnectionState()); err == nil {
+		state := c.ConnectionState()
+		if id, err := pki.Peer(state); err == nil {
+			leaf := state.PeerCertificates[0]
+			ctx = WithShown(ctx, Shown{Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
 			return WithSubject(ctx, subjectOf(id))
 		}
 	case *UnixConn:

@@ -145,7 +145,7 @@ func chainsAt(leaf *x509.Certificate, roots, between *x509.CertPool) [][]*x509.C
 func (c *Credentials) Identity() pki.Identity { return c.cur.Load().ID }
 
 // Lifetime returns when the certificate in use was created, and when it expires.
-func (c *Credentials) Lifetime() Lifetime { return lifetimeOf(c.cur.Load().Pair.Leaf) }
+func (c *Credentials) Lifetime() Lifetime { return LifetimeOf(c.cur.Load().Pair.Leaf) }
 
 // NotAfter returns when the certificate in use expires.
 func (c *Credentials) NotAfter() time.Time { return c.cur.Load().Pair.Leaf.NotAfter }

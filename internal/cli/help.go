@@ -11,6 +11,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/model"
 )
 
 // helpCommand makes the command help, which shows the help of any command. It refuses an unknown word.
@@ -47,7 +48,7 @@ var samples = strings.NewReplacer(
 	"JOB|JOB/GROUP|INSTANCE", "web", "JOB/GROUP", "web/http", "FILE|DIR...", "/etc/outspan.d", "[INSTANCE...]", "",
 	"[NODE...]", "n7", "NODE...", "n7 n8",
 	"[NODE]", "n7", "NODE", "n7", "[SERVER]", "s2", "SERVER", "s2", "JOB", "web", "[VERSION]", "3", "[GROUP]", "http",
-	"INSTANCE", "3k9fq2", "DRAIN", "01J9Z5XK3M7Q2W8R4T6Y0B1C2D",
+	"TOKEN", "2fbzq3k7ay5d", "INSTANCE", "3k9fq2", "DRAIN", "01J9Z5XK3M7Q2W8R4T6Y0B1C2D",
 	"bash|zsh|fish", "bash", "DEPLOYMENT", "web-3", "SERVICE", "web", "[FILE]", "web.hcl", "FILE...", "web.hcl", "FILE",
 	"web.hcl", "[KEY]", "offline_after", "[ID]", "web", "ID", "web",
 	"[actuation|hold|restore]", "hold", "[actuation]", "actuation",
@@ -166,6 +167,12 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 		return transferNames(ctx, a)
 	case "members":
 		return namesIn(ctx, a.client().Members.List, func(m api.Member) string { return m.Name })
+	case "tokens":
+		return namesIn(ctx, a.client().Tokens.List, tokenID)
+	case "trusted agents":
+		return a.trustedNames(ctx, model.SubjectAgent)
+	case "trusted servers":
+		return a.trustedNames(ctx, model.SubjectServer)
 	case "logs": // everything that has logs: jobs, their groups and instances
 		jobs, err := a.client().Jobs.List(ctx, client.ListOptions{})
 		if err != nil {

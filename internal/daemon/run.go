@@ -264,15 +264,14 @@ func (p *process) gossipKey() (transport.GossipKey, error) {
 	return transport.LoadGossipKey(p.cfg.Gossip.KeyFile)
 }
 
-// listen opens a TLS port on the configured address, with the certificate in creds. Port 0 means any free port.
-func (p *process) listen(ctx context.Context, creds *transport.Credentials, port int,
-	limits transport.Limits) (*transport.Listener, error) {
+// listen opens a TLS port on the configured address. Port 0 means any free port. It sets the logger of cfg.
+func (p *process) listen(ctx context.Context, port int, cfg transport.ListenerConfig) (*transport.Listener, error) {
 	raw, err := transport.ListenTCP(ctx, net.JoinHostPort(p.cfg.Listen.Address, fmt.Sprint(port)))
 	if err != nil {
 		return nil, err
 	}
-	return transport.NewListener(raw,
-		transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener"), Limits: limits})
+	cfg.Logger = p.log.Named("listener")
+	return transport.NewListener(raw, cfg)
 }
 
 // advertised returns the host:port at which other machines reach a listener of this process.

@@ -74,7 +74,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 // agent serves on this port.
 func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, error) {
 	if port == 0 {
-		return a.p.listen(ctx, a.creds, port, transport.Limits{})
+		return a.p.listen(ctx, port, transport.ListenerConfig{Credentials: a.creds})
 	}
 	address := net.JoinHostPort(a.p.cfg.Listen.Address, strconv.Itoa(port))
 	raw, err := transport.ListenPatiently(ctx, address, func(err error) {
@@ -246,10 +246,14 @@ func (a *agentPart) run(ctx context.Context) error {
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
-	failed := make(chan error, 4)
-	for _, run := range []func(context.Context) error{
+	failed := make(chan error, 5)
+	parts := []func(context.Context) error{
 		a.listener.Run, a.gossip.run, a.beater.Run, func(ctx context.Context) error { return server.Run(ctx, listeners...) },
-	} {
+	}
+	if renewal := a.renewal(); renewal != nil {
+		parts = append(parts, renewal)
+	}
+	for _, run := range parts {
 		wg.Go(func() {
 			if err := run(below); err != nil && below.Err() == nil {
 				failed <- err

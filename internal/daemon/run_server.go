@@ -19,6 +19,7 @@ import (
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
 	"github.com/outspan/outspan/transport/metrics"
+	"github.com/outspan/outspan/trust"
 )
 
 // serverPart is the server part of a process: the replicated state, the TLS port, the unix socket, the API, and the
@@ -37,6 +38,7 @@ type serverPart struct {
 	refusals refusals
 	bodies   *transport.Bodies
 	counts   *metrics.Collector
+	trust    *trust.Engine // nil if the cluster issues no certificates
 }
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
@@ -47,14 +49,21 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 			s.release()
 		}
 	}()
+	if err := p.revive(ctx); err != nil {
+		return nil, err
+	}
 	if s.creds, err = p.credentials(pki.RoleServer); err != nil {
 		return nil, err
 	}
-	if s.listener, err = p.listen(ctx, s.creds, p.cfg.Listen.Port,
-		transport.Limits{MaxAPI: p.cfg.Limits.Connections}); err != nil {
+	s.peers = transport.NewPeerClient(transport.Dialer{Credentials: s.creds})
+	if s.listener, err = p.listen(ctx, p.cfg.Listen.Port, transport.ListenerConfig{Credentials: s.creds,
+		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers()}); err != nil {
 		return nil, err
 	}
 	p.own = p.advertised(s.listener)
+	if err := s.openTrust(); err != nil {
+		return nil, err
+	}
 	if err := s.openCluster(); err != nil {
 		return nil, err
 	}
@@ -80,7 +89,6 @@ func (s *serverPart) openCluster() error {
 		return err
 	}
 	dialer := transport.Dialer{Credentials: s.creds}
-	s.peers = transport.NewPeerClient(dialer)
 	settings := model.DefaultSettings()
 	if cfg.Settings != nil {
 		settings = *cfg.Settings
@@ -127,6 +135,13 @@ func (s *serverPart) lead(ctx context.Context, term uint64) error {
 	loop := reconcile.New(reconcile.Config{
 		States: s.machine, Evidence: s.cluster, Log: submitter{s.cluster}, Term: term, Reports: report,
 	})
+	ctx, stop := context.WithCancel(ctx)
+	var founding sync.WaitGroup
+	defer founding.Wait()
+	defer stop()
+	if s.trust != nil {
+		founding.Go(func() { s.trust.Lead(ctx) })
+	}
 	return loop.Run(ctx)
 }
 
@@ -150,12 +165,17 @@ func (s *serverPart) openAPI() (err error) {
 	s.refusals, s.bodies = newRefusals(), transport.NewBodies(0, 0)
 	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(),
 		[]prometheus.Collector{s.counts, s.refusals})...)
+	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
+	if s.trust != nil {
+		renew = s.trust.Renew
+	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster,
 		Explainer: explainer{}, Planner: new(planner),
-		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster,
-			Verifier: verifier{s.cluster}},
+		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
+			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}},
+		Renew:         renew,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
@@ -183,7 +203,7 @@ func (s *serverPart) run(ctx context.Context) error {
 	serve, stopServing := context.WithCancel(base)
 	defer stopServing()
 
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	start := func(ctx context.Context, run func(context.Context) error) *sync.WaitGroup {
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -199,6 +219,10 @@ func (s *serverPart) run(ctx context.Context) error {
 	listening := start(port, s.listener.Run)
 	agreeing := start(consensus, s.cluster.Run)
 	counting := start(consensus, s.counts.Run)
+	trusting := new(sync.WaitGroup)
+	if s.trust != nil {
+		trusting = start(consensus, s.trust.Run)
+	}
 	serving := start(serve, func(ctx context.Context) error {
 		return web.Run(ctx, s.listener.API(), net.Listener(s.unix))
 	})
@@ -213,6 +237,7 @@ func (s *serverPart) run(ctx context.Context) error {
 	leave()
 	agreeing.Wait()
 	counting.Wait()
+	trusting.Wait()
 	closePort()
 	listening.Wait()
 	return failure

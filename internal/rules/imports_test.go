@@ -20,6 +20,7 @@ var arrows = map[string][]string{
 	"client":    {"model", "api", "pki", "internal/reach"},
 	"transport": {"model", "fsm", "api", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
+	"trust":     {"model", "fsm", "keyring", "pki", "transport"},
 	"agent":     {"model", "api", "pki", "transport", "internal/durable", "internal/erase", "internal/reach"},
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills the Config structs of three rooms
 	"jobfile":   {"model", "internal/hclfile"},
@@ -39,7 +40,7 @@ var arrows = map[string][]string{
 		"internal/procs"},
 	"internal/cli/term": {"model", "api"}, // uses only the exit codes of api
 	"internal/daemon": {"model", "api", "fsm", "agent", "cluster", "config", "keyring", "reconcile", "pki",
-		"transport"},
+		"transport", "trust"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
 	"internal/durable":    {},
@@ -205,6 +206,8 @@ func TestBarredImport(t *testing.T) {
 		{"transport", module + "/cluster", true},
 		{"agent", module + "/cluster", true},
 		{"agent", "github.com/hashicorp/memberlist", true},
+		{"trust", module + "/cluster", true},
+		{"trust", module + "/transport", false},
 		{"cluster", "github.com/hashicorp/raft-boltdb/v2", false},
 		{"cluster", module + "/reconcile", true},
 		{"config", module + "/reconcile", true},

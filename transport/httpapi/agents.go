@@ -80,7 +80,12 @@ func (s *Server) AnswerAgent(ctx context.Context, who model.Subject, call transp
 		return nil, noAgentCall(call)
 	}
 	if _, self, _ := s.cfg.Consensus.Leader(); c.byLeader && !self {
-		answer, err = s.agents.relay.do(ctx, relayCall{call, who.Name, question})
+		relayed := relayCall{Call: call, Agent: who.Name, Body: question}
+		if call == transport.CallRenew {
+			shown := transport.ShownFrom(ctx)
+			relayed.Key, relayed.NotAfter = shown.Key, shown.NotAfter
+		}
+		answer, err = s.agents.relay.do(ctx, relayed)
 	} else {
 		answer, err = c.answer(ctx, caller{Subject: who}, question)
 	}

@@ -148,8 +148,9 @@ type Config struct {
 
 	Servers Servers
 
-	// Renew issues an agent's next certificate. Only the leader calls it, with the subject in the agent's certificate. If
-	// it is nil, agents get not_supported.
+	// Renew issues an agent's next certificate. Only the leader calls it, with the subject in the agent's certificate.
+	// transport.ShownFrom(ctx) is that certificate, also if another server forwarded the call. If Renew is nil, agents get
+	// not_supported.
 	Renew func(ctx context.Context, who model.Subject, q transport.RenewRequest) (transport.RenewReply, error)
 
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.

@@ -135,12 +135,7 @@ func memberRoute(id, method, path, summary string) route {
 }
 
 func (s *Server) listMembers(_ *reading, _ *memberList, from string, yield func(string, api.Member) bool) error {
-	if s.cfg.Servers.List == nil {
-		return notOffered("members")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
-	defer cancel()
-	members, err := s.cfg.Servers.List.Members(ctx)
+	members, err := s.servers()
 	if err != nil {
 		return err
 	}

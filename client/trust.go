@@ -1,0 +1,42 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+
+	"github.com/outspan/outspan/api"
+)
+
+// Trust are the operations on the servers and agents that join tokens admitted. They need a cluster that makes
+// certificates itself; in any other cluster each has the code not_supported.
+type Trust struct{ calls }
+
+// Members returns the servers and agents that were admitted, with those that are revoked. It reads all pages.
+func (t Trust) Members(ctx context.Context, o ListOptions) (List[api.TrustMember], error) {
+	return list[api.TrustMember](ctx, t.calls, route("trust", "members"), o.query())
+}
+
+// AllMembers yields what Members returns, and reads each page when it is needed. If a read fails, AllMembers yields the
+// error and stops.
+func (t Trust) AllMembers(ctx context.Context, o ListOptions) iter.Seq2[api.TrustMember, error] {
+	return each[api.TrustMember](ctx, t.calls, route("trust", "members"), o.query())
+}
+
+// RevokeNode revokes the agent of a node for ever: none of its certificates counts any more. ref is the id or the name
+// of the node, or the name of an agent that has no node yet. It changes nothing else of the node. Codes: not_found;
+// invalid if the reason is too long.
+func (t Trust) RevokeNode(
+	ctx context.Context, ref string, body api.RevokeBody, o WriteOptions,
+) (Response[api.RevokeReply], error) {
+	return write[api.RevokeReply](ctx, t.calls, http.MethodPost, route("nodes", ref, "revoke"), o.query(), body)
+}
+
+// RevokeServer revokes a server for ever: none of its certificates counts any more. ref is its name, or its id while it
+// is known. Codes: not_found; conflict if the server votes and is alive, see Members.Remove; invalid if the reason is
+// too long.
+func (t Trust) RevokeServer(
+	ctx context.Context, ref string, body api.RevokeBody, o WriteOptions,
+) (Response[api.RevokeReply], error) {
+	return write[api.RevokeReply](ctx, t.calls, http.MethodPost, route("members", ref, "revoke"), o.query(), body)
+}

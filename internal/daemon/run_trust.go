@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/trust"
+)
+
+// openTrust opens the engine of a cluster with tls { managed = true }. The engine refuses revoked peers from now on, so
+// it is opened before raft begins to call other servers.
+func (s *serverPart) openTrust() (err error) {
+	if !s.p.cfg.TLS.Managed {
+		return nil
+	}
+	s.trust, err = trust.NewEngine(trust.Config{
+		Name: s.p.cfg.Name, Cluster: s.p.cfg.Cluster, DataDir: s.p.cfg.DataDir,
+		Store: s.machine, Servers: trustCluster{s}, Peers: s.peers,
+		Credentials: s.creds, Reload: s.listener.Reload, CloseWhere: s.listener.CloseWhere,
+		Logger: s.p.log.Named("trust"),
+	})
+	return err
+}
+
+// revive renews certificates that expired while this server was off.
+func (p *process) revive(ctx context.Context) error {
+	if !p.cfg.TLS.Managed {
+		return nil
+	}
+	return trust.Revive(ctx, trust.Revival{Name: p.cfg.Name, DataDir: p.cfg.DataDir, Logger: p.log.Named("trust"),
+		State: func(ctx context.Context) (fsm.State, error) { return stoppedState(ctx, p.cfg.DataDir) }})
+}
+
+// stoppedState reads the newest state in the data directory of a server that is not running. The last entries of the
+// log may be uncommitted.
+func stoppedState(ctx context.Context, dataDir string) (_ fsm.State, err error) {
+	dir, err := cluster.OpenStopped(dataDir)
+	if err != nil {
+		return fsm.State{}, err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	replay, err := dir.Replay(ctx, 0)
+	return replay.State, err
+}
+
+// joinAnswers returns what answers newcomers, or nil if the cluster issues no certificates. s.trust is opened later,
+// but before the listener runs.
+func (s *serverPart) joinAnswers() transport.AnswerJoin {
+	if !s.p.cfg.TLS.Managed {
+		return nil
+	}
+	return func(ctx context.Context, source net.Addr, r transport.JoinRequest) (transport.JoinReply, error) {
+		return s.trust.AnswerJoin(ctx, source, r)
+	}
+}
+
+// trustCluster is the trust.Cluster of a server.
+type trustCluster struct{ s *serverPart }
+
+// Submit implements trust.Cluster.
+func (t trustCluster) Submit(ctx context.Context, group []fsm.Command) error {
+	results, err := t.s.cluster.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{group}})
+	if err != nil {
+		return err
+	}
+	if refusal := results[0].Refusal; refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+// Leader implements trust.Cluster.
+func (t trustCluster) Leader() (leader transport.ServerInfo, self, ok bool) {
+	return t.s.cluster.Leader()
+}
+
+// Now implements trust.Cluster.
+func (t trustCluster) Now() model.Time { return t.s.cluster.Now() }
+
+// Addresses implements trust.Cluster.
+func (t trustCluster) Addresses() (api, gossip []string) {
+	for _, one := range t.s.cluster.Servers() {
+		if one.Address != "" {
+			api = append(api, one.Address)
+		}
+		if g, ok := t.s.cluster.Pool().Member(string(one.ID)); ok && g.Address != "" {
+			gossip = append(gossip, g.Address)
+		}
+	}
+	return api, gossip
+}
+
+// peerAnswers answers the questions of other servers.
+type peerAnswers struct {
+	*cluster.Server
+	trust *trust.Engine // nil if the cluster issues no certificates
+}
+
+// AnswerPeer implements httpapi.Peers.
+func (p peerAnswers) AnswerPeer(ctx context.Context, question string, body []byte) ([]byte, error) {
+	if p.trust != nil {
+		if answer, known, err := p.trust.AnswerPeer(ctx, question, body); known {
+			return answer, err
+		}
+	}
+	return p.Server.AnswerPeer(ctx, question, body)
+}
+
+// renewal returns what renews the agent's certificate, or nil if the cluster issues no certificates.
+func (a *agentPart) renewal() func(context.Context) error {
+	if !a.p.cfg.TLS.Managed {
+		return nil
+	}
+	return trust.Agent{Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
+		Reload: a.listener.Reload, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}.Run
+}

@@ -1,0 +1,169 @@
+package httpapi
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
+
+type trustList struct{ ListParams }
+
+type revokeNodeInput struct {
+	WriteParams
+	NodePath
+	Input api.RevokeBody
+}
+
+func (in *revokeNodeInput) body() any { return &in.Input }
+
+type revokeServerInput struct {
+	WriteParams
+	MemberPath
+	Input api.RevokeBody
+}
+
+func (in *revokeServerInput) body() any { return &in.Input }
+
+func (s *Server) trustOperations() []operation {
+	members := getRoute("list-trust-members", "/v1/trust/members", "trust",
+		"List the servers and agents that join tokens admitted")
+	members.allow = forCLI
+	return []operation{
+		list(s, members, listing[trustList, api.TrustMember]{topics: topics[trustList]("members"), rows: listTrust}),
+		write(s, nodeRoute("revoke", "Revoke a node's agent: none of its certificates counts any more"), revokeNode()),
+		write(s, route{id: "revoke-member", path: "/v1/members/{id}/revoke", tag: "members",
+			summary: "Revoke a server that does not vote: none of its certificates counts any more"}, s.revokeServer()),
+	}
+}
+
+func listTrust(r *reading, _ *trustList, from string, yield func(string, api.TrustMember) bool) error {
+	if !r.Managed() {
+		return notManaged()
+	}
+	scan(r.TrustMembers, from, trustMember, yield)
+	return nil
+}
+
+func trustMember(m *fsm.TrustMember) api.TrustMember {
+	return api.TrustMember{
+		Subject: m.Subject.String(), Kind: m.Subject.Kind, Name: m.Subject.Name, Token: m.Token, IssuedIndex: m.IssuedIndex,
+		NotAfter: time.UnixMilli(m.NotAfter).UTC().Truncate(time.Second), Revoked: m.RevokedIndex != 0,
+		RevokedIndex: m.RevokedIndex, Reason: m.Reason,
+	}
+}
+
+func revokeNode() change[revokeNodeInput, api.RevokeReply] {
+	return change[revokeNodeInput, api.RevokeReply]{
+		prepare: func(r *reading, in *revokeNodeInput) ([]fsm.Command, error) {
+			if !r.Managed() {
+				return nil, notManaged()
+			}
+			who := agentOf(&r.State, in.ID)
+			if _, refusal := r.NamedNode(who.Name); refusal != nil && !isMember(&r.State, who) {
+				return nil, refusal
+			}
+			return []fsm.Command{&fsm.MemberRevoke{Subject: who, Reason: in.Input.Reason}}, nil
+		},
+		answer: func(o *outcome, in *revokeNodeInput) (api.RevokeReply, error) {
+			return o.revokeReply(agentOf(&o.State, in.ID)), nil
+		},
+	}
+}
+
+// agentOf returns the agent that ref names: by the name of its node, which may not be registered, or by the node's id.
+func agentOf(s *fsm.State, ref string) model.Subject {
+	who := model.Subject{Kind: model.SubjectAgent, Name: ref}
+	if isMember(s, who) {
+		return who
+	}
+	if n, refusal := s.NamedNode(ref); refusal == nil {
+		who.Name = n.Name
+	}
+	return who
+}
+
+func isMember(s *fsm.State, who model.Subject) bool {
+	_, ok := s.TrustMemberOf(who)
+	return ok
+}
+
+// revokeServer refuses to revoke a server that votes and is alive. The other servers would stop talking to it at once,
+// although they still need it for a majority.
+func (s *Server) revokeServer() change[revokeServerInput, api.RevokeReply] {
+	return change[revokeServerInput, api.RevokeReply]{
+		prepare: func(r *reading, in *revokeServerInput) ([]fsm.Command, error) {
+			if !r.Managed() {
+				return nil, notManaged()
+			}
+			servers, err := s.servers()
+			if err != nil {
+				return nil, err
+			}
+			who, refusal := serverOf(&r.State, servers, in.ID)
+			if refusal != nil {
+				return nil, refusal
+			}
+			for _, m := range servers {
+				alive := m.State == api.MemberAlive || m.State == string(fsm.GossipSuspect)
+				if m.Name == who.Name && m.Voter && alive {
+					return nil, model.Refuse(model.CodeConflict, "server %s votes and is alive", who.Name).
+						WithHint("take it out of the cluster first: outspan server remove %s", m.ID)
+				}
+			}
+			return []fsm.Command{&fsm.MemberRevoke{Subject: who, Reason: in.Input.Reason}}, nil
+		},
+		answer: func(o *outcome, in *revokeServerInput) (api.RevokeReply, error) {
+			servers, err := s.servers()
+			if err != nil {
+				return api.RevokeReply{}, err
+			}
+			who, _ := serverOf(&o.State, servers, in.ID) // a server that is not known any more has no row to show
+			return o.revokeReply(who), nil
+		},
+	}
+}
+
+// servers returns all servers that this one knows. It blocks for at most writeLimit. Code: not_supported.
+func (s *Server) servers() ([]ServerEntry, error) {
+	if s.cfg.Servers.List == nil {
+		return nil, notOffered("members")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	defer cancel()
+	return s.cfg.Servers.List.Members(ctx)
+}
+
+// serverOf returns the server that ref names: by its name, also after it has left, or by the id of a server in the
+// list. Code: not_found.
+func serverOf(s *fsm.State, servers []ServerEntry, ref string) (model.Subject, *model.Error) {
+	who := model.Subject{Kind: model.SubjectServer, Name: ref}
+	if isMember(s, who) {
+		return who, nil
+	}
+	var near []string
+	for _, m := range servers {
+		switch {
+		case m.Name == ref:
+			return who, nil
+		case string(m.ID) == ref && m.Name != "":
+			who.Name = m.Name
+			return who, nil
+		case ref != "" && strings.HasPrefix(m.Name, ref):
+			near = append(near, m.Name)
+		}
+	}
+	return who, model.NoSuch("server", clip(ref), near)
+}
+
+func (o *outcome) revokeReply(who model.Subject) api.RevokeReply {
+	reply := api.RevokeReply{Written: o.Written}
+	if m, ok := o.TrustMemberOf(who); ok {
+		v := trustMember(m)
+		reply.Member = &v
+	}
+	return reply
+}

@@ -1,0 +1,183 @@
+package trust
+
+import (
+	"context"
+	"crypto/x509"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+)
+
+// Store gives access to the published state of this server. fsm.Machine implements it.
+type Store interface {
+	// Current returns the published state. Callers must not change it.
+	Current() *fsm.State
+	// WatchTopic returns a channel that is closed at the next entry that touches the topic. cancel must be called when the
+	// channel is no longer needed.
+	WatchTopic(fsm.Topic) (woken <-chan struct{}, cancel func())
+}
+
+// Cluster is the replicated log, and what this server knows of the other servers. Its methods may be called before the
+// server runs, except Submit.
+type Cluster interface {
+	// Submit commits one group of commands, and returns once this server has applied it. It returns the refusal of the
+	// group. Other codes: no_leader, busy, disk_full and timeout if it was not committed; unknown if it may have been.
+	Submit(ctx context.Context, group []fsm.Command) error
+	// Leader returns who leads. self is true while this server leads. ok is false while no leader is known.
+	Leader() (leader transport.ServerInfo, self, ok bool)
+	// Now returns the cluster time.
+	Now() model.Time
+	// Addresses returns the host:port of the API and of the gossip of each server.
+	Addresses() (api, gossip []string)
+}
+
+// Asker sends questions to other servers. transport.PeerClient implements it.
+type Asker interface {
+	AskPeer(ctx context.Context, address, question string, body []byte) (answer []byte, err error)
+}
+
+// Config configures an Engine. All fields are required, except those with a default.
+type Config struct {
+	Name    string // of this server
+	Cluster string // name of the cluster
+	DataDir string // of this server, with the keyring and the directory tls
+	Store   Store
+	Servers Cluster
+	Peers   Asker
+	// Credentials are this server's. NewEngine sets their admission.
+	Credentials *transport.Credentials
+	// Reload makes the process use the files of the directory tls, after they have changed.
+	Reload func() error
+	// CloseWhere closes open connections; see transport.Listener.CloseWhere.
+	CloseWhere func(func(pki.Identity, *x509.Certificate) bool) int
+	// Lifetime is that of new certificates of servers and agents; default transport.MemberTTL.
+	Lifetime time.Duration
+	Logger   hclog.Logger // default: nothing is logged
+}
+
+// Engine makes and checks the certificates of a cluster on one of its servers. It is safe for concurrent use.
+type Engine struct {
+	cfg     Config
+	log     hclog.Logger
+	ring    *keyring.Ring
+	dir     transport.Managed
+	joining chan struct{} // has an element for each join in progress
+	self    model.Subject // this server
+}
+
+// NewEngine opens the keyring of the data directory. From now on the credentials refuse peers that Admit refuses.
+// Codes: those of keyring.Open.
+func NewEngine(cfg Config) (*Engine, error) {
+	if cfg.Lifetime <= 0 {
+		cfg.Lifetime = transport.MemberTTL
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	ring, err := keyring.Open(filepath.Join(cfg.DataDir, keyring.FileName))
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: cfg, log: cfg.Logger, ring: ring, dir: transport.ManagedDir(cfg.DataDir),
+		joining: make(chan struct{}, maxJoining), self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
+	cfg.Credentials.SetAdmission(e.Admit)
+	return e, nil
+}
+
+// Run keeps this server's own certificate alive, ends the connections of revoked members, and removes the file with the
+// CA's key once the state has that key. It blocks until ctx ends, and returns nil.
+func (e *Engine) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, part := range [...]func(context.Context){e.closeRevoked, e.dropCAKey, e.keepOwn} {
+		wg.Go(func() { part(ctx) })
+	}
+	wg.Wait()
+	return nil
+}
+
+// Admit refuses a peer whose certificate is good, if the peer is no member of the cluster: if its row is revoked, or if
+// it is an agent without a row or with a key that is not in its row. Servers need no row, because the state of a server
+// that was off may lack the newest ones. While the state has no CA, and for a person's certificate, it refuses nobody.
+// It does not block. Codes: member_revoked, certificate_refused.
+func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
+	state := e.cfg.Store.Current()
+	who, ok := memberOf(id)
+	if !ok || !state.Managed() {
+		return nil
+	}
+	row, known := state.TrustMemberOf(who)
+	switch {
+	case known && row.RevokedIndex != 0:
+		return revoked(who)
+	case who.Kind == model.SubjectServer:
+		return nil
+	case !known:
+		return model.Refuse(model.CodeCertificateRefused, "%s is no member of the cluster", who).
+			WithHint("let that machine join with a token: outspan join")
+	case !row.Counts(pki.KeyHash(leaf)):
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
+			WithHint("if that machine lost the newer one: outspan node revoke %s, then let it join again", who.Name)
+	}
+	return nil
+}
+
+func revoked(who model.Subject) *model.Error {
+	return model.Refuse(model.CodeMemberRevoked, "%s was revoked", who).
+		WithHint("to use that machine again, let it join with a token: outspan join")
+}
+
+// memberOf returns the subject whose row decides about an identity. ok is false for a person.
+func memberOf(id pki.Identity) (who model.Subject, ok bool) {
+	switch id.Role {
+	case pki.RoleServer:
+		return model.Subject{Kind: model.SubjectServer, Name: id.Name}, true
+	case pki.RoleAgent:
+		return model.Subject{Kind: model.SubjectAgent, Name: id.Name}, true
+	case pki.RoleCLI:
+	}
+	return model.Subject{}, false
+}
+
+// closePause is the least time between two looks at all open connections.
+const closePause = 200 * time.Millisecond
+
+// closeRevoked ends the open connections of members when they are revoked.
+func (e *Engine) closeRevoked(ctx context.Context) {
+	e.onTopic(ctx, "members", func() {
+		state := e.cfg.Store.Current()
+		n := e.cfg.CloseWhere(func(id pki.Identity, _ *x509.Certificate) bool {
+			who, ok := memberOf(id)
+			if !ok {
+				return false
+			}
+			row, known := state.TrustMemberOf(who)
+			return known && row.RevokedIndex != 0
+		})
+		if n > 0 {
+			e.log.Warn("connections of revoked members ended", "connections", n)
+		}
+		sleep(ctx, closePause)
+	})
+}
+
+// onTopic calls f at once, and again after each change of the topic, until ctx ends. Changes during a call of f lead to
+// one further call.
+func (e *Engine) onTopic(ctx context.Context, topic fsm.Topic, f func()) {
+	for ctx.Err() == nil {
+		woken, cancel := e.cfg.Store.WatchTopic(topic)
+		f()
+		select {
+		case <-woken:
+		case <-ctx.Done():
+		}
+		cancel()
+	}
+}

@@ -1,0 +1,125 @@
+package trust
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+)
+
+// foundTime limits one attempt to put the first keys into the state.
+const foundTime = 40 * time.Second
+
+// Lead does the leader's work of one term: it puts the first keys of the cluster into the state, if this machine has
+// them. It blocks until that is done, or until ctx ends.
+func (e *Engine) Lead(ctx context.Context) {
+	retry := backoff{first: 200 * time.Millisecond, last: 10 * time.Second}
+	for ctx.Err() == nil {
+		err := e.found(ctx)
+		if err == nil {
+			return
+		}
+		e.log.Error("the CA's key is not in the state yet, so nobody can join", "error", err)
+		sleep(ctx, retry.after())
+	}
+}
+
+// found puts the data key, the CA's key and the gossip key into the state, and makes this server and the agent of its
+// machine members. All of it is one group of commands, so a crash leaves either everything or nothing.
+func (e *Engine) found(ctx context.Context) error {
+	if e.cfg.Store.Current().Managed() {
+		return nil
+	}
+	ca, found, err := e.dir.Authority()
+	if err != nil {
+		return err
+	}
+	if !found {
+		return model.Refuse(model.CodeNotFound, "neither the state nor %s has the key of the CA", e.dir.CAKeyFile()).
+			WithHint("this happens if a state from before outspan up was restored; put the file back from a backup")
+	}
+	key, err := ca.KeyDER()
+	if err != nil {
+		return err
+	}
+	gossip, err := e.dir.GossipKey()
+	if err != nil {
+		return err
+	}
+	data, wrapped := e.ring.WrapNew()
+	name := func(kind model.KeyKind) model.KeyName { return model.NewKeyName(kind, 1) }
+	group := []fsm.Command{&fsm.KeyPut{Name: name(model.KeyData), Version: 1, Phase: model.KeyActive,
+		Under: string(wrapped.KEK), Sealed: wrapped.Bytes}}
+	for _, one := range [...]struct {
+		kind          model.KeyKind
+		plain, public []byte
+	}{{model.KeyCA, key, ca.Root().Raw}, {model.KeyGossip, gossip, nil}} {
+		sealed, err := data.Seal(string(name(one.kind)), 1, one.plain)
+		if err != nil {
+			return err
+		}
+		group = append(group, &fsm.KeyPut{Name: name(one.kind), Version: 1, Phase: model.KeyActive,
+			Under: string(name(model.KeyData)), Sealed: sealed, Public: one.public})
+	}
+	for _, role := range [...]pki.Role{pki.RoleServer, pki.RoleAgent} {
+		pair, found, err := e.dir.Pair(role)
+		if err != nil {
+			return err
+		}
+		if !found {
+			continue
+		}
+		who, _ := memberOf(pki.Identity{Role: role, Name: e.cfg.Name})
+		group = append(group, &fsm.MemberFound{Subject: who, Key: pki.KeyHash(pair.Leaf),
+			NotAfter: pair.Leaf.NotAfter.UnixMilli()})
+	}
+	ctx, cancel := context.WithTimeout(ctx, foundTime)
+	defer cancel()
+	if err := e.cfg.Servers.Submit(ctx, group); err != nil {
+		return err
+	}
+	e.log.Info("the keys of the cluster are in its state now, encrypted by the keyring", "keyring", e.ring.Active())
+	return nil
+}
+
+// dropCAKey removes the file with the CA's key once the state has that key. A published state is committed, so the key
+// is then on the disks of a majority.
+func (e *Engine) dropCAKey(ctx context.Context) {
+	e.onTopic(ctx, "keys", func() {
+		if err := e.dropCAKeyNow(); err != nil {
+			e.log.Error("the file with the CA's key stays", "file", e.dir.CAKeyFile(), "error", err)
+		}
+	})
+}
+
+func (e *Engine) dropCAKeyNow() error {
+	state := e.cfg.Store.Current()
+	if !state.Managed() {
+		return nil
+	}
+	ca, found, err := e.dir.Authority()
+	if !found || err != nil {
+		return err
+	}
+	key, err := ca.KeyDER()
+	if err != nil {
+		return err
+	}
+	for _, row := range state.KeysOf(model.KeyCA) {
+		if !bytes.Equal(row.Public, ca.Root().Raw) {
+			continue
+		}
+		kept, err := openKey(e.ring, state, row)
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(kept, key) {
+			return e.dir.DropCAKey()
+		}
+	}
+	return model.Refuse(model.CodeConflict, "the state has the key of another CA").
+		WithHint("move the file away if nothing needs it")
+}

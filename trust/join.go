@@ -1,0 +1,224 @@
+package trust
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+)
+
+// Questions between servers that AnswerPeer answers.
+const (
+	questionJoin  = "trust-join"
+	questionRenew = "trust-renew"
+)
+
+// maxJoining is how many newcomers a server answers at once. Further ones get busy, and try again.
+const maxJoining = 32
+
+// askTime limits a question to the leader.
+const askTime = 15 * time.Second
+
+// AnswerJoin is a transport.AnswerJoin. Any server may be asked; one that does not lead asks the leader. A newcomer
+// that repeats its request gets certificates again, and uses its token once. Codes: invalid, forbidden, busy,
+// no_leader, those of fsm.MemberAdmit, and those of the log.
+func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
+	r transport.JoinRequest) (transport.JoinReply, error) {
+	done, err := e.enterJoin()
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	defer done()
+	leader, self, ok := e.cfg.Servers.Leader()
+	if self {
+		return e.join(ctx, r)
+	}
+	if !ok {
+		return transport.JoinReply{}, noLeader()
+	}
+	e.log.Debug("a newcomer's request goes to the leader", "newcomer", source, "leader", leader.Name)
+	var reply transport.JoinReply
+	return reply, e.ask(ctx, leader, questionJoin, r, &reply)
+}
+
+// enterJoin counts a join in progress until done is called. Code: busy.
+func (e *Engine) enterJoin() (done func(), err error) {
+	select {
+	case e.joining <- struct{}{}:
+		return func() { <-e.joining }, nil
+	default:
+		return nil, model.Refuse(model.CodeBusy, "too many newcomers join at once").WithHint("try again in a moment")
+	}
+}
+
+func noLeader() *model.Error {
+	return model.Refuse(model.CodeNoLeader, "the cluster has no leader now").WithHint("try again in a few seconds")
+}
+
+// ask sends a question to the leader, and decodes its answer.
+func (e *Engine) ask(ctx context.Context, leader transport.ServerInfo, question string, q, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	body, err := transport.EncodeCBOR(q)
+	if err != nil {
+		return err
+	}
+	got, err := e.cfg.Peers.AskPeer(ctx, leader.APIAddress, question, body)
+	if err != nil {
+		return err
+	}
+	return transport.DecodeCBOR(got, answer)
+}
+
+// AnswerPeer answers the questions of other servers' engines. known is false for questions of others. The certificate
+// of the asking server must have been checked, and its subject must be in ctx. Codes: no_leader, forbidden, and those
+// of the question.
+func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, known bool, err error) {
+	switch question {
+	case questionJoin:
+		answer, err = answerPeer(e, body, func(r transport.JoinRequest) (transport.JoinReply, error) {
+			done, err := e.enterJoin()
+			if err != nil {
+				return transport.JoinReply{}, err
+			}
+			defer done()
+			return e.join(ctx, r)
+		})
+		return answer, true, err
+	case questionRenew:
+		answer, err = answerPeer(e, body, func(q ownRenewal) (struct{}, error) { return struct{}{}, e.renewServer(ctx, q) })
+		return answer, true, err
+	}
+	return nil, false, nil
+}
+
+func answerPeer[Q, A any](e *Engine, body []byte, f func(Q) (A, error)) ([]byte, error) {
+	if _, self, _ := e.cfg.Servers.Leader(); !self {
+		return nil, noLeader() // leadership has moved on; the newcomer asks again
+	}
+	var q Q
+	if err := transport.DecodeCBOR(body, &q); err != nil {
+		return nil, err
+	}
+	a, err := f(q)
+	if err != nil {
+		return nil, err
+	}
+	return transport.EncodeCBOR(a)
+}
+
+// newcomer is one member-to-be of a join request.
+type newcomer struct {
+	request pki.Request
+	admit   *fsm.MemberAdmit
+	cert    *x509.Certificate
+}
+
+// join admits the newcomers of a request. Only the leader calls it.
+func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.JoinReply, error) {
+	token, err := pki.ParseJoinToken(r.Token)
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	all, err := newcomers(r, token)
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	if err := e.tryGroup(group(all)); err != nil {
+		return transport.JoinReply{}, err
+	}
+	ca, err := authority(e.ring, e.cfg.Store.Current())
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	for i := range all {
+		if all[i].cert, err = ca.Sign(all[i].request, e.cfg.Lifetime); err != nil {
+			return transport.JoinReply{}, err
+		}
+		all[i].admit.NotAfter = all[i].cert.NotAfter.UnixMilli()
+	}
+	if err := e.cfg.Servers.Submit(ctx, group(all)); err != nil {
+		return transport.JoinReply{}, err
+	}
+	for _, n := range all {
+		e.log.Info("a member joined", "member", n.admit.Subject, "token", token.ID(), "version", r.Version)
+	}
+	return e.joinReply(all, model.TokenID(token.ID()))
+}
+
+// newcomers checks the requests for certificates. Both must be for the same name. Codes: invalid, forbidden.
+func newcomers(r transport.JoinRequest, token pki.JoinToken) ([]newcomer, error) {
+	var all []newcomer
+	verifier := token.Verifier()
+	for _, one := range [...]struct {
+		role pki.Role
+		der  []byte
+	}{{pki.RoleServer, r.Server}, {pki.RoleAgent, r.Agent}} {
+		if len(one.der) == 0 {
+			continue
+		}
+		request, err := pki.ParseRequest(one.der, one.role)
+		if err != nil {
+			return nil, err
+		}
+		if len(all) > 0 && all[0].request.Name != request.Name {
+			return nil, model.Refuse(model.CodeInvalid, "the server asks for the name %s and its agent for %s",
+				all[0].request.Name, request.Name).
+				WithHint("give both the same name")
+		}
+		who, _ := memberOf(pki.Identity{Role: one.role, Name: request.Name})
+		all = append(all, newcomer{request: request, admit: &fsm.MemberAdmit{Subject: who, Key: request.KeyHash(),
+			NotAfter: 1, Token: model.TokenID(token.ID()), Verifier: verifier[:]}})
+	}
+	if len(all) == 0 {
+		return nil, model.Refuse(model.CodeInvalid, "the newcomer asks for no certificate").
+			WithHint("ask for one as a server, as an agent or as both")
+	}
+	return all, nil
+}
+
+func group(all []newcomer) []fsm.Command {
+	commands := make([]fsm.Command, 0, len(all))
+	for _, n := range all {
+		commands = append(commands, n.admit)
+	}
+	return commands
+}
+
+// tryGroup returns the refusal that a group of commands would get now. Strangers and agents may send the same wrong
+// request again and again, and it must not fill the log.
+func (e *Engine) tryGroup(group []fsm.Command) error {
+	state := e.cfg.Store.Current()
+	if refusal := state.NewDraft(max(state.Now, e.cfg.Servers.Now())).Try(group...); refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+func (e *Engine) joinReply(all []newcomer, id model.TokenID) (reply transport.JoinReply, err error) {
+	state := e.cfg.Store.Current()
+	reply = transport.JoinReply{Cluster: e.cfg.Cluster, Roots: roots(state)}
+	if reply.GossipKeys, err = gossipKeys(e.ring, state); err != nil {
+		return transport.JoinReply{}, err
+	}
+	for _, n := range all {
+		if n.request.Role == pki.RoleAgent {
+			reply.Agent = [][]byte{n.cert.Raw}
+			continue
+		}
+		reply.Server = [][]byte{n.cert.Raw}
+		for _, key := range e.ring.Keys() {
+			reply.Keyring = append(reply.Keyring, key.Encode())
+		}
+	}
+	reply.Servers, reply.Gossip = e.cfg.Servers.Addresses()
+	if token, ok := state.JoinTokens.Get(id); ok {
+		reply.Labels = token.Labels
+	}
+	return reply, nil
+}

@@ -1,0 +1,62 @@
+package trust
+
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// openKey decrypts the row of a CA or gossip key. Codes: not_found if the keyring lacks a key; integrity_check_failed.
+func openKey(ring *keyring.Ring, state *fsm.State, row *fsm.TrustKey) ([]byte, error) {
+	under, ok := state.TrustKeys.Get(model.KeyName(row.Under))
+	if !ok {
+		return nil, model.Refuse(model.CodeIntegrity, "the state has no key %s, which encrypts %s", row.Under, row.Name).
+			WithHint("restore a snapshot that has it")
+	}
+	data, err := ring.Unwrap(keyring.Wrapped{KEK: keyring.ID(under.Under), Bytes: under.Sealed})
+	if err != nil {
+		return nil, err
+	}
+	return data.Open(string(row.Name), row.Version, row.Sealed)
+}
+
+// authority returns the CA that signs now. Codes: busy if there is no CA yet; certificate_invalid; those of openKey.
+func authority(ring *keyring.Ring, state *fsm.State) (*transport.Authority, error) {
+	row, ok := state.ActiveKey(model.KeyCA)
+	if !ok {
+		return nil, model.Refuse(model.CodeBusy, "the cluster has no CA yet").
+			WithHint("try again in a moment; if it stays so, the log of the leading server says why")
+	}
+	key, err := openKey(ring, state, row)
+	if err != nil {
+		return nil, err
+	}
+	return transport.LoadAuthority(row.Public, key)
+}
+
+// roots returns the certificates of all CAs, as DER. A retired CA still counts until its row is dropped.
+func roots(state *fsm.State) [][]byte {
+	var all [][]byte
+	for _, row := range state.KeysOf(model.KeyCA) {
+		all = append(all, row.Public)
+	}
+	return all
+}
+
+// gossipKeys returns all keys of the gossip pool, the active one first. Codes: those of openKey.
+func gossipKeys(ring *keyring.Ring, state *fsm.State) ([][]byte, error) {
+	var all [][]byte
+	for _, row := range state.KeysOf(model.KeyGossip) {
+		key, err := openKey(ring, state, row)
+		switch {
+		case err != nil:
+			return nil, err
+		case row.Phase == model.KeyActive:
+			all = append([][]byte{key}, all...)
+		default:
+			all = append(all, key)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,290 @@
+package trust_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.uber.org/goleak"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/trust"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// codeOf returns the code of a refusal, or "".
+func codeOf(err error) model.Code {
+	if refusal, ok := errors.AsType[*model.Error](err); ok {
+		return refusal.Code
+	}
+	return ""
+}
+
+func wantCode(t testing.TB, err error, code model.Code) {
+	t.Helper()
+	if err == nil || codeOf(err) != code {
+		t.Fatalf("got error %v, want code %s", err, code)
+	}
+}
+
+// eventually calls ok until it returns true, and fails the test after 15 s.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: did not happen in 15 s", what)
+		}
+	}
+}
+
+// rig is a cluster whose log is a list: an entry is applied on all servers at once. The states, the files and the keys
+// are real.
+type rig struct {
+	t      testing.TB
+	mu     sync.Mutex
+	log    []fsm.Entry
+	sites  map[string]*site
+	leader string // name of the server that leads; "" means nobody does
+
+	// before and after are called around the commit of an entry. Their errors are those of Submit.
+	before, after func() error
+}
+
+// site is one server of a rig. Its directory survives a restart.
+type site struct {
+	r       *rig
+	name    string
+	dir     string
+	machine *fsm.Machine
+	creds   *transport.Credentials
+	engine  *trust.Engine
+	reloads int
+	closed  func(func(pki.Identity, *x509.Certificate) bool) int
+}
+
+func newRig(t testing.TB) *rig { return &rig{t: t, sites: map[string]*site{}} }
+
+// found makes the files of the first machine, as outspan up does, and starts its server. It leads.
+func (r *rig) found(lifetime time.Duration) *site {
+	r.t.Helper()
+	dir := r.t.TempDir()
+	ca := must(transport.NewAuthority("c1", 0))(r.t)
+	files := transport.ManagedFiles{CA: ca, GossipKey: transport.NewGossipKey(), Pairs: map[pki.Role]tls.Certificate{}}
+	for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent} {
+		cert, key, err := ca.Issue(transport.CertRequest{Role: role, Name: "s1", Hosts: []string{"10.0.0.1"}, TTL: lifetime})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		files.Pairs[role] = must(tls.X509KeyPair(cert, key))(r.t)
+	}
+	if err := transport.ManagedDir(dir).Write(files); err != nil {
+		r.t.Fatal(err)
+	}
+	must(keyring.Create(filepath.Join(dir, keyring.FileName)))(r.t)
+	r.leader = "s1"
+	return r.start("s1", dir, lifetime)
+}
+
+// start starts a server on a directory. It has applied the whole log.
+func (r *rig) start(name, dir string, lifetime time.Duration) *site {
+	r.t.Helper()
+	s := &site{r: r, name: name, dir: dir, machine: fsm.NewMachine(),
+		closed: func(func(pki.Identity, *x509.Certificate) bool) int { return 0 }}
+	s.creds = must(transport.ManagedDir(dir).Credentials("c1", pki.RoleServer, name))(r.t)
+	r.mu.Lock()
+	for i, e := range r.log {
+		s.apply(i, e)
+	}
+	r.sites[name] = s
+	r.mu.Unlock()
+	s.engine = must(trust.NewEngine(trust.Config{Name: name, Cluster: "c1", DataDir: dir, Store: s.machine, Servers: s,
+		Peers: s, Credentials: s.creds, Lifetime: lifetime, Logger: hclog.NewNullLogger(),
+		Reload:     func() error { s.reloads++; return s.creds.Reload() },
+		CloseWhere: func(f func(pki.Identity, *x509.Certificate) bool) int { return s.closed(f) },
+	}))(r.t)
+	return s
+}
+
+func (s *site) apply(i int, e fsm.Entry) []fsm.Result {
+	data := must(fsm.EncodeEntry(e))(s.r.t)
+	return must(s.machine.Apply(uint64(i)+1, 1, data))(s.r.t)
+}
+
+// Submit implements trust.Cluster.
+func (s *site) Submit(_ context.Context, group []fsm.Command) error {
+	r := s.r
+	if r.before != nil {
+		if err := r.before(); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	e := fsm.Entry{Format: model.CurrentFormat, At: s.Now(), Groups: [][]fsm.Command{group}}
+	r.log = append(r.log, e)
+	var results []fsm.Result
+	for _, one := range r.sites {
+		results = one.apply(len(r.log)-1, e)
+	}
+	r.mu.Unlock()
+	if r.after != nil {
+		if err := r.after(); err != nil {
+			return err
+		}
+	}
+	if refusal := results[0].Refusal; refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+// Leader implements trust.Cluster.
+func (s *site) Leader() (leader transport.ServerInfo, self, ok bool) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return transport.ServerInfo{Name: s.r.leader, APIAddress: s.r.leader}, s.r.leader == s.name, s.r.leader != ""
+}
+
+// Now implements trust.Cluster.
+func (s *site) Now() model.Time { return model.Time(time.Now().UnixMilli()) }
+
+// Addresses implements trust.Cluster.
+func (s *site) Addresses() (api, gossip []string) {
+	return []string{"10.0.0.1:7640"}, []string{"10.0.0.1:7641"}
+}
+
+// AskPeer implements trust.Asker: it hands the question to the engine of the server that has the address.
+func (s *site) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
+	s.r.mu.Lock()
+	to := s.r.sites[address]
+	s.r.mu.Unlock()
+	ctx = transport.WithSubject(ctx, model.Subject{Kind: model.SubjectServer, Name: s.name})
+	answer, known, err := to.engine.AnswerPeer(ctx, question, body)
+	if !known {
+		s.r.t.Errorf("%s does not know %s", address, question)
+	}
+	return answer, err
+}
+
+func (s *site) do(group ...fsm.Command) {
+	s.r.t.Helper()
+	if err := s.Submit(s.r.t.Context(), group); err != nil {
+		s.r.t.Fatal(err)
+	}
+}
+
+// lead runs the engine's work of a leader to its end.
+func (s *site) lead() {
+	s.r.t.Helper()
+	ctx, cancel := context.WithTimeout(s.r.t.Context(), 20*time.Second)
+	defer cancel()
+	s.engine.Lead(ctx)
+	if !s.machine.Current().Managed() {
+		s.r.t.Fatal("the state has no CA")
+	}
+}
+
+// run runs the engine until the returned function is called, or the test ends.
+func (s *site) run() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.engine.Run(ctx) }()
+	stop = func() { cancel(); <-done }
+	s.r.t.Cleanup(stop)
+	return stop
+}
+
+// unknownToken makes a token for the cluster's CA, whose hash the state does not have.
+func (s *site) unknownToken(role pki.Role) pki.JoinToken {
+	s.r.t.Helper()
+	ca, _ := s.machine.Current().ActiveKey(model.KeyCA)
+	return must(pki.NewJoinToken(role, must(x509.ParseCertificate(ca.Public))(s.r.t)))(s.r.t)
+}
+
+// token makes a join token with one use.
+func (s *site) token(role pki.Role, edit ...func(*fsm.TokenCreate)) pki.JoinToken {
+	s.r.t.Helper()
+	token := s.unknownToken(role)
+	verifier := token.Verifier()
+	c := &fsm.TokenCreate{ID: model.TokenID(token.ID()), Role: string(role), Verifier: verifier[:], TTL: model.Hour,
+		Uses: 1, Labels: map[string]string{"rack": "r1"}}
+	for _, f := range edit {
+		f(c)
+	}
+	s.do(c)
+	return token
+}
+
+// request makes a request for a certificate, and its key.
+func request(t testing.TB, role pki.Role, name string) (der []byte, leafOf func([][]byte) *x509.Certificate) {
+	t.Helper()
+	der, key, err := pki.NewRequest(role, name, []string{"10.0.0.9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der, func(chain [][]byte) *x509.Certificate {
+		t.Helper()
+		if len(chain) != 1 {
+			t.Fatalf("the chain has %d certificates", len(chain))
+		}
+		leaf := must(x509.ParseCertificate(chain[0]))(t)
+		if !key.PublicKey.Equal(leaf.PublicKey) {
+			t.Fatal("the certificate is for another key")
+		}
+		return leaf
+	}
+}
+
+// join asks a server as the TLS port does.
+func (s *site) join(token pki.JoinToken, r transport.JoinRequest) (transport.JoinReply, error) {
+	r.Token = token.Reveal()
+	return s.engine.AnswerJoin(s.r.t.Context(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, r)
+}
+
+// joinServer lets a server join, and starts it on files of its own.
+func (s *site) joinServer(name string, lifetime time.Duration) *site {
+	t := s.r.t
+	t.Helper()
+	der, key, err := pki.NewRequest(pki.RoleServer, name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply := must(s.join(s.token(pki.RoleServer), transport.JoinRequest{Server: der, Address: "10.0.0.2:7640"}))(t)
+	dir := t.TempDir()
+	err = transport.ManagedDir(dir).Write(transport.ManagedFiles{Roots: reply.Roots, GossipKey: reply.GossipKeys[0],
+		Pairs: map[pki.Role]tls.Certificate{pki.RoleServer: {Certificate: reply.Server, PrivateKey: key}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []keyring.Key
+	for _, b := range reply.Keyring {
+		keys = append(keys, must(keyring.ParseKey(b))(t))
+	}
+	must(keyring.Create(filepath.Join(dir, keyring.FileName), keys...))(t)
+	return s.r.start(name, dir, lifetime)
+}
+
+func who(kind model.SubjectKind, name string) model.Subject {
+	return model.Subject{Kind: kind, Name: name}
+}

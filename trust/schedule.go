@@ -1,0 +1,51 @@
+package trust
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/binary"
+	"math/rand/v2"
+	"time"
+
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+)
+
+// lookAgain is the longest time between two looks at a certificate, so that a changed clock is noticed.
+const lookAgain = time.Hour
+
+// renewAt returns when a certificate should be renewed: after 45 to 55 % of its life. The place in this range follows
+// from the certificate's key, so machines that joined together don't renew together.
+func renewAt(cert *x509.Certificate) time.Time {
+	life := transport.LifetimeOf(cert)
+	whole := life.Until.Sub(life.From)
+	spread := time.Duration(binary.BigEndian.Uint16(pki.KeyHash(cert)))
+	return life.From.Add(whole/20*9 + whole/10/(1<<16)*spread)
+}
+
+// untilRenewal returns how long to wait until the next look at a certificate. It is never 0.
+func untilRenewal(cert *x509.Certificate) time.Duration {
+	return min(max(time.Until(renewAt(cert)), 0)+time.Millisecond, lookAgain)
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// backoff is the pause after failed attempts. It doubles from its first value to its last one.
+type backoff struct{ first, last, next time.Duration }
+
+// after returns the pause after another failed attempt, varied by up to a tenth.
+func (b *backoff) after() time.Duration {
+	b.next = min(max(2*b.next, b.first), b.last)
+	return b.next - b.next/10 + rand.N(b.next/5)
+}
+
+// reset is for a successful attempt.
+func (b *backoff) reset() { b.next = 0 }
