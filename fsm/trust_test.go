@@ -301,7 +301,8 @@ func TestTrustIsBounded(t *testing.T) {
 // agent it is refused.
 func TestMembersAreBounded(t *testing.T) {
 	s := *trustState(t).fork()
-	s.putMember(&TrustMember{Subject: serverNamed("gone"), Key: hashOf(9), NotAfter: 1, Token: agentToken, RevokedIndex: 1})
+	s.putMember(&TrustMember{Subject: serverNamed("gone"), Key: hashOf(9), NotAfter: 1, Token: agentToken,
+		RevokedIndex: 1})
 	for n := range maxMembers - s.TrustMembers.Len() {
 		s.putMember(&TrustMember{Subject: agentNamed(fmt.Sprint("m", n)), Key: hashOf(9), NotAfter: 1, Token: agentToken})
 	}
