@@ -311,8 +311,8 @@ func TestInspectDamagedSnapshot(t *testing.T) {
 }
 
 // If the log's file is cut short or a bit of it has changed, reading may return errors, but never panics. The directory
-// can still be opened, and its snapshots are listed. A cut is noticed, unless it only took pages that are free: then all
-// records are still there.
+// can still be opened, and its snapshots are listed. A cut is noticed, unless it only took pages that are free, so that
+// all records are still there.
 func TestInspectSurvivesDamagedFiles(t *testing.T) {
 	dir, _ := stoppedServer(t, 1000)
 	path := filepath.Join(dir, fileLog)
