@@ -12,7 +12,10 @@ const mintBits = 44
 
 // mint returns a new number, such as the epoch of a registration. It is higher than all numbers that earlier entries
 // minted, even those that a restore lost.
-func (s *State) mint() uint64 { return momentNumber(s.Moment()) }
+func (s *State) mint() uint64 { return s.MomentNumber() }
+
+// MomentNumber returns Moment as one number. A later state has a higher number, also after a restore or a recovery.
+func (s *State) MomentNumber() uint64 { return momentNumber(s.Moment()) }
 
 // Outlived reports whether a number was minted in an earlier incarnation. If so, the state already contains what the
 // number was minted for, such as a node's registration, or a restore has lost it.
