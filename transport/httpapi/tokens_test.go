@@ -211,7 +211,7 @@ func TestTokenRefusals(t *testing.T) {
 		{map[string]any{"role": "hunter2"}, "neither server nor agent"},
 		{map[string]any{"role": "agent", "ttl": "0s"}, "lasts 1s"},
 		{map[string]any{"role": "agent", "ttl": "1000d"}, "lasts 1s"},
-		{map[string]any{"role": "agent", "uses": 0}, "1 to 20000 uses"},
+		{map[string]any{"role": "agent", "uses": 0}, "1 to 1000 uses"},
 		{map[string]any{"role": "agent", "node_name": "web-["}, "no pattern"},
 		{map[string]any{"role": "agent", "labels": map[string]string{"": "x"}}, "label"},
 		{map[string]any{"role": "agent", "use": 1}, "did you mean"},
