@@ -118,3 +118,15 @@ func TestNodeOfARevokedAgent(t *testing.T) {
 		t.Errorf("after its return the node is %s, its key %q", n.Health, n.Agent.Key)
 	}
 }
+
+// An agent shares the use of its server's admission only in one group, not in one entry.
+func TestUsesAreSharedInAGroup(t *testing.T) {
+	s := trustState(t)
+	agent := with(admit(serverNamed("s1"), 3), func(c *MemberAdmit) { c.Subject.Kind = model.SubjectAgent })
+	_, results := s.Apply(s.Index+1, 1, Entry{Format: model.CurrentFormat, At: 1000,
+		Groups: [][]Command{{admit(serverNamed("s1"), 2)}, {agent}}})
+	if results[0].Refusal != nil {
+		t.Fatal(results[0].Refusal)
+	}
+	wantCode(t, "the agent", results[1].Refusal, model.CodeTokenUsed)
+}
