@@ -207,6 +207,8 @@ func TestTrustCommands(t *testing.T) {
 		{"a new agent with its old server by a spent token", []Command{admit(serverNamed("s1"), 2)}, in, model.CodeTokenUsed,
 			"", []Command{admit(serverNamed("s1"), 2), with(admit(serverNamed("s1"), 3),
 				func(c *MemberAdmit) { c.Subject.Kind = model.SubjectAgent })}},
+		{"a server and its agent by a spent token", []Command{admit(n2, 2)}, in, model.CodeTokenUsed, "",
+			[]Command{admit(serverNamed("n3"), 3), admit(agentNamed("n3"), 4)}},
 		{"an agent alone by a spent token", []Command{admit(serverNamed("s1"), 2)}, in, model.CodeTokenUsed, "",
 			[]Command{with(admit(serverNamed("s1"), 3), func(c *MemberAdmit) { c.Subject.Kind = model.SubjectAgent })}},
 		{"a person", nil, in, model.CodeInvalid, "",
