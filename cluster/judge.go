@@ -162,7 +162,7 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	}
 	e := Evidence{
 		Threshold: threshold, Interval: interval, Fitness: fitness, Self: s.dir.id,
-		Own: own.Ages, Opinions: opinions, Gossip: s.gossipOf(nodes),
+		Own: own.Ages, Opinions: opinions, Gossip: j.gossipOf(nodes),
 	}
 	for _, v := range s.voters() {
 		e.Voters = append(e.Voters, model.ServerID(v.ID))
@@ -172,8 +172,8 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 
 // gossipOf returns what gossip says of the nodes, without those of revoked agents: such a machine still has the gossip
 // key.
-func (s *Server) gossipOf(nodes []nodeEpoch) map[model.NodeID]fsm.Gossip {
-	state, all := s.cfg.Machine.State(), s.seen.pool.Liveness()
+func (j *judge) gossipOf(nodes []nodeEpoch) map[model.NodeID]fsm.Gossip {
+	state, all := j.s.cfg.Machine.State(), j.s.seen.pool.Liveness()
 	out := make(map[model.NodeID]fsm.Gossip, len(nodes))
 	for _, one := range nodes {
 		if n, ok := state.Nodes.Get(one.Node); !ok || !state.AgentRevoked(n.Name) {

@@ -138,8 +138,8 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 }
 
 // registration returns a node's registration from this server's state, or from another server's newer state. ok is
-// false if the registration is unknown, if the node's agent is revoked, or if the node is known to have registered again
-// since.
+// false if the registration is unknown, if the node's agent is revoked, or if the node is known to have registered
+// again since.
 func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	state := s.cfg.Machine.State()
 	n, known := state.Nodes.Get(of.Node)

@@ -115,12 +115,12 @@ func (c *TokenRevoke) apply(s *State) error {
 	if !ok {
 		return model.NoSuch("token", model.ClipText(string(c.ID), 100), nil)
 	}
-	s.revokeToken(t)
+	t.revoke(s)
 	return nil
 }
 
-// revokeToken revokes a join token, unless it is revoked already.
-func (s *State) revokeToken(t *JoinToken) {
+// revoke revokes the join token, unless it is revoked already.
+func (t *JoinToken) revoke(s *State) {
 	if t.RevokedIndex != 0 {
 		return
 	}

@@ -92,7 +92,7 @@ func (c *NodeRegister) apply(s *State) error {
 	if known {
 		n = *old
 	}
-	epoch := max(n.Agent.Epoch+1, s.mint())
+	epoch := max(n.Agent.Epoch+1, s.MomentNumber())
 	if plant.Is(plant.EpochAgain) {
 		epoch = n.Agent.Epoch + 1
 	}

@@ -197,9 +197,9 @@ func (s *State) spend(token *JoinToken) {
 }
 
 // roomForMember returns the row to drop for a new name: nil while there is room. Otherwise it returns the row of the
-// agent whose certificate ended first, if that was memberKept ago, or else of the agent that was revoked first. An agent
-// without a row is refused like a revoked one. A server without a row is admitted, so the rows of servers stay. known
-// says that the name has a row already. Code: conflict.
+// agent whose certificate ended first, if that was memberKept ago, or else of the agent that was revoked first. An
+// agent without a row is refused like a revoked one. A server without a row is admitted, so the rows of servers stay.
+// known says that the name has a row already. Code: conflict.
 func (s *State) roomForMember(known bool) (*TrustMember, *model.Error) {
 	if known || s.TrustMembers.Len() < maxMembers {
 		return nil, nil
@@ -306,14 +306,14 @@ func (c *MemberRevoke) apply(s *State) error {
 		return nil
 	}
 	next := *m
-	next.RevokedIndex, next.Reason, next.VoidBefore = s.Index, c.Reason, s.mint()
+	next.RevokedIndex, next.Reason, next.VoidBefore = s.Index, c.Reason, s.MomentNumber()
 	s.putMember(&next)
 	s.touchMember(c.Subject)
 	if token, ok := s.JoinTokens.Get(m.Token); ok && token.Used < token.Uses && s.Now < token.Expires {
-		s.revokeToken(token)
+		token.revoke(s)
 	}
 	if c.Subject.Kind == model.SubjectAgent {
-		s.voidHeartbeats(c.Subject.Name)
+		voidHeartbeats(s, c.Subject.Name)
 	}
 	s.emit(Event{Type: model.EventMemberRevoked, Subject: "member/" + c.Subject.String(), Before: "joined",
 		After: "revoked", Data: map[string]string{"reason": c.Reason}})
@@ -322,7 +322,7 @@ func (c *MemberRevoke) apply(s *State) error {
 
 // voidHeartbeats removes the heartbeat key of the node of a revoked agent. The node gets another one when the agent has
 // joined again and registers.
-func (s *State) voidHeartbeats(name string) {
+func voidHeartbeats(s *State, name string) {
 	id, _ := s.nodeNames.Get(name)
 	n, ok := s.Nodes.Get(id)
 	if !ok || len(n.Agent.Key) == 0 {

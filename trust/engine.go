@@ -92,8 +92,8 @@ func NewEngine(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run keeps this server's own certificate alive, ends the connections of peers that Admit refuses since, and removes the file with the
-// CA's key once the state has that key. It blocks until ctx ends, and returns nil.
+// Run keeps this server's own certificate alive, ends the connections of peers that Admit refuses since, and removes
+// the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn} {

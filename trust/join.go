@@ -218,8 +218,8 @@ func group(all []newcomer) []fsm.Command {
 	return commands
 }
 
-// tryGroup returns the refusal that a group of commands would get on a state now. Strangers and agents may send the same
-// wrong request again and again, and it must not fill the log.
+// tryGroup returns the refusal that a group of commands would get on a state now. Strangers and agents may send the
+// same wrong request again and again, and it must not fill the log.
 func (e *Engine) tryGroup(state *fsm.State, group []fsm.Command) error {
 	if refusal := state.NewDraft(max(state.Now, e.cfg.Servers.Now())).Try(group...); refusal != nil {
 		return refusal
