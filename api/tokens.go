@@ -36,7 +36,7 @@ const (
 type TokenBody struct {
 	Role     string            `json:"role" enum:"server,agent"`
 	TTL      *model.Duration   `json:"ttl,omitempty" doc:"1s to 365 days; default 1h"`
-	Uses     *int              `json:"uses,omitempty" doc:"how many newcomers it admits, 1 to 20000; default 1"`
+	Uses     *int              `json:"uses,omitempty" doc:"how many newcomers it admits, 1 to 1000; default 1"`
 	NodeName string            `json:"node_name,omitempty" maxLength:"128" doc:"pattern for the newcomer's name, such as web-*; default: every name"`
 	Labels   map[string]string `json:"labels,omitempty" doc:"of the nodes that it admits"`
 }

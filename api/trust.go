@@ -27,5 +27,6 @@ type RevokeBody struct {
 // RevokeReply is the answer to the revocation of a server or agent.
 type RevokeReply struct {
 	Written
-	Member *TrustMember `json:"member,omitempty" doc:"absent when its row was dropped since"`
+	Member *TrustMember  `json:"member,omitempty" doc:"absent when its row was dropped since"`
+	Token  model.TokenID `json:"token,omitempty" doc:"its join token, revoked too because uses were left"`
 }

@@ -162,12 +162,25 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold,
 	}
 	e := Evidence{
 		Threshold: threshold, Interval: interval, Fitness: fitness, Self: s.dir.id,
-		Own: own.Ages, Opinions: opinions, Gossip: s.seen.pool.Liveness(),
+		Own: own.Ages, Opinions: opinions, Gossip: j.gossipOf(nodes),
 	}
 	for _, v := range s.voters() {
 		e.Voters = append(e.Voters, model.ServerID(v.ID))
 	}
 	return e
+}
+
+// gossipOf returns what gossip says of the nodes, without those of revoked agents: such a machine still has the gossip
+// key.
+func (j *judge) gossipOf(nodes []nodeEpoch) map[model.NodeID]fsm.Gossip {
+	state, all := j.s.cfg.Machine.State(), j.s.seen.pool.Liveness()
+	out := make(map[model.NodeID]fsm.Gossip, len(nodes))
+	for _, one := range nodes {
+		if n, ok := state.Nodes.Get(one.Node); !ok || !state.AgentRevoked(n.Name) {
+			out[one.Node] = all[one.Node]
+		}
+	}
+	return out
 }
 
 // askAges sends q to all other servers at once. It returns the answers that arrive within the limit.

@@ -37,7 +37,8 @@ type keyQuery struct {
 	Nodes []model.NodeID `cbor:"1,keyasint"`
 }
 
-// keyReply is a server's answer to a keyQuery. It has no keys for nodes that the server does not know.
+// keyReply is a server's answer to a keyQuery. It has no keys for nodes that the server does not know, or whose agents
+// are revoked.
 type keyReply struct {
 	State uint64    `cbor:"1,keyasint"` // index of the server's state
 	Keys  []nodeKey `cbor:"2,keyasint"`
@@ -129,7 +130,7 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 	state := s.cfg.Machine.State()
 	out := keyReply{State: state.Index}
 	for _, id := range q.Nodes[:min(len(q.Nodes), maxWantedKeys)] {
-		if n, ok := state.Nodes.Get(id); ok {
+		if n, ok := state.Nodes.Get(id); ok && !state.AgentRevoked(n.Name) {
 			out.Keys = append(out.Keys, nodeKey{id, n.Agent.Epoch, n.Agent.Key, n.Health == model.HealthOffline})
 		}
 	}
@@ -137,11 +138,14 @@ func (s *Server) answerKeys(q keyQuery) keyReply {
 }
 
 // registration returns a node's registration from this server's state, or from another server's newer state. ok is
-// false if the registration is unknown, or if the node is known to have registered again since.
+// false if the registration is unknown, if the node's agent is revoked, or if the node is known to have registered
+// again since.
 func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 	state := s.cfg.Machine.State()
 	n, known := state.Nodes.Get(of.Node)
 	switch {
+	case known && state.AgentRevoked(n.Name):
+		return nodeKey{}, false
 	case known && n.Agent.Epoch == of.Epoch:
 		return nodeKey{of.Node, of.Epoch, n.Agent.Key, n.Health == model.HealthOffline}, true
 	case known && n.Agent.Epoch > of.Epoch:
@@ -154,7 +158,7 @@ func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
 // node's last known one.
 func (s *Server) nodeKey(of nodeEpoch) (key []byte, ok bool) {
 	n, ok := s.registration(of)
-	return n.Key, ok
+	return n.Key, ok && len(n.Key) > 0 // a revocation removes the key
 }
 
 func (s *Server) nodeOffline(of nodeEpoch) bool {

@@ -79,7 +79,7 @@ func refuseAll(groups [][]Command, refusal *model.Error) []Result {
 // applyGroup applies all commands of a group, or refuses the group and changes nothing. A group of one command needs no
 // undo log, because a command checks everything before it changes a row.
 func (s *State) applyGroup(group []Command) *model.Error {
-	s.entry.group = group
+	s.entry.group, s.entry.paid = group, nil
 	if len(group) == 1 {
 		refusal := asRefusal(group[0].apply(s))
 		s.emitLater()

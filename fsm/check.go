@@ -267,6 +267,7 @@ func (c *checker) indexes() {
 		{"names of nodes", s.nodeNames.Len(), s.Nodes.Len()},
 		{"instances of groups", s.inGroup.Len(), s.Instances.Len()},
 		{"copies of nodes", s.copiesOn.Len(), c.copies()},
+		{"revoked agents", s.revokedAgents.Len(), c.revokedAgents()},
 	})
 }
 

@@ -118,6 +118,10 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"a token was dropped", "before it was overdue", func(s *State) { s.delJoinToken(agentToken) }},
 		{"a token came back", "came back", func(s *State) { s.putJoinToken(&JoinToken{ID: "old000000000"}) }},
 		{"a member was dropped", "was dropped", func(s *State) { s.delMember(agentNamed("n2")) }},
+		{"a server was dropped", "was dropped", func(s *State) { s.delMember(serverNamed("s1")) }},
+		{"a void certificate counts again", "certificates before", func(s *State) {
+			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.VoidBefore-- })
+		}},
 		{"a revoked member is valid", "no token admitted it", func(s *State) {
 			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.RevokedIndex = 0 })
 		}},
@@ -133,6 +137,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		"a token came back": S9}
 	start := busyState(t).WithTrustOf(run(t, trustState(t), 1000, admit(agentNamed("n2"), 2), &TokenRevoke{serverToken},
 		&MemberRevoke{agentNamed("n1"), ""}))
+	start.putMember(&TrustMember{Subject: serverNamed("s1"), Key: hashOf(1), NotAfter: 1})
 	start.Index += 20 // above the indexes of the rows that came from another state
 	start.Now = max(start.Now, 1000)
 	before, results := start.Apply(start.Index+1, 1,

@@ -61,11 +61,13 @@ func (c *checker) trustMembers() {
 		c.want(m.Subject.String() == who && refusal == nil, "member %s: its row names %s: %v", who, m.Subject, refusal)
 		c.want(len(m.PreviousKey) == 0 || len(m.PreviousKey) == sha256.Size && !bytes.Equal(m.PreviousKey, m.Key),
 			"member %s: its previous key has %d bytes, or is its newest one", who, len(m.PreviousKey))
-		c.want(m.Token.Valid(), "member %s was admitted by %q", who, m.Token)
+		c.want(m.Token == "" || m.Token.Valid(), "member %s was admitted by %q", who, m.Token) // none: see MemberFound
 		c.want(m.IssuedIndex <= s.Index && m.RevokedIndex <= s.Index, "member %s: issued at index %d, revoked at %d", who,
 			m.IssuedIndex, m.RevokedIndex)
 		c.want(m.RevokedIndex == 0 || m.RevokedIndex >= m.IssuedIndex, "member %s was revoked at index %d and issued at %d",
 			who, m.RevokedIndex, m.IssuedIndex)
+		c.want(m.VoidBefore <= s.MomentNumber() && (m.RevokedIndex == 0 || m.VoidBefore != 0),
+			"member %s was revoked at index %d, and its certificates before %d are void", who, m.RevokedIndex, m.VoidBefore)
 		c.want(m.RevokedIndex != 0 || m.Reason == "", "member %s is not revoked, for %q", who, m.Reason)
 		c.want(len(m.Reason) <= maxRevokeReason, "member %s: its reason has %d bytes", who, len(m.Reason))
 	}
@@ -88,7 +90,8 @@ func (c *checker) trustSteps(before *State) {
 		c.want(row.has || row.before.overdue(c.s.Now), "join token %s was dropped before it was overdue", id)
 	}
 	for who, row := range differences(before.TrustMembers, c.s.TrustMembers) {
-		c.want(row.has || row.before.RevokedIndex != 0 || c.s.TrustMembers.Len() == maxMembers, "member %s was dropped", who)
+		c.want(row.has || row.before.Subject.Kind == model.SubjectAgent && c.s.TrustMembers.Len() == maxMembers &&
+			(row.before.RevokedIndex != 0 || row.before.overdue(c.s.Wall)), "member %s was dropped", who)
 	}
 }
 
@@ -105,7 +108,9 @@ func (c *checker) tokenStep(id model.TokenID, a, b *JoinToken) {
 }
 
 func (c *checker) memberStep(who string, a, b *TrustMember) {
-	if a.RevokedIndex == 0 || b.IssuedIndex > a.RevokedIndex && c.spent(b.Token) {
+	c.want(b.VoidBefore >= a.VoidBefore, "member %s: certificates before %d were void, now those before %d", who,
+		a.VoidBefore, b.VoidBefore)
+	if a.RevokedIndex == 0 || b.IssuedIndex > a.RevokedIndex && c.spent(b.Token, a.RevokedIndex) {
 		return
 	}
 	c.want(b.RevokedIndex == a.RevokedIndex && bytes.Equal(a.Key, b.Key),
@@ -113,8 +118,19 @@ func (c *checker) memberStep(who string, a, b *TrustMember) {
 		b.RevokedIndex)
 }
 
-// spent reports whether a join token may have admitted a member. A token without a row may have: it was overdue.
-func (c *checker) spent(id model.TokenID) bool {
+// spent reports whether a join token that was made after an index may have admitted a member. A token without a row may
+// have: it was overdue.
+func (c *checker) spent(id model.TokenID, after uint64) bool {
 	t, ok := c.s.JoinTokens.Get(id)
-	return !ok || t.Used > 0
+	return !ok || t.Used > 0 && t.CreatedIndex > after
+}
+
+// revokedAgents returns the number of agents whose rows are revoked.
+func (c *checker) revokedAgents() (n int) {
+	for _, m := range c.s.TrustMembers.All() {
+		if m.revokedAgent() {
+			n++
+		}
+	}
+	return n
 }

@@ -200,6 +200,7 @@ func (s *State) buildIndexes() error {
 	s.jobs.index()
 	s.moves.index()
 	s.history.index()
+	s.trust.index()
 	if err := s.instances.index(); err != nil {
 		return err
 	}

@@ -14,11 +14,13 @@ type trust struct {
 	TrustKeys    Table[model.KeyName, *TrustKey]
 	JoinTokens   Table[model.TokenID, *JoinToken]
 	TrustMembers Table[string, *TrustMember] // by Subject.String()
+
+	revokedAgents Table[string, present] // by name
 }
 
 func (s *trust) fork(undo *undoLog) {
 	s.TrustKeys, s.JoinTokens = s.TrustKeys.fork(undo), s.JoinTokens.fork(undo)
-	s.TrustMembers = s.TrustMembers.fork(undo)
+	s.TrustMembers, s.revokedAgents = s.TrustMembers.fork(undo), s.revokedAgents.fork(undo)
 }
 
 func (s *trust) putTrustKey(k *TrustKey) { s.TrustKeys.put(k.Name, k) }
@@ -29,9 +31,30 @@ func (s *trust) putJoinToken(t *JoinToken) { s.JoinTokens.put(t.ID, t) }
 
 func (s *trust) delJoinToken(id model.TokenID) { s.JoinTokens.del(id) }
 
-func (s *trust) putMember(m *TrustMember) { s.TrustMembers.put(m.Subject.String(), m) }
+func (s *trust) putMember(m *TrustMember) {
+	before, _ := s.TrustMembers.put(m.Subject.String(), m)
+	mark(s.revokedAgents, m.Subject.Name, before.revokedAgent(), m.revokedAgent())
+}
 
-func (s *trust) delMember(who model.Subject) { s.TrustMembers.del(who.String()) }
+func (s *trust) delMember(who model.Subject) {
+	before, _ := s.TrustMembers.del(who.String())
+	mark(s.revokedAgents, who.Name, before.revokedAgent(), false)
+}
+
+// index builds the index after the rows were read from a snapshot.
+func (s *trust) index() {
+	for _, m := range s.TrustMembers.All() {
+		mark(s.revokedAgents, m.Subject.Name, false, m.revokedAgent())
+	}
+}
+
+func (m *TrustMember) revokedAgent() bool {
+	return m != nil && m.RevokedIndex != 0 && m.Subject.Kind == model.SubjectAgent
+}
+
+// AgentRevoked reports whether the agent of this name is revoked. Its node gets no instances, and its heartbeats don't
+// count.
+func (s *trust) AgentRevoked(name string) bool { return s.revokedAgents.Has(name) }
 
 // Managed reports whether the cluster makes certificates itself. If so, only members may connect.
 func (s *trust) Managed() bool { return len(s.KeysOf(model.KeyCA)) > 0 }

@@ -42,6 +42,8 @@ func (s *State) fit(n *Node) *model.Error {
 	switch {
 	case n.Health == model.HealthOffline:
 		why = "is offline"
+	case s.AgentRevoked(n.Name):
+		why = "has a revoked certificate: outspan join lets it return"
 	case n.Health == model.HealthUnreachable:
 		why = "is unreachable: its heartbeats arrive, but its agent gets no answers from the servers; look at the agent's " +
 			"log, its certificate and its list of servers"

@@ -22,7 +22,7 @@ func atEpochs(s State, groups ...[]Command) [][]Command {
 			switch one := c.(type) {
 			case *NodeRegister:
 				s.Index++
-				epochs[one.ID] = max(epochs[one.ID]+1, s.mint())
+				epochs[one.ID] = max(epochs[one.ID]+1, s.MomentNumber())
 				s.Index--
 			case *NodeReport:
 				if one.Epoch == 0 {

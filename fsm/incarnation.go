@@ -10,9 +10,9 @@ import (
 // repeat after a restore, but a minted number must never be used twice.
 const mintBits = 44
 
-// mint returns a new number, such as the epoch of a registration. It is higher than all numbers that earlier entries
-// minted, even those that a restore lost.
-func (s *State) mint() uint64 { return momentNumber(s.Moment()) }
+// MomentNumber returns Moment as one number. Each entry has a higher number than all earlier entries, also than those
+// that a restore lost. So Apply mints numbers with it, such as the epoch of a registration.
+func (s *State) MomentNumber() uint64 { return momentNumber(s.Moment()) }
 
 // Outlived reports whether a number was minted in an earlier incarnation. If so, the state already contains what the
 // number was minted for, such as a node's registration, or a restore has lost it.

@@ -57,7 +57,7 @@ func (s *State) adoption(id model.InstanceID) (*InstancePlace, *model.Error) {
 	if t, ok := s.TransferOf(h.Group, h.Slot); ok && t.Phase.Attached() && !usesTransfer(h, t) {
 		return nil, model.Refuse(model.CodeVolumeInUse, "transfer %s works on volume %s", t.ID, t.Volume())
 	}
-	if slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Epoch >= s.mint() }) {
+	if slices.ContainsFunc(h.Copies, func(e model.VolumeEpoch) bool { return e.Epoch >= s.MomentNumber() }) {
 		return nil, model.Refuse(model.CodeStale, "the data of instance %s is newer than the state", id)
 	}
 	version, ok := s.versionOf(h)

@@ -10,7 +10,7 @@ import (
 // Bounds of join tokens.
 const (
 	maxJoinTokens = 1000
-	maxTokenUses  = maxMembers
+	maxTokenUses  = 1000
 	maxTokenTTL   = 365 * 24 * model.Hour
 	tokenKept     = 24 * model.Hour // how long the row of a token is kept after the token has ended
 )
@@ -115,8 +115,14 @@ func (c *TokenRevoke) apply(s *State) error {
 	if !ok {
 		return model.NoSuch("token", model.ClipText(string(c.ID), 100), nil)
 	}
+	t.revoke(s)
+	return nil
+}
+
+// revoke revokes the join token, unless it is revoked already.
+func (t *JoinToken) revoke(s *State) {
 	if t.RevokedIndex != 0 {
-		return nil
+		return
 	}
 	next := *t
 	next.RevokedIndex = s.Index
@@ -125,6 +131,5 @@ func (c *TokenRevoke) apply(s *State) error {
 	}
 	s.putJoinToken(&next)
 	s.touch("tokens")
-	s.emit(Event{Type: model.EventTokenRevoked, Subject: "token/" + string(c.ID), Before: t.Role, After: "revoked"})
-	return nil
+	s.emit(Event{Type: model.EventTokenRevoked, Subject: "token/" + string(t.ID), Before: t.Role, After: "revoked"})
 }

@@ -87,8 +87,8 @@ func (n *Node) Allocatable() model.Resources {
 }
 
 // NodeRegister adds a node, or registers a known node again, with a new epoch. The node is then online, and recovering
-// until its agent has sent its inventory. Codes: name_taken, invalid, needs_format, node_taken; conflict if the agent
-// has seen a newer state than this one and may not raise the incarnation.
+// until its agent has sent its inventory. Codes: name_taken, invalid, needs_format, node_taken; member_revoked if the
+// agent is revoked; conflict if the agent has seen a newer state than this one and may not raise the incarnation.
 type NodeRegister struct {
 	ID    model.NodeID    `cbor:"1,keyasint"`
 	Name  string          `cbor:"2,keyasint"`

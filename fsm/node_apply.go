@@ -63,6 +63,10 @@ func (c *NodeRegister) apply(s *State) error {
 			"the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, c.Name, c.Agent.Reads()).
 			WithHint("start a newer agent on that machine; what runs there goes on meanwhile")
 	}
+	if s.AgentRevoked(c.Name) {
+		return model.Refuse(model.CodeMemberRevoked, "the agent of node %s was revoked", c.Name).
+			WithHint("to use that machine again, let it join with a token: outspan join")
+	}
 	if owner, ok := s.nodeNames.Get(c.Name); ok && owner != c.ID {
 		return model.Refuse(model.CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).
 			WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
@@ -88,7 +92,7 @@ func (c *NodeRegister) apply(s *State) error {
 	if known {
 		n = *old
 	}
-	epoch := max(n.Agent.Epoch+1, s.mint())
+	epoch := max(n.Agent.Epoch+1, s.MomentNumber())
 	if plant.Is(plant.EpochAgain) {
 		epoch = n.Agent.Epoch + 1
 	}

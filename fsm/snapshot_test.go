@@ -69,6 +69,9 @@ func dump(s State) map[string]any {
 
 		"volumes": rowsOf(s.Volumes), "transfers": rowsOf(s.Transfers), "backups": rowsOf(s.Backups),
 		"copiesOn": rowsOf(s.copiesOn), "actors": rowsOf(s.Actors), "rails": rowsOf(s.Rails),
+
+		"trustKeys": rowsOf(s.TrustKeys), "joinTokens": rowsOf(s.JoinTokens), "trustMembers": rowsOf(s.TrustMembers),
+		"revokedAgents": rowsOf(s.revokedAgents),
 	}
 }
 

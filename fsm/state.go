@@ -51,12 +51,13 @@ type entryContext struct {
 	request model.RequestID
 	events  int
 	touched touchedTopics
-	group   []Command // the group of commands being applied
-	later   []Event   // events to emit after that group
-	draft   bool      // commands are only tried, in a Draft
-	made    int       // number of events, including those that are not kept
-	muted   bool      // events are not kept
-	leftOut int       // number of left-out events, which the next event reports; see SelfEvents
+	group   []Command    // the group of commands being applied
+	paid    *MemberAdmit // the last admission of that group that spent a use of a join token
+	later   []Event      // events to emit after that group
+	draft   bool         // commands are only tried, in a Draft
+	made    int          // number of events, including those that are not kept
+	muted   bool         // events are not kept
+	leftOut int          // number of left-out events, which the next event reports; see SelfEvents
 
 	names   bool        // whether written is filled in
 	written []*Instance // a row of each instance whose row was written; an instance may be listed more than once

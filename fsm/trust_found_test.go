@@ -49,6 +49,9 @@ func TestMemberFound(t *testing.T) {
 				}
 				s = next
 			}
+			if err := Check(s); err != nil {
+				t.Error(err)
+			}
 			m, ok := s.TrustMemberOf(server.Subject)
 			if ok != (test.want == "") || ok && (!m.Counts(hash(1)) || m.NotAfter != 5) {
 				t.Errorf("the row of the server is %+v", m)

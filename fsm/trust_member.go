@@ -2,9 +2,9 @@ package fsm
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
-	"slices"
 
 	"github.com/outspan/outspan/model"
 )
@@ -12,7 +12,8 @@ import (
 // Bounds of the rows of members.
 const (
 	maxMembers      = 20_000
-	maxRevokeReason = 256 // bytes
+	maxRevokeReason = 256                         // bytes
+	memberKept      = int64(90 * 24 * model.Hour) // Unix ms; see roomForMember
 )
 
 // TrustMember is a server or agent that a join token admitted. A key is the SHA-256 of the public key (SPKI) in the
@@ -28,14 +29,18 @@ type TrustMember struct {
 	IssuedIndex  uint64        `cbor:"6,keyasint"` // index of the last admission or renewal
 	RevokedIndex uint64        `cbor:"7,keyasint,omitempty"`
 	Reason       string        `cbor:"8,keyasint,omitempty"` // why it was revoked
+	// VoidBefore is the State.MomentNumber of the last revocation, or 0. It stays when the member is admitted again.
+	// Certificates of the member that an earlier state admitted are void; see pki.AdmittedAt.
+	VoidBefore uint64 `cbor:"9,keyasint,omitempty"`
 }
 
 // MemberAdmit admits a newcomer by a join token and spends one use of it. A token of role server admits agents too. In
 // one group of commands, the admission of a server pays for that of the agent of the same name. A repeated admission
 // with the same key and token costs no use, even if the token has ended since by its time or its uses. A revoked member
-// is admitted again only with a new key. Codes: invalid; token_invalid, token_revoked, token_role, token_name,
-// token_expired, token_used; name_taken if another key has the name; member_revoked for a revoked key; conflict if
-// there are too many members.
+// is admitted again only with a new key, and by a token that was made after its revocation. Codes: invalid;
+// token_invalid, token_revoked (also if the token is older than the revocation), token_role, token_name, token_expired,
+// token_used; name_taken if another key has the name; member_revoked for a revoked key; conflict if there are too many
+// members.
 type MemberAdmit struct {
 	Subject  model.Subject `cbor:"1,keyasint"`
 	Key      []byte        `cbor:"2,keyasint"`
@@ -55,8 +60,10 @@ type MemberRenew struct {
 	NotAfter int64         `cbor:"4,keyasint"`
 }
 
-// MemberRevoke revokes a member: none of its keys counts any more. If the member is revoked already, nothing changes.
-// Codes: invalid if Reason is too long; not_found.
+// MemberRevoke revokes a member: none of its keys counts any more. It also revokes the join token that admitted the
+// member, if the token has uses left, because the machine may still have the token. If the member is an agent, the
+// heartbeats of its node no longer count, so the node gets no instances and becomes offline. If the member is revoked
+// already, nothing changes. Codes: invalid if Reason is too long; not_found.
 type MemberRevoke struct {
 	Subject model.Subject `cbor:"1,keyasint"`
 	Reason  string        `cbor:"2,keyasint,omitempty"`
@@ -93,13 +100,18 @@ func (c *MemberAdmit) apply(s *State) error {
 	}
 	if !free {
 		s.spend(token)
+		s.entry.paid = c
 	}
-	s.putMember(&TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, Token: c.Token, IssuedIndex: s.Index})
-	s.touchMember(c.Subject)
+	row := &TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, Token: c.Token, IssuedIndex: s.Index}
 	before := ""
-	if known && old.RevokedIndex != 0 {
-		before = "revoked"
+	if known {
+		row.VoidBefore = old.VoidBefore
+		if old.RevokedIndex != 0 {
+			before = "revoked"
+		}
 	}
+	s.putMember(row)
+	s.touchMember(c.Subject)
 	s.emit(Event{Type: model.EventMemberJoined, Subject: "member/" + c.Subject.String(), Before: before, After: "joined",
 		Data: map[string]string{"token": string(c.Token)}})
 	return nil
@@ -144,6 +156,9 @@ func (c *MemberAdmit) mayJoin(s *State, token *JoinToken, old *TrustMember, free
 			WithHint("make another token on a server with: outspan token create")
 	case old == nil:
 		return nil
+	case old.RevokedIndex != 0 && token.CreatedIndex <= old.RevokedIndex:
+		return model.Refuse(model.CodeTokenRevoked, "join token %s is older than the revocation of %s", c.Token, c.Subject).
+			WithHint("make another token on a server with: outspan token create")
 	case old.RevokedIndex != 0 && old.had(c.Key):
 		return model.Refuse(model.CodeMemberRevoked, "%s was revoked together with this key", c.Subject).
 			WithHint("remove the key file on that machine and join again: that makes a new key")
@@ -163,12 +178,12 @@ func commandOf(kind model.SubjectKind) string {
 	return "node"
 }
 
-// accompanied reports whether the group of commands also admits, with the same token, the server of this agent's name.
+// accompanied reports whether an earlier command of the group spent a use of the same token to admit the server of this
+// agent's name.
 func (c *MemberAdmit) accompanied(s *State) bool {
-	return c.Subject.Kind == model.SubjectAgent && slices.ContainsFunc(s.entry.group, func(other Command) bool {
-		a, ok := other.(*MemberAdmit)
-		return ok && a.Token == c.Token && a.Subject == model.Subject{Kind: model.SubjectServer, Name: c.Subject.Name}
-	})
+	a := s.entry.paid
+	return c.Subject.Kind == model.SubjectAgent && a != nil && a.Token == c.Token &&
+		a.Subject == model.Subject{Kind: model.SubjectServer, Name: c.Subject.Name}
 }
 
 // spend takes one use of a token that has uses left.
@@ -181,28 +196,36 @@ func (s *State) spend(token *JoinToken) {
 	s.touch("tokens")
 }
 
-// roomForMember returns the row to drop for a new name: nil while there is room, and otherwise that of the agent that
-// was revoked first. An agent without a row is refused like a revoked one. A server without a row is admitted, so the
-// row of a revoked server stays. known says that the name has a row already. Code: conflict.
+// roomForMember returns the row to drop for a new name: nil while there is room. Otherwise it returns the row of the
+// agent whose certificate ended first, if that was memberKept ago, or else of the agent that was revoked first. An
+// agent without a row is refused like a revoked one. A server without a row is admitted, so the rows of servers stay.
+// known says that the name has a row already. Code: conflict.
 func (s *State) roomForMember(known bool) (*TrustMember, *model.Error) {
 	if known || s.TrustMembers.Len() < maxMembers {
 		return nil, nil
 	}
-	var first *TrustMember
+	var ended, revoked *TrustMember
 	for _, m := range s.TrustMembers.All() {
-		if m.RevokedIndex == 0 || m.Subject.Kind != model.SubjectAgent {
+		if m.Subject.Kind != model.SubjectAgent {
 			continue
 		}
-		if first == nil || m.RevokedIndex < first.RevokedIndex {
-			first = m
+		if m.overdue(s.Wall) && (ended == nil || m.NotAfter < ended.NotAfter) {
+			ended = m
+		}
+		if m.RevokedIndex != 0 && (revoked == nil || m.RevokedIndex < revoked.RevokedIndex) {
+			revoked = m
 		}
 	}
+	first := cmp.Or(ended, revoked)
 	if first == nil {
 		return nil, model.Refuse(model.CodeConflict, "the cluster has %d members already", s.TrustMembers.Len()).
 			WithHint("revoke members that are gone: outspan node revoke NAME")
 	}
 	return first, nil
 }
+
+// overdue reports whether the member's certificate ended so long ago that the row may be dropped to make room.
+func (m *TrustMember) overdue(wall int64) bool { return wall-memberKept >= m.NotAfter }
 
 // reissue notes a certificate for the newest key of a member. It writes nothing if that changes nothing.
 func (s *State) reissue(m *TrustMember, previous []byte, notAfter int64) {
@@ -283,12 +306,31 @@ func (c *MemberRevoke) apply(s *State) error {
 		return nil
 	}
 	next := *m
-	next.RevokedIndex, next.Reason = s.Index, c.Reason
+	next.RevokedIndex, next.Reason, next.VoidBefore = s.Index, c.Reason, s.MomentNumber()
 	s.putMember(&next)
 	s.touchMember(c.Subject)
+	if token, ok := s.JoinTokens.Get(m.Token); ok && token.Used < token.Uses && s.Now < token.Expires {
+		token.revoke(s)
+	}
+	if c.Subject.Kind == model.SubjectAgent {
+		voidHeartbeats(s, c.Subject.Name)
+	}
 	s.emit(Event{Type: model.EventMemberRevoked, Subject: "member/" + c.Subject.String(), Before: "joined",
 		After: "revoked", Data: map[string]string{"reason": c.Reason}})
 	return nil
+}
+
+// voidHeartbeats removes the heartbeat key of the node of a revoked agent. The node gets another one when the agent has
+// joined again and registers.
+func voidHeartbeats(s *State, name string) {
+	id, _ := s.nodeNames.Get(name)
+	n, ok := s.Nodes.Get(id)
+	if !ok || len(n.Agent.Key) == 0 {
+		return
+	}
+	next := *n
+	next.Agent.Key = nil
+	s.setNode(n, next)
 }
 
 // MemberFound makes a server or agent a member without a token, because there are no tokens before there is a CA. It

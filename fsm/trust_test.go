@@ -96,6 +96,10 @@ func TestTrustCommands(t *testing.T) {
 	n1, n2 := agentNamed("n1"), agentNamed("n2")
 	renew := &MemberRenew{Subject: n1, Old: hashOf(1), Key: hashOf(2), NotAfter: 2000}
 	token := &TokenCreate{ID: "bbbbbbbbbbbb", Role: "agent", Verifier: hashOf('b'), TTL: model.Second, Uses: 1}
+	later := &TokenCreate{ID: "cccccccccccc", Role: "agent", Verifier: hashOf('c'), TTL: model.Hour, Uses: 2}
+	byLater := func(who model.Subject, key byte) *MemberAdmit {
+		return with(admit(who, key), func(c *MemberAdmit) { c.Token, c.Verifier = later.ID, later.Verifier })
+	}
 	tests := []struct {
 		name   string
 		given  []Command // accepted first, one after the other
@@ -181,11 +185,18 @@ func TestTrustCommands(t *testing.T) {
 		{"a name in use", nil, in, model.CodeNameTaken, "", []Command{admit(n1, 2)}},
 		{"the same key by another token", nil, in, "", "member.joined member/agent:n1 joined", []Command{admit(n1, 1)}},
 		{"a renewed key joins", []Command{renew}, in, model.CodeNameTaken, "", []Command{admit(n1, 1)}},
-		{"a revoked name", []Command{&MemberRevoke{Subject: n1}}, in, "", "member.joined member/agent:n1 joined",
+		{"a revoked name", []Command{&MemberRevoke{Subject: n1}, later}, in, "", "member.joined member/agent:n1 joined",
+			[]Command{byLater(n1, 2)}},
+		{"a revoked name by an older token", []Command{&MemberRevoke{Subject: n1}}, in, model.CodeTokenRevoked, "",
 			[]Command{admit(n1, 2)}},
-		{"a revoked key", []Command{&MemberRevoke{Subject: n1}}, in, model.CodeMemberRevoked, "", []Command{admit(n1, 1)}},
-		{"a revoked previous key", []Command{renew, &MemberRevoke{Subject: n1}}, in, model.CodeMemberRevoked, "",
-			[]Command{admit(n1, 1)}},
+		{"a name that was revoked and came back", []Command{&MemberRevoke{Subject: n1}, later, byLater(n1, 2)}, in, "", "",
+			[]Command{byLater(n1, 2)}},
+		{"a revoked key", []Command{&MemberRevoke{Subject: n1}, later}, in, model.CodeMemberRevoked, "",
+			[]Command{byLater(n1, 1)}},
+		{"a revoked previous key", []Command{renew, &MemberRevoke{Subject: n1}, later}, in, model.CodeMemberRevoked, "",
+			[]Command{byLater(n1, 1)}},
+		{"another name by the token of a revoked member", []Command{later, byLater(n2, 2), &MemberRevoke{Subject: n2}}, in,
+			model.CodeTokenRevoked, "", []Command{byLater(agentNamed("n3"), 3)}},
 		{"a server and its agent", nil, in, "",
 			"member.joined member/server:s1 joined; member.joined member/agent:s1 joined",
 			[]Command{admit(serverNamed("s1"), 2), with(admit(serverNamed("s1"), 3),
@@ -193,6 +204,9 @@ func TestTrustCommands(t *testing.T) {
 		{"a server and another agent", nil, in, model.CodeTokenUsed, "",
 			[]Command{admit(serverNamed("s1"), 2), with(admit(serverNamed("s1"), 3),
 				func(c *MemberAdmit) { c.Subject = agentNamed("s2") })}},
+		{"a new agent with its old server by a spent token", []Command{admit(serverNamed("s1"), 2)}, in, model.CodeTokenUsed,
+			"", []Command{admit(serverNamed("s1"), 2), with(admit(serverNamed("s1"), 3),
+				func(c *MemberAdmit) { c.Subject.Kind = model.SubjectAgent })}},
 		{"a server and its agent by a spent token", []Command{admit(n2, 2)}, in, model.CodeTokenUsed, "",
 			[]Command{admit(serverNamed("n3"), 3), admit(agentNamed("n3"), 4)}},
 		{"an agent alone by a spent token", []Command{admit(serverNamed("s1"), 2)}, in, model.CodeTokenUsed, "",
@@ -220,6 +234,11 @@ func TestTrustCommands(t *testing.T) {
 		{"renew to a short key", nil, in, model.CodeInvalid, "",
 			[]Command{with(renew, func(c *MemberRenew) { c.Key = nil })}},
 		{"revoke", nil, in, "", "member.revoked member/agent:n1 revoked", []Command{&MemberRevoke{n1, "stolen"}}},
+		{"revoke with a token that has uses left", []Command{later, byLater(n2, 2)}, in, "",
+			"token.revoked token/cccccccccccc revoked; member.revoked member/agent:n2 revoked",
+			[]Command{&MemberRevoke{Subject: n2}}},
+		{"revoke with an expired token", []Command{later, byLater(n2, 2)}, 1000 + model.Time(model.Hour), "",
+			"member.revoked member/agent:n2 revoked", []Command{&MemberRevoke{Subject: n2}}},
 		{"revoke twice", []Command{&MemberRevoke{n1, "stolen"}}, in, "", "", []Command{&MemberRevoke{n1, "lost"}}},
 		{"revoke no member", nil, in, model.CodeNotFound, "", []Command{&MemberRevoke{Subject: n2}}},
 		{"a long reason", nil, in, model.CodeInvalid, "",
@@ -248,7 +267,8 @@ func TestKeysOfMembersThatCount(t *testing.T) {
 		{&MemberRenew{n1, hashOf(3), hashOf(4), 5000}, "3 4"},
 		{&MemberRenew{n1, hashOf(4), hashOf(5), 6000}, "4 5"},
 		{&MemberRevoke{n1, ""}, ""},
-		{admit(n1, 6), "6"},
+		{&TokenCreate{ID: "cccccccccccc", Role: "agent", Verifier: hashOf('a'), TTL: model.Hour, Uses: 1}, ""},
+		{with(admit(n1, 6), func(c *MemberAdmit) { c.Token = "cccccccccccc" }), "6"},
 	} {
 		s = run(t, s, 2000, step.c)
 		m, _ := s.TrustMemberOf(n1)
@@ -295,27 +315,6 @@ func TestTrustIsBounded(t *testing.T) {
 		s = run(t, s, 1000, keyPut(model.NewKeyName(model.KeyGossip, uint64(n+2)), 1, model.KeyIncoming))
 	}
 	checked(t, s, 1000, model.CodeConflict, "", keyPut("gossip/1000", 1, model.KeyIncoming))
-}
-
-// At the limit of members, a newcomer replaces the agent that was revoked first, and never a server. Without a revoked
-// agent it is refused.
-func TestMembersAreBounded(t *testing.T) {
-	s := *trustState(t).fork()
-	s.putMember(&TrustMember{Subject: serverNamed("gone"), Key: hashOf(9), NotAfter: 1, Token: agentToken,
-		RevokedIndex: 1})
-	for n := range maxMembers - s.TrustMembers.Len() {
-		s.putMember(&TrustMember{Subject: agentNamed(fmt.Sprint("m", n)), Key: hashOf(9), NotAfter: 1, Token: agentToken})
-	}
-	checked(t, s, 1000, model.CodeConflict, "", admit(agentNamed("n2"), 2))
-	s = run(t, s, 1000, &MemberRevoke{agentNamed("m7"), ""}, &MemberRevoke{agentNamed("m3"), ""})
-	s = checked(t, s, 1000, "", "member.joined member/agent:n2 joined", admit(agentNamed("n2"), 2))
-	_, first := s.TrustMemberOf(agentNamed("m7"))
-	if _, second := s.TrustMemberOf(agentNamed("m3")); first || !second || s.TrustMembers.Len() != maxMembers {
-		t.Errorf("m7 is there: %v, m3: %v, %d members", first, second, s.TrustMembers.Len())
-	}
-	if _, known := s.TrustMemberOf(serverNamed("gone")); !known {
-		t.Error("the row of a revoked server was dropped, so the server would be admitted")
-	}
 }
 
 func TestKeysOfAKind(t *testing.T) {

@@ -126,7 +126,7 @@ func (s *State) claimVolumes(spec *model.GroupSpec, inst *Instance) {
 }
 
 // volumeEpoch returns the epoch of data that begins in the entry being applied. It is higher than all earlier epochs.
-func (s *State) volumeEpoch() uint64 { return s.mint() }
+func (s *State) volumeEpoch() uint64 { return s.MomentNumber() }
 
 // volumeOf returns the id of the volume that an instance uses for v.
 func volumeOf(inst *Instance, v model.VolumeSpec) model.VolumeID {

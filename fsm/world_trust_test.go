@@ -143,7 +143,7 @@ func (w world) tokenRevoke() Command { return &TokenRevoke{key(w, w.s.JoinTokens
 // subject draws one of a few names, so that most of them are members after a while.
 func (w world) subject() model.Subject {
 	return model.Subject{Kind: pick(w, model.SubjectServer, model.SubjectAgent, model.SubjectAgent),
-		Name: pick(w, "m1", "m2", "m3", "m4", "m5")}
+		Name: pick(w, "m1", "m2", "m3", "m4", "n1.local")}
 }
 
 // member draws a member, or rarely a name that may belong to none.

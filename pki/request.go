@@ -27,6 +27,8 @@ type Request struct {
 	// chose them freely: they are no proof that it has these addresses.
 	Hosts     []string
 	PublicKey *ecdsa.PublicKey // on the curve P-256
+	// AdmittedAt is not from the sender, and ParseRequest leaves it 0. The signer sets it; see the function AdmittedAt.
+	AdmittedAt uint64
 }
 
 // NewRequest makes a new key, and a PKCS#10 request (DER) for a certificate of this key. The role is server or agent.

@@ -138,8 +138,8 @@ func (a *Authority) Root() *x509.Certificate { return a.cert }
 // Code: certificate_invalid.
 func (a *Authority) KeyDER() ([]byte, error) { return keyDER(a.key) }
 
-// Sign issues a certificate for the key of a request. The certificate has the role, the name and the hosts of the
-// request. It is valid for ttl, which must be positive, but never longer than the CA. Codes: invalid,
+// Sign issues a certificate for the key of a request. The certificate has the role, the name, the hosts and the
+// AdmittedAt of the request. It is valid for ttl, which must be positive, but never longer than the CA. Codes: invalid,
 // certificate_invalid (the CA has expired).
 func (a *Authority) Sign(r pki.Request, ttl time.Duration) (*x509.Certificate, error) {
 	now := time.Now()
@@ -162,6 +162,7 @@ func (a *Authority) Sign(r pki.Request, ttl time.Duration) (*x509.Certificate, e
 	if err != nil {
 		return nil, err
 	}
+	template.Subject.SerialNumber = pki.SubjectSerial(r.AdmittedAt)
 	return sign(template, a.cert, r.PublicKey, a.key)
 }
 

@@ -25,7 +25,14 @@ func TestAuthoritySigns(t *testing.T) {
 	}
 	request := must(pki.ParseRequest(der, pki.RoleAgent))(t)
 	const ttl = 30 * 24 * time.Hour
+	if cert := must(ca.Sign(request, ttl))(t); pki.AdmittedAt(cert) != 0 || len(cert.Subject.Names) != 1 {
+		t.Errorf("without a number, the certificate has %d in %s", pki.AdmittedAt(cert), cert.Subject)
+	}
+	request.AdmittedAt = 1<<63 + 7
 	cert := must(ca.Sign(request, ttl))(t)
+	if got := pki.AdmittedAt(cert); got != request.AdmittedAt {
+		t.Errorf("the certificate has the number %d", got)
+	}
 	if !own.PublicKey.Equal(cert.PublicKey) || cert.IsCA || cert.URIs[0].String() != "outspan://c1/agent/n1" {
 		t.Errorf("signed %+v", cert.Subject)
 	}

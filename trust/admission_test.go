@@ -79,6 +79,8 @@ func TestAdmit(t *testing.T) {
 		"revoked server":             {id(pki.RoleServer, "s3"), must(tlsLeaf(s3))(t), model.CodeMemberRevoked},
 		"revoked server with new keys": {id(pki.RoleServer, "s3"),
 			leaf(t, ca, pki.RoleServer, "s3").Leaf, model.CodeMemberRevoked},
+		"a server that was revoked before it joined": {id(pki.RoleServer, "s3"),
+			admittedAt(t, ca, "s3", s.machine.Current().MomentNumber()), ""},
 		"person": {id(pki.RoleCLI, "n2"), leaf(t, ca, pki.RoleCLI, "n2").Leaf, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,6 +90,15 @@ func TestAdmit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// admittedAt issues a certificate of a server with a number, as the leader does.
+func admittedAt(t testing.TB, ca *transport.Authority, name string, number uint64) *x509.Certificate {
+	t.Helper()
+	der, _ := request(t, pki.RoleServer, name)
+	request := must(pki.ParseRequest(der, pki.RoleServer))(t)
+	request.AdmittedAt = number
+	return must(ca.Sign(request, time.Hour))(t)
 }
 
 func tlsLeaf(s *site) (*x509.Certificate, error) {

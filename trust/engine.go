@@ -92,21 +92,22 @@ func NewEngine(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run keeps this server's own certificate alive, ends the connections of revoked members, and removes the file with the
-// CA's key once the state has that key. It blocks until ctx ends, and returns nil.
+// Run keeps this server's own certificate alive, ends the connections of peers that Admit refuses since, and removes
+// the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.closeRevoked, e.dropCAKey, e.keepOwn} {
+	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()
 	return nil
 }
 
-// Admit refuses a peer whose certificate is good, if the peer is no member of the cluster: if its row is revoked, or if
-// it is an agent without a row or with a key that is not in its row. Servers need no row, because the state of a server
-// that was off may lack the newest ones. While the state has no CA, and for a person's certificate, it refuses nobody.
-// It does not block. Codes: member_revoked, certificate_refused.
+// Admit refuses a peer whose certificate is good, if the peer is no member of the cluster: if its certificate is older
+// than its last revocation (see pki.AdmittedAt), or if it is an agent that is revoked, has no row or has a key that is
+// not in its row. A server needs no row, and its younger certificate counts although its row is revoked, because the
+// state of a server that was off may lack the newest admissions. While the state has no CA, and for a person's
+// certificate, it refuses nobody. It does not block. Codes: member_revoked, certificate_refused.
 func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	state := e.cfg.Store.Current()
 	who, ok := memberOf(id)
@@ -115,10 +116,12 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	}
 	row, known := state.TrustMemberOf(who)
 	switch {
-	case known && row.RevokedIndex != 0:
+	case known && pki.AdmittedAt(leaf) < row.VoidBefore:
 		return revoked(who)
 	case who.Kind == model.SubjectServer:
 		return nil
+	case known && row.RevokedIndex != 0:
+		return revoked(who)
 	case !known:
 		return model.Refuse(model.CodeCertificateRefused, "%s is no member of the cluster", who).
 			WithHint("let that machine join with a token: outspan join")
@@ -149,20 +152,12 @@ func memberOf(id pki.Identity) (who model.Subject, ok bool) {
 // closePause is the least time between two looks at all open connections.
 const closePause = 200 * time.Millisecond
 
-// closeRevoked ends the open connections of members when they are revoked.
-func (e *Engine) closeRevoked(ctx context.Context) {
+// closeRefused ends the open connections that Admit refuses after a change of the members.
+func (e *Engine) closeRefused(ctx context.Context) {
 	e.onTopic(ctx, "members", func() {
-		state := e.cfg.Store.Current()
-		n := e.cfg.CloseWhere(func(id pki.Identity, _ *x509.Certificate) bool {
-			who, ok := memberOf(id)
-			if !ok {
-				return false
-			}
-			row, known := state.TrustMemberOf(who)
-			return known && row.RevokedIndex != 0
-		})
+		n := e.cfg.CloseWhere(func(id pki.Identity, leaf *x509.Certificate) bool { return e.Admit(id, leaf) != nil })
 		if n > 0 {
-			e.log.Warn("connections of revoked members ended", "connections", n)
+			e.log.Warn("connections ended whose certificates were revoked or replaced", "connections", n)
 		}
 		sleep(ctx, closePause)
 	})

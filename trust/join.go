@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"net"
@@ -129,18 +130,30 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
-	if err := e.tryGroup(group(all)); err != nil {
+	state := e.cfg.Store.Current()
+	if err := e.tryGroup(state, group(all)); err != nil {
 		return transport.JoinReply{}, err
 	}
-	ca, err := authority(e.ring, e.cfg.Store.Current())
+	ca, err := authority(e.ring, state)
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
+	left, again := e.repeated(state, all)
+	lifetime := e.cfg.Lifetime
+	if again {
+		lifetime = left
+	}
 	for i := range all {
-		if all[i].cert, err = ca.Sign(all[i].request, e.cfg.Lifetime); err != nil {
+		// The draft above accepted the name, so each earlier revocation of it is in this state.
+		all[i].request.AdmittedAt = state.MomentNumber()
+		if all[i].cert, err = ca.Sign(all[i].request, lifetime); err != nil {
 			return transport.JoinReply{}, err
 		}
 		all[i].admit.NotAfter = all[i].cert.NotAfter.UnixMilli()
+	}
+	if again {
+		e.log.Info("a member repeated its join", "member", all[0].admit.Subject, "token", token.ID())
+		return e.joinReply(all, model.TokenID(token.ID()))
 	}
 	if err := e.cfg.Servers.Submit(ctx, group(all)); err != nil {
 		return transport.JoinReply{}, err
@@ -149,6 +162,21 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 		e.log.Info("a member joined", "member", n.admit.Subject, "token", token.ID(), "version", r.Version)
 	}
 	return e.joinReply(all, model.TokenID(token.ID()))
+}
+
+// repeated reports whether a join that was accepted on a draft of state changes nothing: all newcomers are members by
+// this token with these keys, and more than half the lifetime of their certificates is left. The newcomer then gets
+// certificates that end with the recorded ones, after the time left. So a repeated request does not fill the log.
+func (e *Engine) repeated(state *fsm.State, all []newcomer) (left time.Duration, again bool) {
+	left = e.cfg.Lifetime
+	for _, n := range all {
+		row, ok := state.TrustMemberOf(n.admit.Subject)
+		if !ok || row.Token != n.admit.Token || !bytes.Equal(row.Key, n.admit.Key) {
+			return 0, false
+		}
+		left = min(left, time.Until(time.UnixMilli(row.NotAfter)))
+	}
+	return left, left > e.cfg.Lifetime/2
 }
 
 // newcomers checks the requests for certificates. Both must be for the same name. Codes: invalid, forbidden.
@@ -190,10 +218,9 @@ func group(all []newcomer) []fsm.Command {
 	return commands
 }
 
-// tryGroup returns the refusal that a group of commands would get now. Strangers and agents may send the same wrong
-// request again and again, and it must not fill the log.
-func (e *Engine) tryGroup(group []fsm.Command) error {
-	state := e.cfg.Store.Current()
+// tryGroup returns the refusal that a group of commands would get on a state now. Strangers and agents may send the
+// same wrong request again and again, and it must not fill the log.
+func (e *Engine) tryGroup(state *fsm.State, group []fsm.Command) error {
 	if refusal := state.NewDraft(max(state.Now, e.cfg.Servers.Now())).Try(group...); refusal != nil {
 		return refusal
 	}

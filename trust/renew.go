@@ -36,11 +36,13 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 			who).
 			WithHint("make a new key for each certificate")
 	}
+	state := e.cfg.Store.Current()
+	request.AdmittedAt = state.MomentNumber()
 	renew := &fsm.MemberRenew{Subject: who, Old: shown.Key, Key: request.KeyHash(), NotAfter: 1}
-	if err := e.tryGroup([]fsm.Command{renew}); err != nil {
+	if err := e.tryGroup(state, []fsm.Command{renew}); err != nil {
 		return transport.RenewReply{}, err
 	}
-	ca, err := authority(e.ring, e.cfg.Store.Current())
+	ca, err := authority(e.ring, state)
 	if err != nil {
 		return transport.RenewReply{}, err
 	}
@@ -52,7 +54,7 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 	if err := e.cfg.Servers.Submit(ctx, []fsm.Command{renew}); err != nil {
 		return transport.RenewReply{}, err
 	}
-	state := e.cfg.Store.Current()
+	state = e.cfg.Store.Current()
 	reply := transport.RenewReply{Chain: [][]byte{cert.Raw}, Roots: roots(state)}
 	reply.Servers, _ = e.cfg.Servers.Addresses()
 	reply.GossipKeys, err = gossipKeys(e.ring, state)
@@ -77,7 +79,7 @@ func (e *Engine) renewServer(ctx context.Context, q ownRenewal) error {
 
 func (e *Engine) record(ctx context.Context, who model.Subject, q ownRenewal) error {
 	renew := []fsm.Command{&fsm.MemberRenew{Subject: who, Old: q.Old, Key: q.Key, NotAfter: q.NotAfter}}
-	if err := e.tryGroup(renew); err != nil {
+	if err := e.tryGroup(e.cfg.Store.Current(), renew); err != nil {
 		return err
 	}
 	return e.cfg.Servers.Submit(ctx, renew)
@@ -171,6 +173,7 @@ func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (tls.Certifica
 	if err != nil {
 		return tls.Certificate{}, err
 	}
+	request.AdmittedAt = pki.AdmittedAt(old)
 	cert, err := ca.Sign(request, e.cfg.Lifetime)
 	if err != nil {
 		return tls.Certificate{}, err

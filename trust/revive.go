@@ -105,5 +105,6 @@ func (r Revival) again(ca *transport.Authority, role pki.Role, old *x509.Certifi
 	if lifetime <= 0 {
 		lifetime = transport.MemberTTL
 	}
-	return ca.Sign(pki.Request{Role: role, Name: r.Name, Hosts: hostsOf(old), PublicKey: key}, lifetime)
+	return ca.Sign(pki.Request{Role: role, Name: r.Name, Hosts: hostsOf(old), PublicKey: key,
+		AdmittedAt: pki.AdmittedAt(old)}, lifetime)
 }

@@ -127,6 +127,13 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	return s
 }
 
+// stop keeps further entries from a server.
+func (r *rig) stop(s *site) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.sites, s.name)
+}
+
 func (s *site) apply(i int, e fsm.Entry) []fsm.Result {
 	data := must(fsm.EncodeEntry(e))(s.r.t)
 	return must(s.machine.Apply(uint64(i)+1, 1, data))(s.r.t)

@@ -251,6 +251,9 @@ func (v revokeVerb) command(a *app) *cobra.Command {
 			}
 			return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) {
 				p.Line("%s %s %s %s", strings.ToLower(v.arg), name, write.would("is revoked"), write.done(got.Value.Index))
+				if token := got.Value.Token; token != "" {
+					p.Line("  join token %s %s too: it had uses left", token, write.would("is revoked"))
+				}
 				if !write.dryRun {
 					p.Line("  "+v.next, name)
 				}
@@ -267,11 +270,13 @@ func nodeRevoke(a *app) *cobra.Command {
 	return revokeVerb{
 		arg: "NODE", complete: "trusted agents", short: "end the certificates of a node's agent for ever",
 		long: `Ends all certificates of a node's agent: the servers accept none of them any more. Use it for a machine that was stolen or broken into, or before another
-machine takes its name. The machine comes back only by joining with a new token and a new key.
-Nothing else of the node changes, and what runs there goes on. To empty it before: outspan node drain. To replace what runs there: switch the machine off, and
-once it is offline: outspan node confirm-dead. A server on the same machine has a certificate of its own: outspan server revoke.`,
+machine takes its name. The machine comes back only by joining with a token that was made after the revocation, and a new key. The token with which it joined
+is revoked too, if it has uses left.
+The heartbeats of the node no longer count: it gets no new instances, and becomes offline by itself. What runs there goes on. To empty it before: outspan node
+drain. To replace what runs there: switch the machine off, and once the node is offline: outspan node confirm-dead. Other agents learn of a revocation only
+from the servers: they still exchange data of volumes with the revoked agent until its certificate expires. A server on the same machine has a certificate of its own: outspan server revoke.`,
 		warns: "revoking %s ends the certificates of its agent for ever; it comes back only with a new join token",
-		next: "what runs there continues; once that machine is switched off and its node offline: " +
+		next: "the node becomes offline; what runs there continues until that machine is switched off; then: " +
 			"outspan node confirm-dead %s",
 		revoke: client.Trust.RevokeNode,
 	}.command(a)
@@ -280,8 +285,10 @@ once it is offline: outspan node confirm-dead. A server on the same machine has 
 func serverRevoke(a *app) *cobra.Command {
 	return revokeVerb{
 		arg: "SERVER", complete: "trusted servers", short: "end the certificates of a server for ever",
-		long: `Ends all certificates of a server: the other servers and the agents accept none of them any more. It is refused for a server that votes and is alive:
-take that out first with outspan server remove. The machine comes back only by joining with a new token and a new key.
+		long: `Ends all certificates of a server: the other servers accept none of them any more. Agents don't know of revocations: they accept a certificate of
+that server as long as it makes itself new ones, so switch the machine off, or keep it away from the agents. It is refused for a server that votes and is alive:
+take that out first with outspan server remove. The machine comes back only by joining with a token that was made after the revocation, and a new key. The token
+with which it joined is revoked too, if it has uses left.
 The server has had every secret of the cluster, such as the keys that sign certificates. A revocation does not change those. An agent on the same machine
 has a certificate of its own: outspan node revoke.`,
 		warns:  "revoking %s ends the certificates of this server for ever; it comes back only with a new join token",

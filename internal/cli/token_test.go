@@ -47,7 +47,8 @@ func trustServer(t *testing.T, body *string) string {
 		case "POST /v1/tokens/aaaaaaaaaaaa/revoke":
 			fmt.Fprint(w, `{"index":10,"token":{"id":"aaaaaaaaaaaa","state":"revoked"}}`)
 		case "POST /v1/nodes/01N1/revoke":
-			fmt.Fprint(w, `{"index":11,"member":{"subject":"agent:n1","kind":"agent","name":"n1","revoked":true}}`)
+			fmt.Fprint(w, `{"index":11,"member":{"subject":"agent:n1","kind":"agent","name":"n1","revoked":true},`+
+				`"token":"aaaaaaaaaaaa"}`)
 		case "POST /v1/members/s3/revoke":
 			fmt.Fprint(w, `{"index":12,"member":{"subject":"server:s3","kind":"server","name":"s3","revoked":true}}`)
 		case "GET /v1/trust/members":
@@ -96,7 +97,7 @@ func TestTokenCommands(t *testing.T) {
 		{"token revoke", 2, "", []string{"TOKEN"}},
 		{"node revoke 01N1", 2, "", []string{"revoking 01N1 ends the certificates", "say so with --yes"}},
 		{"node revoke 01N1 --yes -m stolen", 0, `{"reason":"stolen"}`, []string{"node n1 is revoked (index 11)",
-			"outspan node confirm-dead n1"}},
+			"join token aaaaaaaaaaaa is revoked too", "outspan node confirm-dead n1"}},
 		{"node revoke 01N1 --dry-run", 0, `{}`, []string{"node n1 would be revoked"}},
 		{"server revoke s3", 2, "", []string{"revoking s3 ends the certificates", "say so with --yes"}},
 		{"server revoke s3 --yes", 0, `{}`, []string{"server s3 is revoked (index 12)", "outspan node revoke s3"}},

@@ -164,6 +164,9 @@ func (o *outcome) revokeReply(who model.Subject) api.RevokeReply {
 	if m, ok := o.TrustMemberOf(who); ok {
 		v := trustMember(m)
 		reply.Member = &v
+		if t, ok := o.JoinTokens.Get(m.Token); ok && m.RevokedIndex != 0 && t.RevokedIndex == m.RevokedIndex {
+			reply.Token = t.ID
+		}
 	}
 	return reply
 }
