@@ -278,7 +278,7 @@ func (c *MemberRenew) apply(s *State) error {
 }
 
 // found gives a row to a server that has none.
-func (c *MemberRenew) found(s *State) *model.Error {
+func (c *MemberRenew) found(s *State) error {
 	room, refusal := s.roomForMember(false)
 	if refusal != nil {
 		return refusal

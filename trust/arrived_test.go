@@ -169,6 +169,7 @@ func TestCertificatesFromTheFuture(t *testing.T) {
 	const life = 30 * 24 * time.Hour
 	good, ahead := t.TempDir(), t.TempDir()
 	var state fsm.State
+	var log []fsm.Entry
 	revive := func(t *testing.T, dir string) {
 		t.Helper()
 		unwritten, err := trust.Revive(t.Context(), trust.Revival{Name: "s1", Agent: true, DataDir: dir,
@@ -180,7 +181,7 @@ func TestCertificatesFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newRig(t).found(life)
 		s.lead()
-		state = s.machine.State()
+		state, log = s.machine.State(), s.r.log
 		copyTo(t, good, s.dir)
 		time.Sleep(40 * 24 * time.Hour)
 		revive(t, s.dir)
@@ -188,9 +189,8 @@ func TestCertificatesFromTheFuture(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.leader = "s1"
+		r.leader, r.log = "s1", log
 		s := r.start("s1", good, life)
-		s.machine.Replace(state)
 		files := transport.ManagedDir(good)
 		pair, _, err := transport.ManagedDir(ahead).Pair(pki.RoleServer)
 		if err != nil || !pair.Leaf.NotBefore.After(time.Now()) {
