@@ -48,7 +48,7 @@ func TestCheckFindsBrokenTrust(t *testing.T) {
 		{"name of a member", "its row names agent:n9", member(func(m *TrustMember) { m.Subject.Name = "n9" })},
 		{"key of a member", "has 3 bytes, not 32", member(func(m *TrustMember) { m.Key = []byte("abc") })},
 		{"previous key", "or is its newest one", member(func(m *TrustMember) { m.PreviousKey = m.Key })},
-		{"token of a member", `was admitted by ""`, member(func(m *TrustMember) { m.Token = "" })},
+		{"token of a member", `was admitted by "x"`, member(func(m *TrustMember) { m.Token = "x" })},
 		{"member of the future", "issued at index", member(func(m *TrustMember) { m.IssuedIndex = 1 << 40 })},
 		{"revoked before", "was revoked at index 1", member(func(m *TrustMember) { m.RevokedIndex = 1 })},
 		{"reason", "is not revoked, for", member(func(m *TrustMember) { m.Reason = "stolen" })},
