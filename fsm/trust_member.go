@@ -184,9 +184,9 @@ func (s *State) spend(token *JoinToken) {
 	s.touch("tokens")
 }
 
-// roomForMember returns the row to drop for a new name: nil while there is room, and otherwise that of the agent that was
-// revoked first. An agent without a row is refused like a revoked one. A server without a row is admitted, so the row of
-// a revoked server stays. known says that the name has a row already. Code: conflict.
+// roomForMember returns the row to drop for a new name: nil while there is room, and otherwise that of the agent that
+// was revoked first. An agent without a row is refused like a revoked one. A server without a row is admitted, so the
+// row of a revoked server stays. known says that the name has a row already. Code: conflict.
 func (s *State) roomForMember(known bool) (*TrustMember, *model.Error) {
 	if known || s.TrustMembers.Len() < maxMembers {
 		return nil, nil

@@ -2,10 +2,8 @@ package trust_test
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/ecdsa"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"os"
 	"path/filepath"
@@ -151,8 +149,8 @@ func TestExpiredAgentJoinsAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		der := requestWith(t, pki.RoleAgent, "n1", pair.PrivateKey)
-		pair.Certificate = must(s.join(s.token(pki.RoleAgent), transport.JoinRequest{Agent: der}))(t).Agent // the same key
+		der := must(pki.RequestFor(pair.PrivateKey.(*ecdsa.PrivateKey), pki.RoleAgent, "n1", nil))(t) // the same key
+		pair.Certificate = must(s.join(s.token(pki.RoleAgent), transport.JoinRequest{Agent: der}))(t).Agent
 		if err := p.dir.Write(transport.ManagedFiles{Pairs: pairs(pki.RoleAgent, pair)}); err != nil {
 			t.Fatal(err)
 		}
@@ -335,13 +333,6 @@ func TestCAKeyIsRemovedLater(t *testing.T) {
 			t.Errorf("the file is still there: %v", err)
 		}
 	})
-}
-
-// requestWith makes a request for a certificate of a key that exists, as outspan join does for a machine that returns.
-func requestWith(t testing.TB, role pki.Role, name string, key any) []byte {
-	t.Helper()
-	subject := pkix.Name{CommonName: pki.Identity{Role: role, Name: name}.String()}
-	return must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key))(t)
 }
 
 func pairs(role pki.Role, pair tls.Certificate) map[pki.Role]tls.Certificate {
