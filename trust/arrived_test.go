@@ -297,7 +297,7 @@ func TestServerWithoutARow(t *testing.T) {
 		row, ok := s1.machine.Current().TrustMemberOf(who(model.SubjectServer, "s2"))
 		now := must(tlsLeaf(s2))(t)
 		if !ok || string(row.Key) != string(pki.KeyHash(now)) || now.Equal(first) {
-			t.Errorf("row %v, renewed: %v", row, !now.Equal(first))
+			t.Fatalf("row %v, renewed: %v", row, !now.Equal(first))
 		}
 		if err := fsm.Check(s1.machine.State()); err != nil {
 			t.Error(err)
