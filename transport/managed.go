@@ -105,9 +105,9 @@ func (m Managed) GossipKey() (GossipKey, error) {
 	return key, nil
 }
 
-// Lock creates the directory if it is missing, and calls f while this process alone has the lock on it. It waits for the
-// lock until ctx ends, and at most 10 s. Commands that set up a machine hold it, so that two of them can't mix their
-// files. Code: file_error; the cause of ctx if ctx ended first; and the error of f.
+// Lock creates the directory if it is missing, and calls f while this process alone has the lock on it. It waits for
+// the lock until ctx ends, and at most 10 s. Commands that set up a machine hold it, so that two of them can't mix
+// their files. Code: file_error; the cause of ctx if ctx ended first; and the error of f.
 func (m Managed) Lock(ctx context.Context, f func() error) error {
 	if err := m.makeDir(); err != nil {
 		return err

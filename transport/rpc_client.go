@@ -141,7 +141,8 @@ func (n *notedConn) Write(b []byte) (int, error) {
 	return written, err
 }
 
-// takesCalls reports whether new calls may use the connection. Overlapping calls would keep a closing one open for ever.
+// takesCalls reports whether new calls may use the connection. Overlapping calls would keep a closing one open for
+// ever.
 func (c *callConn) takesCalls() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// After a reload, the servers see the agent's new certificate in the next call, even while earlier calls are open. Those
-// get their answers. Their connection ends after the last of them.
+// After a reload, the servers see the agent's new certificate in the next call, even while earlier calls are open.
+// Those get their answers. Their connection ends after the last of them.
 func TestAgentShowsItsNewCertificate(t *testing.T) {
 	ca := authority(t, "test")
 	var mu sync.Mutex

@@ -100,9 +100,9 @@ func (c *Credentials) Reload() error {
 	return err
 }
 
-// Use makes the process use a certificate that is in no file. The parameters are a certificate with its key, and all CAs
-// that count, as DER; with no CAs, they stay the same. The next Reload replaces it by the content of the files. Code:
-// certificate_invalid, also if it is for another identity.
+// Use makes the process use a certificate that is in no file. The parameters are a certificate with its key, and all
+// CAs that count, as DER; with no CAs, they stay the same. The next Reload replaces it by the content of the files.
+// Code: certificate_invalid, also if it is for another identity.
 func (c *Credentials) Use(pair tls.Certificate, roots [][]byte) error {
 	old := c.cur.Load()
 	next := &pki.Certificate{Pair: pair, Roots: old.Roots, ID: old.ID}

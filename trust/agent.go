@@ -163,8 +163,8 @@ func orExpired(leaf *x509.Certificate, err error) error {
 }
 
 // joinAgainHint says how an agent whose certificate has expired returns.
-const joinAgainHint = "its instances go on meanwhile; make a token on a server with: outspan token create --role agent; " +
-	"then on this machine: outspan join --token-file FILE ADDRESS"
+const joinAgainHint = "its instances go on meanwhile; make a token on a server with: " +
+	"outspan token create --role agent; then on this machine: outspan join --token-file FILE ADDRESS"
 
 // checkReply refuses a reply that would leave the agent without a certificate. Code: certificate_invalid.
 func checkReply(reply transport.RenewReply, key *ecdsa.PrivateKey) (tls.Certificate, error) {

@@ -19,9 +19,9 @@ type unwritten struct {
 	over          []byte // the certificate in the files that it replaces, as DER
 }
 
-// settle writes the certificate to the files of a role, and returns the certificate to use, even if it can't be written.
-// inFile is the certificate in the files. If another process has replaced that meanwhile, it is the one to use, and u is
-// forgotten. settle blocks as transport.Managed.Lock does. Codes: those of Lock and Write.
+// settle writes the certificate to the files of a role, and returns the certificate to use, even if it can't be
+// written. inFile is the certificate in the files. If another process has replaced that meanwhile, it is the one to
+// use, and u is forgotten. settle blocks as transport.Managed.Lock does. Codes: those of Lock and Write.
 func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.Role,
 	inFile tls.Certificate) (use tls.Certificate, err error) {
 	switch {

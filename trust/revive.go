@@ -35,8 +35,8 @@ type Revival struct {
 // of the certificates stay the same, so the other servers need no new row. It does nothing while the certificates are
 // valid. It blocks while it reads the state.
 //
-// If the server's certificate can't be written, for example because the disk is full, Revive returns it as unwritten. If
-// there is none for the agent, it only logs why, because the server can start without its agent. Codes:
+// If the server's certificate can't be written, for example because the disk is full, Revive returns it as unwritten.
+// If there is none for the agent, it only logs why, because the server can start without its agent. Codes:
 // certificate_invalid, member_revoked, those of keyring.Open, and those of State.
 func Revive(ctx context.Context, r Revival) (unwritten *tls.Certificate, err error) {
 	source := &revivalSource{of: r, dir: transport.ManagedDir(r.DataDir)}

@@ -253,8 +253,8 @@ func (p *process) credentials(role pki.Role) (*transport.Credentials, error) {
 	return creds, err
 }
 
-// loadCredentials loads the certificate of a role. A managed agent may have one that has expired: it keeps its instances
-// running, and uses the next certificate as soon as it has one.
+// loadCredentials loads the certificate of a role. A managed agent may have one that has expired: it keeps its
+// instances running, and uses the next certificate as soon as it has one.
 func (p *process) loadCredentials(role pki.Role) (*transport.Credentials, error) {
 	c := p.cfg
 	if c.TLS.Managed {

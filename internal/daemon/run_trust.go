@@ -33,7 +33,8 @@ func (p *process) revive(ctx context.Context) (err error) {
 	if !p.cfg.TLS.Managed {
 		return nil
 	}
-	p.revived, err = trust.Revive(ctx, trust.Revival{Name: p.cfg.Name, Agent: p.cfg.Agent != nil, DataDir: p.cfg.DataDir, Logger: p.log.Named("trust"),
+	p.revived, err = trust.Revive(ctx, trust.Revival{
+		Name: p.cfg.Name, Agent: p.cfg.Agent != nil, DataDir: p.cfg.DataDir, Logger: p.log.Named("trust"),
 		State: func(ctx context.Context) (fsm.State, error) { return stoppedState(ctx, p.cfg.DataDir) }})
 	return err
 }

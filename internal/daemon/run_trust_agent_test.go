@@ -17,7 +17,8 @@ func TestServerRunsWithoutItsAgent(t *testing.T) {
 	m := &managed{t: t}
 	m.found("s1")
 	m.stop[0]()
-	if err := os.WriteFile(transport.ManagedDir(m.dir("s1")).CertFile(pki.RoleAgent), []byte("damaged"), 0o600); err != nil {
+	file := transport.ManagedDir(m.dir("s1")).CertFile(pki.RoleAgent)
+	if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := m.start("s1", "server {\n  bootstrap_expect = 1\n}\nagent {\n  allow_root = true\n}\n")

@@ -165,7 +165,8 @@ func (p *problems) server(m *ServerEntry) {
 			seconds(-model.Duration(m.ClockAhead)))
 	}
 	if m.Own.Certificate.NearEnd(now) {
-		p.add(api.ProblemServerCertificate, subject, p.renewal(model.SubjectServer, m.Name), "%s", ending(m.Own.Certificate, now))
+		p.add(api.ProblemServerCertificate, subject, p.renewal(model.SubjectServer, m.Name), "%s",
+			ending(m.Own.Certificate, now))
 	}
 }
 
@@ -232,8 +233,8 @@ func (p *problems) nodes() {
 }
 
 // agents adds the agents' certificates near their end. If servers saw different certificates of an agent, it uses the
-// certificate that ends last. An agent that was seen with an old certificate may have shown a newer one to a server that
-// was restarted since, so in a managed cluster the row of the agent counts too, once the agent has its newest
+// certificate that ends last. An agent that was seen with an old certificate may have shown a newer one to a server
+// that was restarted since, so in a managed cluster the row of the agent counts too, once the agent has its newest
 // certificate. For a revoked agent there is nothing to renew.
 func (p *problems) agents() {
 	newest := map[string]transport.Lifetime{}
@@ -255,7 +256,8 @@ func (p *problems) agents() {
 			}
 		}
 		if life := newest[n.Name]; life.NearEnd(p.r.wall) {
-			p.add(api.ProblemNodeCertificate, "node/"+n.Name, p.renewal(model.SubjectAgent, n.Name), "%s", ending(life, p.r.wall))
+			p.add(api.ProblemNodeCertificate, "node/"+n.Name, p.renewal(model.SubjectAgent, n.Name), "%s",
+				ending(life, p.r.wall))
 		}
 	}
 }
