@@ -51,8 +51,11 @@ type MemberAdmit struct {
 
 // MemberRenew gives a member a new key. Old is the key that the member used to ask for it: its newest key or the
 // previous one. Old becomes the previous key. A repeated renewal changes nothing but NotAfter. If Old and Key are both
-// the newest key, the member has used it, and the previous key no longer counts. There is no event. Codes: invalid;
-// not_found; member_revoked; stale if Old no longer counts, or if Key is the previous key.
+// the newest key, the member has used it, and the previous key no longer counts. If Old is the previous key and Key is
+// new, there is an event: the answer with the newest key was lost, or two machines have the previous key. A server
+// without a row gets one, because the state may have been recovered from a time before its admission. Whoever submits
+// the command must know that the server belongs to the cluster. Codes: invalid; not_found for an agent; member_revoked;
+// stale if Old no longer counts, or if Key is the previous key; conflict if there are too many members.
 type MemberRenew struct {
 	Subject  model.Subject `cbor:"1,keyasint"`
 	Old      []byte        `cbor:"2,keyasint"`
@@ -267,6 +270,8 @@ func (c *MemberRenew) apply(s *State) error {
 	m, ok := s.TrustMemberOf(c.Subject)
 	isNewest, fromNewest := ok && bytes.Equal(c.Key, m.Key), ok && bytes.Equal(c.Old, m.Key)
 	switch {
+	case !ok && c.Subject.Kind == model.SubjectServer:
+		return c.found(s)
 	case !ok:
 		return model.Refuse(model.CodeNotFound, "%s is no member of the cluster", c.Subject).
 			WithHint("join again with a token: outspan join")
@@ -289,6 +294,24 @@ func (c *MemberRenew) apply(s *State) error {
 	next.PreviousKey, next.Key, next.NotAfter, next.IssuedIndex = c.Old, c.Key, c.NotAfter, s.Index
 	s.putMember(&next)
 	s.touchMember(c.Subject)
+	if !fromNewest {
+		s.emit(Event{Type: model.EventMemberRenewedTwice, Subject: "member/" + c.Subject.String(), After: "joined"})
+	}
+	return nil
+}
+
+// found gives a row to a server that has none.
+func (c *MemberRenew) found(s *State) error {
+	room, refusal := s.roomForMember(false)
+	if refusal != nil {
+		return refusal
+	}
+	if room != nil {
+		s.delMember(room.Subject)
+	}
+	s.putMember(&TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, IssuedIndex: s.Index})
+	s.touchMember(c.Subject)
+	s.emit(Event{Type: model.EventMemberJoined, Subject: "member/" + c.Subject.String(), After: "joined"})
 	return nil
 }
 

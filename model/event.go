@@ -32,7 +32,10 @@ const (
 	EventTokenRevoked  EventType = "token.revoked"
 	EventMemberJoined  EventType = "member.joined" // a join token admitted a server or agent
 	EventMemberRevoked EventType = "member.revoked"
-	EventKey           EventType = "key.changed" // a key of the cluster entered a phase, or was dropped
+	// a member renewed once more with its previous key: an answer was lost, or two machines have that key
+	EventMemberRenewedTwice EventType = "member.renewed_twice"
+
+	EventKey EventType = "key.changed" // a key of the cluster entered a phase, or was dropped
 )
 
 // EventTypes lists all types.
@@ -43,7 +46,8 @@ func EventTypes() []EventType {
 		EventRestarted, EventDisk, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
 		EventBudget, EventJob, EventDeployment,
 		EventSettings, EventLeader, EventHold, EventVolume,
-		EventTokenCreated, EventTokenRevoked, EventMemberJoined, EventMemberRevoked, EventKey,
+		EventTokenCreated, EventTokenRevoked, EventMemberJoined, EventMemberRevoked, EventMemberRenewedTwice,
+		EventKey,
 	}
 }
 

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/outspan/outspan/model"
 )
 
-// checkChain refuses a certificate that none of the CAs signed, or that a TLS client can't use now.
+// checkChain refuses a certificate that none of the CAs signed, or that a TLS client can't use, at a time
+// at which it is valid; see Config.AnyTime.
 func checkChain(cfg Config, c *Certificate) error {
 	between := x509.NewCertPool()
 	for _, der := range c.Pair.Certificate[1:] {
@@ -19,8 +21,15 @@ func checkChain(cfg Config, c *Certificate) error {
 			between.AddCert(one)
 		}
 	}
+	at := time.Now()
+	switch leaf := c.Pair.Leaf; {
+	case cfg.AnyTime && at.After(leaf.NotAfter):
+		at = leaf.NotAfter
+	case cfg.AnyTime && at.Before(leaf.NotBefore):
+		at = leaf.NotBefore
+	}
 	_, err := c.Pair.Leaf.Verify(x509.VerifyOptions{
-		Roots: c.Roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: c.Roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return model.Refuse(model.CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v",

@@ -56,7 +56,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// Close closes idle connections. Running calls continue.
+// Close closes idle connections. Running calls continue on theirs, and later calls open new ones.
 func (c *Client) Close() {
 	c.Caller.Close()
 	for _, line := range c.lines {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -25,7 +26,7 @@ func OpenDir(dir, cluster string) (*Authority, GossipKey, error) {
 	}
 	var ca *Authority
 	var key GossipKey
-	err := locked(dir, func() (err error) {
+	err := locked(context.Background(), dir, func() (err error) {
 		if ca, err = openDirAuthority(dir, cluster); err != nil {
 			return err
 		}

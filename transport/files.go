@@ -54,7 +54,7 @@ func CreateCA(dir string, o CAOptions) (CertFiles, error) {
 	if err := makeDir(dir); err != nil {
 		return CertFiles{}, err
 	}
-	err = locked(dir, func() error {
+	err = locked(context.Background(), dir, func() error {
 		if err := refuseExisting(o.Force, files); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func IssueCert(dir string, r CertRequest, force bool) (CertFiles, error) {
 	if err != nil {
 		return CertFiles{}, err
 	}
-	err = locked(dir, func() error {
+	err = locked(context.Background(), dir, func() error {
 		if err := refuseExisting(force, files); err != nil {
 			return err
 		}
@@ -158,15 +158,16 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// locked runs f while this process alone has the lock on dir. It waits at most lockWait for the lock. The lock is on
-// the directory itself, so no lock file remains. The kernel releases the lock when the process exits.
-func locked(dir string, f func() error) error {
+// locked runs f while this process alone has the lock on dir. It waits for the lock until ctx ends, and at most
+// lockWait. The lock is on the directory itself, so no lock file remains. The kernel releases the lock when the process
+// exits. Its error is the cause of ctx if ctx ended before the lock was free.
+func locked(ctx context.Context, dir string, f func() error) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return fileError("open", dir, err)
 	}
 	defer d.Close()
-	wait, cancel := context.WithTimeout(context.Background(), lockWait)
+	wait, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	for {
 		err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -175,6 +176,9 @@ func locked(dir string, f func() error) error {
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			return fileError("lock", dir, err)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		if wait.Err() != nil {
 			return model.Refuse(model.CodeFile, "another process has held the lock on %s for %s", dir, lockWait).

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -43,7 +44,7 @@ func CreateGossipKey(path string, force bool) (GossipKey, error) {
 		return nil, err
 	}
 	key := NewGossipKey()
-	err := locked(dir, func() error {
+	err := locked(context.Background(), dir, func() error {
 		if _, err := os.Lstat(path); err == nil && !force {
 			return model.Refuse(model.CodeFileExists, "%s exists already", path).
 				WithHint("every server and agent must have the same key; replace it only if all of them get the new one")

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"context"
 	"crypto"
 	"crypto/tls"
 	"encoding/pem"
@@ -63,9 +64,19 @@ func (m Managed) nextKeyFile(role pki.Role) string { return m.file(string(role) 
 // Credentials loads the certificate of a role, which must be of this cluster and name. Reload reads the files again.
 // Code: certificate_invalid.
 func (m Managed) Credentials(cluster string, role pki.Role, name string) (*Credentials, error) {
+	return m.credentials(cluster, role, name, false)
+}
+
+// CredentialsAnyTime does what Credentials does, and also accepts a certificate that has expired or is not valid yet.
+// Other processes refuse it, so the caller must see to a new one.
+func (m Managed) CredentialsAnyTime(cluster string, role pki.Role, name string) (*Credentials, error) {
+	return m.credentials(cluster, role, name, true)
+}
+
+func (m Managed) credentials(cluster string, role pki.Role, name string, anyTime bool) (*Credentials, error) {
 	return newCredentials(func() (*pki.Certificate, error) {
 		cfg := pki.Config{CA: m.RootsFile(), Cert: m.CertFile(role), Key: m.keyFile(role),
-			Cluster: cluster, Role: role, Name: name}
+			Cluster: cluster, Role: role, Name: name, AnyTime: anyTime}
 		if m.fits(role, m.nextKeyFile(role)) {
 			cfg.Key = m.nextKeyFile(role)
 		}
@@ -94,14 +105,14 @@ func (m Managed) GossipKey() (GossipKey, error) {
 	return key, nil
 }
 
-// Lock creates the directory if it is missing, and calls f while this process alone has the lock on it. It waits at
-// most 10 s for the lock. Commands that set up a machine hold it, so that two of them can't mix their files. Code:
-// file_error, and the error of f.
-func (m Managed) Lock(f func() error) error {
+// Lock creates the directory if it is missing, and calls f while this process alone has the lock on it. It waits for
+// the lock until ctx ends, and at most 10 s. Commands that set up a machine hold it, so that two of them can't mix
+// their files. Code: file_error; the cause of ctx if ctx ended first; and the error of f.
+func (m Managed) Lock(ctx context.Context, f func() error) error {
 	if err := m.makeDir(); err != nil {
 		return err
 	}
-	return locked(m.path, f)
+	return locked(ctx, m.path, f)
 }
 
 func (m Managed) makeDir() error {
@@ -139,6 +150,12 @@ func (m Managed) Write(f ManagedFiles) error {
 			return err
 		}
 	}
+	if f.GossipKey != nil {
+		if err := writeFile(m.file(gossipFile), f.GossipKey.encode(), 0o600); err != nil {
+			return err
+		}
+	}
+	// The pairs come last: whoever repeats a failed call must not take a new certificate for the end of the work.
 	for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent} {
 		if pair, ok := f.Pairs[role]; ok {
 			if err := m.writePair(role, pair); err != nil {
@@ -146,10 +163,7 @@ func (m Managed) Write(f ManagedFiles) error {
 			}
 		}
 	}
-	if f.GossipKey == nil {
-		return nil
-	}
-	return writeFile(m.file(gossipFile), f.GossipKey.encode(), 0o600)
+	return nil
 }
 
 // writePair replaces a certificate and its key. No file system replaces two files at once. So the new key is first

@@ -11,36 +11,44 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/reach"
+	"github.com/outspan/outspan/pki"
 )
 
 // agentIdle is how long a connection to a server stays open without a call.
 const agentIdle = 90 * time.Second
 
-// agentLine makes an agent's calls to one server. It dials when it has no connection. Safe for concurrent use.
+// agentLine makes an agent's calls to one server. It dials when it has no connection, and for the first call after a
+// reload of the credentials, so that the server sees the certificate in use. Safe for concurrent use.
 type agentLine struct {
 	address string
+	creds   *Credentials
 	dial    func(ctx context.Context, address string) (net.Conn, error)
 	dialing chan struct{} // capacity 1; full while a goroutine dials
 	now     atomic.Pointer[callConn]
 }
 
 func newAgentLine(d Dialer, address string) *agentLine {
-	return &agentLine{address: address, dialing: make(chan struct{}, 1), dial: d.DialAgent}
+	return &agentLine{address: address, creds: d.Credentials, dialing: make(chan struct{}, 1), dial: d.DialAgent}
 }
 
 // ask makes one call. It blocks until there is an answer, the connection fails, or ctx ends. The error is an
 // *api.Problem if the server refused the call, and otherwise that of the connection or of ctx.
 func (l *agentLine) ask(ctx context.Context, call AgentCall, question []byte) ([]byte, error) {
-	conn, err := l.connect(ctx)
-	if err != nil {
-		return nil, err
+	for {
+		conn, err := l.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := conn.ask(ctx, call, question)
+		if !errors.Is(err, errLineClosed) { // that is, after a reload another call closed it before this one began
+			return answer, err
+		}
 	}
-	return conn.ask(ctx, call, question)
 }
 
 // connect returns the existing connection, or dials one.
 func (l *agentLine) connect(ctx context.Context) (*callConn, error) {
-	if c := l.now.Load(); c != nil && c.alive() {
+	if c := l.usable(); c != nil {
 		return c, nil
 	}
 	select {
@@ -49,16 +57,32 @@ func (l *agentLine) connect(ctx context.Context) (*callConn, error) {
 	case <-ctx.Done():
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.Cause(ctx)} // a dial error, because nothing was sent
 	}
-	if c := l.now.Load(); c != nil && c.alive() {
+	if c := l.usable(); c != nil {
 		return c, nil
 	}
+	shows := l.creds.cur.Load() // a reload during the dial leads to one more dial, but never to an old certificate
 	raw, err := l.dial(ctx, l.address)
 	if err != nil {
 		return nil, err
 	}
 	c := newCallConn(raw)
+	c.shows = shows
 	l.now.Store(c)
 	return c, nil
+}
+
+// usable returns the connection for new calls, or nil. It closes a connection on which the server saw an earlier
+// certificate than the one in use. If calls are open on that connection, the last one closes it when it returns.
+func (l *agentLine) usable() *callConn {
+	c := l.now.Load()
+	switch {
+	case c == nil || !c.takesCalls():
+		return nil
+	case c.shows != l.creds.cur.Load():
+		c.closeWhenIdle()
+		return nil
+	}
+	return c
 }
 
 // close closes the connection. If calls are open, the last one closes it when it returns.
@@ -71,6 +95,7 @@ func (l *agentLine) close() {
 // callConn is the agent's end of a connection to a server. One goroutine reads from it until the connection ends.
 type callConn struct {
 	frameConn
+	shows   *pki.Certificate // the certificate in use before the dial
 	readers sync.WaitGroup
 	heard   atomic.Int64 // when bytes last arrived, in ns since began
 	sent    atomic.Int64 // when bytes were last sent, in ns since began
@@ -116,10 +141,12 @@ func (n *notedConn) Write(b []byte) (int, error) {
 	return written, err
 }
 
-func (c *callConn) alive() bool {
+// takesCalls reports whether new calls may use the connection. Overlapping calls would keep a closing one open for
+// ever.
+func (c *callConn) takesCalls() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ended == nil
+	return c.ended == nil && !c.closing
 }
 
 func (c *callConn) ask(ctx context.Context, call AgentCall, question []byte) ([]byte, error) {

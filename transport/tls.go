@@ -100,6 +100,30 @@ func (c *Credentials) Reload() error {
 	return err
 }
 
+// Use makes the process use a certificate that is in no file. The parameters are a certificate with its key, and all
+// CAs that count, as DER; with no CAs, they stay the same. The next Reload replaces it by the content of the files.
+// Code: certificate_invalid, also if it is for another identity.
+func (c *Credentials) Use(pair tls.Certificate, roots [][]byte) error {
+	old := c.cur.Load()
+	next := &pki.Certificate{Pair: pair, Roots: old.Roots, ID: old.ID}
+	if pair.Leaf == nil || len(pair.Leaf.URIs) != 1 || pair.Leaf.URIs[0].String() != old.ID.URI() {
+		return model.Refuse(model.CodeCertificateInvalid, "the new certificate is not for %s", old.ID.URI()).
+			WithHint("restart the process to change its identity")
+	}
+	if len(roots) > 0 {
+		next.Roots = x509.NewCertPool()
+	}
+	for _, der := range roots {
+		root, err := x509.ParseCertificate(der)
+		if err != nil {
+			return model.Refuse(model.CodeCertificateInvalid, "a certificate of a CA is damaged: %v", err)
+		}
+		next.Roots.AddCert(root)
+	}
+	c.cur.Store(next)
+	return nil
+}
+
 // reload does what Reload does, and also returns how many connections it closed.
 func (c *Credentials) reload() (ended int, err error) {
 	m, err := c.load()

@@ -257,9 +257,12 @@ type Peer struct {
 
 // RenewRequest asks for the agent's next certificate. If an answer was lost, the agent repeats the same request, so
 // that the cluster knows one new key and not two.
+//
+// Without a Request, the agent says that it has the certificate with which it calls in its files. Then the key before
+// it no longer counts, and the reply has no Chain.
 type RenewRequest struct {
 	// Request is a request for a certificate as pki.NewRequest makes it, for a new key and the agent's own name.
-	Request []byte `cbor:"1,keyasint"`
+	Request []byte `cbor:"1,keyasint,omitempty"`
 }
 
 // RenewReply has the agent's next certificate, and what the agent needs to reach the cluster with it.

@@ -1,14 +1,19 @@
 package trust
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -21,27 +26,32 @@ type Agent struct {
 	// Credentials are the agent's, and Reload makes the process use the files of Dir after they have changed.
 	Credentials *transport.Credentials
 	Reload      func() error
-	// Renew asks the servers for the next certificate. transport.Client implements it.
+	// Renew asks the servers for the next certificate. It must show them the certificate that Credentials have at the
+	// time of the call. transport.Client implements it.
 	Renew  func(context.Context, transport.RenewRequest) (transport.RenewReply, error)
 	Logger hclog.Logger
 }
 
-// nextKey is the key of a request that is repeated until it is answered, so that a lost answer costs no second key.
-type nextKey struct {
-	request []byte
-	key     *ecdsa.PrivateKey
+// agentWork is what an Agent remembers between two looks.
+type agentWork struct {
+	// request is repeated with its key until it is answered, so that a lost answer costs no second key.
+	request   []byte
+	key       *ecdsa.PrivateKey
+	unwritten unwritten
+	told      []byte // the key of which the servers know that the agent has it
 }
 
 // Run renews the certificate each time when about half of its life has passed, until ctx ends. After a failed attempt
-// it tries again, with pauses that grow from 1 s to 10 min. The certificate in use stays meanwhile. It returns nil.
+// it tries again, with pauses that grow from 1 s to 10 min. The certificate in use stays meanwhile. Run also uses a
+// certificate that another process puts into the files, as outspan join does. It returns nil.
 func (a Agent) Run(ctx context.Context) error {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
-	var next nextKey
+	var work agentWork
 	for ctx.Err() == nil {
-		wait, err := a.step(ctx, &next)
+		wait, err := a.step(ctx, &work)
 		if err != nil {
 			wait = retry.after()
-			a.Logger.Warn("the certificate is not renewed yet", "expires", pki.Stamp(a.Credentials.NotAfter()),
+			a.Logger.Warn("the agent's certificate needs another attempt", "expires", pki.Stamp(a.Credentials.NotAfter()),
 				"retry_in", wait, "error", err)
 		} else {
 			retry.reset()
@@ -52,8 +62,8 @@ func (a Agent) Run(ctx context.Context) error {
 }
 
 // step does what is due, and returns when to look again.
-func (a Agent) step(ctx context.Context, next *nextKey) (wait time.Duration, err error) {
-	pair, found, err := a.Dir.Pair(pki.RoleAgent)
+func (a Agent) step(ctx context.Context, work *agentWork) (wait time.Duration, err error) {
+	inFile, found, err := a.Dir.Pair(pki.RoleAgent)
 	if err != nil {
 		return 0, err
 	}
@@ -61,36 +71,100 @@ func (a Agent) step(ctx context.Context, next *nextKey) (wait time.Duration, err
 		return 0, model.Refuse(model.CodeCertificateInvalid, "%s does not exist", a.Dir.CertFile(pki.RoleAgent)).
 			WithHint("let this machine join again")
 	}
-	if !time.Now().Before(renewAt(pair.Leaf)) {
-		if pair, err = a.renew(ctx, pair.Leaf, next); err != nil {
+	pair, writeErr := work.unwritten.settle(ctx, a.Dir, pki.RoleAgent, inFile)
+	if err := a.use(pair, work); err != nil { // before a renewal, because the servers go by the certificate that they see
+		return 0, err
+	}
+	if due(pair.Leaf) {
+		if err := a.renew(ctx, inFile.Leaf, pair.Leaf, work); err != nil {
+			return 0, orExpired(pair.Leaf, err)
+		}
+		pair, writeErr = work.unwritten.settle(ctx, a.Dir, pki.RoleAgent, inFile)
+		if err := a.use(pair, work); err != nil {
 			return 0, err
 		}
-		*next = nextKey{}
 	}
-	if !a.Credentials.NotAfter().Equal(pair.Leaf.NotAfter) { // also after an earlier reload that failed
-		if err := a.Reload(); err != nil {
-			return 0, err
-		}
-		a.Logger.Info("the agent has a new certificate", "expires", pki.Stamp(pair.Leaf.NotAfter))
+	if writeErr != nil { // the key before still counts, because this process may end before the new one is in the files
+		return 0, writeErr
 	}
-	return untilRenewal(pair.Leaf), nil
+	return untilRenewal(pair.Leaf), a.tell(ctx, pair.Leaf, work)
 }
 
-func (a Agent) renew(ctx context.Context, old *x509.Certificate, next *nextKey) (pair tls.Certificate, err error) {
-	if next.key == nil {
-		if next.request, next.key, err = pki.NewRequest(pki.RoleAgent, a.Name, hostsOf(old)); err != nil {
-			return tls.Certificate{}, err
+// use makes the process use a certificate, unless it does so already. It also repeats a reload that failed.
+func (a Agent) use(pair tls.Certificate, work *agentWork) (err error) {
+	if a.Credentials.NotAfter().Equal(pair.Leaf.NotAfter) {
+		return nil
+	}
+	if work.unwritten.pair.Leaf == nil {
+		err = a.Reload()
+	} else {
+		err = a.Credentials.Use(pair, work.unwritten.roots)
+	}
+	if err == nil {
+		a.Logger.Info("the agent has a new certificate", "expires", pki.Stamp(pair.Leaf.NotAfter))
+	}
+	return err
+}
+
+// renew gets the next certificate into work.unwritten.
+func (a Agent) renew(ctx context.Context, inFile, old *x509.Certificate, work *agentWork) (err error) {
+	if work.key == nil {
+		if work.request, work.key, err = pki.NewRequest(pki.RoleAgent, a.Name, hostsOf(old)); err != nil {
+			return err
 		}
 	}
-	reply, err := a.Renew(ctx, transport.RenewRequest{Request: next.request})
+	reply, err := a.Renew(ctx, transport.RenewRequest{Request: work.request})
+	if refusedAs(err, model.CodeInvalid, model.CodeStale) { // the same request would be refused again
+		work.request, work.key = nil, nil
+	}
 	if err != nil {
-		return tls.Certificate{}, err
+		return err
 	}
-	if pair, err = checkReply(reply, next.key); err != nil {
-		return tls.Certificate{}, err
+	pair, err := checkReply(reply, work.key)
+	if err != nil {
+		return err
 	}
-	return pair, write(a.Dir, pki.RoleAgent, pair, reply.Roots, reply.GossipKeys)
+	work.unwritten = unwritten{pair: pair, roots: reply.Roots, gossip: reply.GossipKeys, over: inFile.Raw}
+	work.request, work.key = nil, nil
+	return nil
 }
+
+// tell tells the servers that the agent has its certificate in its files, so that the key before no longer counts.
+func (a Agent) tell(ctx context.Context, leaf *x509.Certificate, work *agentWork) error {
+	key := pki.KeyHash(leaf)
+	if bytes.Equal(work.told, key) {
+		return nil
+	}
+	_, err := a.Renew(ctx, transport.RenewRequest{})
+	if err != nil && !refusedAs(err, model.CodeStale) { // stale: there is a newer key, whose certificate got lost
+		return fmt.Errorf("tell the servers that the certificate has arrived: %w", err)
+	}
+	work.told = key
+	return nil
+}
+
+// refusedAs reports whether err is a refusal with one of the codes, made here or by a server.
+func refusedAs(err error, codes ...model.Code) bool {
+	if refusal, ok := errors.AsType[*model.Error](err); ok {
+		return slices.Contains(codes, refusal.Code)
+	}
+	problem, ok := errors.AsType[*api.Problem](err)
+	return ok && slices.Contains(codes, problem.Code)
+}
+
+// orExpired says what to do if a certificate has expired. Otherwise it returns err.
+func orExpired(leaf *x509.Certificate, err error) error {
+	if time.Now().Before(leaf.NotAfter) {
+		return err
+	}
+	return model.Refuse(model.CodeCertificateInvalid, "the agent's certificate expired at %s, and the servers give it no "+
+		"new one: %s", pki.Stamp(leaf.NotAfter), model.Reason(err)).
+		WithHint("%s", joinAgainHint)
+}
+
+// joinAgainHint says how an agent whose certificate has expired returns.
+const joinAgainHint = "its instances go on meanwhile; make a token on a server with: " +
+	"outspan token create --role agent; then on this machine: outspan join --token-file FILE ADDRESS"
 
 // checkReply refuses a reply that would leave the agent without a certificate. Code: certificate_invalid.
 func checkReply(reply transport.RenewReply, key *ecdsa.PrivateKey) (tls.Certificate, error) {

@@ -35,6 +35,8 @@ type Cluster interface {
 	Leader() (leader transport.ServerInfo, self, ok bool)
 	// Now returns the cluster time.
 	Now() model.Time
+	// Includes reports whether a server with this name belongs to the configuration of the log.
+	Includes(name string) bool
 	// Addresses returns the host:port of the API and of the gossip of each server.
 	Addresses() (api, gossip []string)
 }
@@ -71,6 +73,8 @@ type Engine struct {
 	dir     transport.Managed
 	joining chan struct{} // has an element for each join in progress
 	self    model.Subject // this server
+
+	unwritten unwritten // this server's certificate; only keepOwn uses it
 }
 
 // NewEngine opens the keyring of the data directory. From now on the credentials refuse peers that Admit refuses.

@@ -86,13 +86,27 @@ func (e *Engine) found(ctx context.Context) error {
 }
 
 // dropCAKey removes the file with the CA's key once the state has that key. A published state is committed, so the key
-// is then on the disks of a majority.
+// is then on the disks of a majority. If the file can't be removed, it tries again, with pauses from 1 s to 10 min.
 func (e *Engine) dropCAKey(ctx context.Context) {
-	e.onTopic(ctx, "keys", func() {
+	retry := backoff{first: time.Second, last: 10 * time.Minute}
+	for ctx.Err() == nil {
+		woken, cancel := e.cfg.Store.WatchTopic("keys")
+		var again <-chan time.Time // never, unless there was an error
 		if err := e.dropCAKeyNow(); err != nil {
-			e.log.Error("the file with the CA's key stays", "file", e.dir.CAKeyFile(), "error", err)
+			pause := retry.after()
+			e.log.Error("the file with the CA's key is still there: who reads it can make any certificate", "file",
+				e.dir.CAKeyFile(), "retry_in", pause, "error", err)
+			again = time.After(pause)
+		} else {
+			retry.reset()
 		}
-	})
+		select {
+		case <-woken:
+		case <-again:
+		case <-ctx.Done():
+		}
+		cancel()
+	}
 }
 
 func (e *Engine) dropCAKeyNow() error {

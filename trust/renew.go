@@ -5,7 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"net"
+	"errors"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -14,10 +14,14 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Renew is httpapi.Config.Renew: it issues an agent's next certificate. transport.ShownFrom(ctx) must be the
-// certificate with which the agent called. Codes: invalid, forbidden (another name or role), certificate_refused
-// (the certificate in use has expired), those of fsm.MemberRenew, and those of the log.
+// Renew is httpapi.Config.Renew: it issues an agent's next certificate, or ends the key before the one in use if q has
+// no Request. transport.ShownFrom(ctx) must be the certificate with which the agent called. Codes: invalid, forbidden
+// (another name or role), certificate_refused (the certificate in use has expired), those of fsm.MemberRenew, and those
+// of the log.
 func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.RenewRequest) (transport.RenewReply, error) {
+	if len(q.Request) == 0 {
+		return transport.RenewReply{}, e.arrived(ctx, who)
+	}
 	request, err := pki.ParseRequest(q.Request, pki.RoleAgent)
 	if err != nil {
 		return transport.RenewReply{}, err
@@ -61,6 +65,15 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 	return reply, err
 }
 
+// arrived records that an agent has the certificate with which it calls in its files.
+func (e *Engine) arrived(ctx context.Context, who model.Subject) error {
+	if who.Kind != model.SubjectAgent {
+		return model.Refuse(model.CodeForbidden, "%s is no agent", who)
+	}
+	shown := transport.ShownFrom(ctx)
+	return e.record(ctx, who, ownRenewal{Old: shown.Key, Key: shown.Key, NotAfter: shown.NotAfter})
+}
+
 // ownRenewal says that the server that sends it has made itself a certificate. The fields are those of fsm.MemberRenew.
 type ownRenewal struct {
 	Old      []byte `cbor:"1,keyasint"`
@@ -77,7 +90,19 @@ func (e *Engine) renewServer(ctx context.Context, q ownRenewal) error {
 	return e.record(ctx, who, q)
 }
 
+// record commits a renewal, unless the state has it already. Codes: those of fsm.MemberRenew, and those of the log.
 func (e *Engine) record(ctx context.Context, who model.Subject, q ownRenewal) error {
+	row, ok := e.cfg.Store.Current().TrustMemberOf(who)
+	switch {
+	case ok && row.RevokedIndex == 0 && len(row.PreviousKey) == 0 && row.NotAfter == q.NotAfter &&
+		bytes.Equal(row.Key, q.Key) && bytes.Equal(q.Old, q.Key):
+		return nil
+	case !ok && who.Kind == model.SubjectServer && !e.cfg.Servers.Includes(who.Name):
+		return model.Refuse(model.CodeNotFound, "%s is no member of the cluster", who).
+			WithHint("let that machine join with a token: outspan join --server")
+	case !ok && who.Kind == model.SubjectServer:
+		e.log.Warn("a server of the cluster is no member in the state, and becomes one", "server", who.Name)
+	}
 	renew := []fsm.Command{&fsm.MemberRenew{Subject: who, Old: q.Old, Key: q.Key, NotAfter: q.NotAfter}}
 	if err := e.tryGroup(e.cfg.Store.Current(), renew); err != nil {
 		return err
@@ -114,12 +139,12 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 	state := e.cfg.Store.Current()
 	row, ok := state.TrustMemberOf(e.self)
 	switch {
-	case !ok: // this server has not caught up yet
+	case !state.Managed(): // this server has not caught up yet
 		return time.Minute, nil
-	case row.RevokedIndex != 0:
+	case ok && row.RevokedIndex != 0:
 		return 0, revoked(e.self)
 	}
-	pair, found, err := e.dir.Pair(pki.RoleServer)
+	inFile, found, err := e.dir.Pair(pki.RoleServer)
 	if err != nil {
 		return 0, err
 	}
@@ -127,24 +152,44 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 		return 0, model.Refuse(model.CodeCertificateInvalid, "%s does not exist", e.dir.CertFile(pki.RoleServer)).
 			WithHint("let this machine join again")
 	}
-	if !time.Now().Before(renewAt(pair.Leaf)) {
-		if pair, err = e.mintOwn(state, pair.Leaf); err != nil {
+	pair, writeErr := e.unwritten.settle(ctx, e.dir, pki.RoleServer, inFile)
+	own := ownRenewal{Old: pki.KeyHash(pair.Leaf)}
+	if due(pair.Leaf) {
+		if e.unwritten, err = e.mintOwn(state, pair.Leaf); err != nil {
 			return 0, err
+		}
+		e.unwritten.over = inFile.Leaf.Raw
+		pair, writeErr = e.unwritten.settle(ctx, e.dir, pki.RoleServer, inFile)
+	}
+	if err := e.useOwn(pair); err != nil {
+		return 0, err
+	}
+	own.Key, own.NotAfter = pki.KeyHash(pair.Leaf), pair.Leaf.NotAfter.UnixMilli()
+	if ok {
+		own.Old = row.Key
+	}
+	if !ok || !bytes.Equal(own.Old, own.Key) {
+		if err := e.recordOwn(ctx, own); err != nil {
+			return 0, errors.Join(err, writeErr)
 		}
 	}
-	if !e.cfg.Credentials.NotAfter().Equal(pair.Leaf.NotAfter) { // also after an earlier reload that failed
-		if err := e.cfg.Reload(); err != nil {
-			return 0, err
-		}
+	return untilRenewal(pair.Leaf), writeErr
+}
+
+// useOwn makes the process use a certificate, unless it does so already. It also repeats a reload that failed.
+func (e *Engine) useOwn(pair tls.Certificate) (err error) {
+	if e.cfg.Credentials.NotAfter().Equal(pair.Leaf.NotAfter) {
+		return nil
+	}
+	if e.unwritten.pair.Leaf == nil {
+		err = e.cfg.Reload()
+	} else {
+		err = e.cfg.Credentials.Use(pair, e.unwritten.roots)
+	}
+	if err == nil {
 		e.log.Info("this server has a new certificate", "expires", pki.Stamp(pair.Leaf.NotAfter))
 	}
-	own := ownRenewal{Old: row.Key, Key: pki.KeyHash(pair.Leaf), NotAfter: pair.Leaf.NotAfter.UnixMilli()}
-	if !bytes.Equal(own.Old, own.Key) {
-		if err := e.recordOwn(ctx, own); err != nil {
-			return 0, err
-		}
-	}
-	return untilRenewal(pair.Leaf), nil
+	return err
 }
 
 // recordOwn has the leader record this server's new key.
@@ -159,57 +204,29 @@ func (e *Engine) recordOwn(ctx context.Context, own ownRenewal) error {
 	return e.ask(ctx, leader, questionRenew, own, &struct{}{})
 }
 
-// mintOwn makes a new key and a certificate for this server, and writes them to its files.
-func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (tls.Certificate, error) {
+// mintOwn makes a new key and a certificate for this server.
+func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (unwritten, error) {
 	ca, err := authority(e.ring, state)
 	if err != nil {
-		return tls.Certificate{}, err
+		return unwritten{}, err
 	}
 	der, key, err := pki.NewRequest(pki.RoleServer, e.cfg.Name, hostsOf(old))
 	if err != nil {
-		return tls.Certificate{}, err
+		return unwritten{}, err
 	}
 	request, err := pki.ParseRequest(der, pki.RoleServer)
 	if err != nil {
-		return tls.Certificate{}, err
+		return unwritten{}, err
 	}
 	request.AdmittedAt = pki.AdmittedAt(old)
 	cert, err := ca.Sign(request, e.cfg.Lifetime)
 	if err != nil {
-		return tls.Certificate{}, err
+		return unwritten{}, err
 	}
 	gossip, err := gossipKeys(e.ring, state)
 	if err != nil {
-		return tls.Certificate{}, err
+		return unwritten{}, err
 	}
 	pair := tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
-	if err := write(e.dir, pki.RoleServer, pair, roots(state), gossip); err != nil {
-		return tls.Certificate{}, err
-	}
-	return pair, nil
-}
-
-// write replaces the files of a role. Server and agent of a process share the directory, so it takes the lock.
-func write(dir transport.Managed, role pki.Role, pair tls.Certificate, roots, gossip [][]byte) error {
-	files := transport.ManagedFiles{Roots: roots, Pairs: map[pki.Role]tls.Certificate{role: pair}}
-	if len(gossip) > 0 {
-		files.GossipKey = gossip[0]
-	}
-	return dir.Lock(func() error { return dir.Write(files) })
-}
-
-// hostsOf returns the hosts of a certificate, without those that each certificate of its role has.
-func hostsOf(cert *x509.Certificate) []string {
-	var hosts []string
-	for _, name := range cert.DNSNames {
-		if name != pki.RoleServer.ServerName() && name != pki.RoleAgent.ServerName() && name != "localhost" {
-			hosts = append(hosts, name)
-		}
-	}
-	for _, ip := range cert.IPAddresses {
-		if !ip.Equal(net.IPv4(127, 0, 0, 1)) && !ip.Equal(net.IPv6loopback) {
-			hosts = append(hosts, ip.String())
-		}
-	}
-	return hosts
+	return unwritten{pair: pair, roots: roots(state), gossip: gossip}, nil
 }

@@ -3,6 +3,7 @@ package trust_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"path/filepath"
 	"sync"
@@ -167,12 +168,10 @@ func TestAgentRenews(t *testing.T) {
 		renew := func(_ context.Context, q transport.RenewRequest) (transport.RenewReply, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			calls++
-			pair, _, err := p.dir.Pair(pki.RoleAgent)
-			if err != nil {
-				return transport.RenewReply{}, err
+			if len(q.Request) != 0 {
+				calls++
 			}
-			reply, err := s.engine.Renew(shown(t, pki.KeyHash(pair.Leaf), pair.Leaf.NotAfter), who(model.SubjectAgent, "n1"), q)
+			reply, err := s.engine.Renew(p.shown(t), who(model.SubjectAgent, "n1"), q)
 			if lost != nil {
 				return transport.RenewReply{}, lost
 			}
@@ -224,6 +223,10 @@ func TestAgentRenews(t *testing.T) {
 			if time.Until(p.creds.NotAfter()) < life/3 {
 				t.Errorf("cycle %d: the agent uses the old certificate", cycle)
 			}
+			if row, _ := s.machine.Current().TrustMemberOf(who(model.SubjectAgent, "n1")); row.Counts([]byte(old)) ||
+				!row.Counts([]byte(key())) {
+				t.Errorf("cycle %d: the old key still counts", cycle)
+			}
 		}
 		cancel()
 		<-done
@@ -234,6 +237,42 @@ func TestAgentRenews(t *testing.T) {
 type files struct {
 	dir   transport.Managed
 	creds *transport.Credentials
+}
+
+// shown returns the context of a call with the certificate that is in use now.
+func (f files) shown(t testing.TB) context.Context {
+	leaf := f.creds.ClientConfig(pki.RoleServer).Certificates[0].Leaf
+	return shown(t, pki.KeyHash(leaf), leaf.NotAfter)
+}
+
+// run runs the Agent of n1. It asks the engine of s, with the certificate in use, if lost is nil or returns nil.
+func (f files) run(t testing.TB, s *site, lost func() error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	renew := func(_ context.Context, q transport.RenewRequest) (transport.RenewReply, error) {
+		if lost != nil {
+			if err := lost(); err != nil {
+				return transport.RenewReply{}, err
+			}
+		}
+		return s.engine.Renew(f.shown(t), who(model.SubjectAgent, "n1"), q)
+	}
+	go func() {
+		defer close(done)
+		_ = trust.Agent{Name: "n1", Dir: f.dir, Credentials: f.creds, Reload: f.creds.Reload, Renew: renew,
+			Logger: hclog.NewNullLogger()}.Run(ctx)
+	}()
+	return func() { cancel(); <-done }
+}
+
+// leaf returns the certificate in the files.
+func (f files) leaf(t testing.TB) *x509.Certificate {
+	t.Helper()
+	pair, _, err := f.dir.Pair(pki.RoleAgent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair.Leaf
 }
 
 func (s *site) agentFiles(name string) files {
@@ -250,7 +289,7 @@ func (s *site) agentFiles(name string) files {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return files{dir, must(dir.Credentials("c1", pki.RoleAgent, name))(t)}
+	return files{dir, must(dir.CredentialsAnyTime("c1", pki.RoleAgent, name))(t)}
 }
 
 // A server that was off for a year starts with its state alone: Revive renews its certificate and that of its agent,
@@ -289,14 +328,14 @@ func TestRevive(t *testing.T) {
 				}
 				time.Sleep(test.off)
 				key := pki.KeyHash(must(tlsLeaf(s))(t))
-				err := trust.Revive(t.Context(), trust.Revival{Name: "s1", DataDir: s.dir, Logger: hclog.NewNullLogger(),
-					State: func(context.Context) (fsm.State, error) {
+				unwritten, err := trust.Revive(t.Context(), trust.Revival{Name: "s1", Agent: true, DataDir: s.dir,
+					Logger: hclog.NewNullLogger(), State: func(context.Context) (fsm.State, error) {
 						if test.noState != nil {
 							return fsm.State{}, test.noState
 						}
 						return s.machine.State(), nil
 					}})
-				if codeOf(err) != test.want {
+				if codeOf(err) != test.want || unwritten != nil {
 					t.Fatalf("got %v, want code %q", err, test.want)
 				}
 				for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent} {

@@ -3,6 +3,7 @@ package trust
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 // Revival is what Revive needs. All fields are required, except Lifetime.
 type Revival struct {
 	Name    string // of the server and of the agent of its machine
+	Agent   bool   // the process of the server runs an agent too
 	DataDir string // of the server
 	// State reads the state that the stopped server has on its disk.
 	State    func(context.Context) (fsm.State, error)
@@ -28,45 +30,69 @@ type Revival struct {
 }
 
 // Revive gives a server whose certificate has expired while it was off a new one, before the server starts. It does the
-// same for the agent of its machine. It needs no other server: the state on the disk has the CA's key, and the keyring
-// decrypts it. The keys of the certificates stay the same, so the other servers need no new row. It does nothing while
-// no certificate has expired. It blocks while it reads the state. Codes: certificate_invalid, member_revoked, those of
-// keyring.Open, and those of State.
-func Revive(ctx context.Context, r Revival) error {
-	dir := transport.ManagedDir(r.DataDir)
-	var ca *transport.Authority
-	var state fsm.State
-	for _, role := range [...]pki.Role{pki.RoleServer, pki.RoleAgent} {
-		pair, found, err := dir.Pair(role)
-		if err != nil {
-			return err
-		}
-		if !found || time.Now().Before(pair.Leaf.NotAfter) {
-			continue
-		}
-		if ca == nil {
-			if ca, state, err = r.authority(ctx, dir); err != nil {
-				return model.Refuse(model.CodeCertificateInvalid, "the certificate %s expired at %s, and this server can't "+
-					"make a new one: %s", dir.CertFile(role), pki.Stamp(pair.Leaf.NotAfter), model.Reason(err)).
-					WithHint("let this machine join again with a token: outspan join")
-			}
-		}
-		who, _ := memberOf(pki.Identity{Role: role, Name: r.Name})
-		if row, ok := state.TrustMemberOf(who); ok && row.RevokedIndex != 0 {
-			return revoked(who)
-		}
-		cert, err := r.again(ca, role, pair.Leaf)
-		if err != nil {
-			return err
-		}
-		pair.Certificate, pair.Leaf = [][]byte{cert.Raw}, cert
-		if err := write(dir, role, pair, nil, nil); err != nil {
-			return err
-		}
-		r.Logger.Warn("an expired certificate was renewed before the start", "role", role, "expires",
-			pki.Stamp(cert.NotAfter))
+// same for a certificate that is not valid yet, because it was made while the clock was ahead, and for the agent of the
+// same process. It needs no other server: the state on the disk has the CA's key, and the keyring decrypts it. The keys
+// of the certificates stay the same, so the other servers need no new row. It does nothing while the certificates are
+// valid. It blocks while it reads the state.
+//
+// If the server's certificate can't be written, for example because the disk is full, Revive returns it as unwritten.
+// If there is none for the agent, it only logs why, because the server can start without its agent. Codes:
+// certificate_invalid, member_revoked, those of keyring.Open, and those of State.
+func Revive(ctx context.Context, r Revival) (unwritten *tls.Certificate, err error) {
+	source := &revivalSource{of: r, dir: transport.ManagedDir(r.DataDir)}
+	if unwritten, err = source.revive(ctx, pki.RoleServer); err != nil || !r.Agent {
+		return unwritten, err
 	}
-	return nil
+	if _, err := source.revive(ctx, pki.RoleAgent); err != nil {
+		r.Logger.Error("the certificate of this machine's agent was not renewed", "error", err)
+	}
+	return unwritten, nil
+}
+
+// revivalSource has the CA of a Revival, after the first certificate that needs it.
+type revivalSource struct {
+	of    Revival
+	dir   transport.Managed
+	ca    *transport.Authority
+	state fsm.State
+}
+
+func (s *revivalSource) revive(ctx context.Context, role pki.Role) (unwritten *tls.Certificate, err error) {
+	pair, found, err := s.dir.Pair(role)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if !found || now.Before(pair.Leaf.NotAfter) && !now.Before(pair.Leaf.NotBefore) {
+		return nil, nil
+	}
+	if s.ca == nil {
+		if s.ca, s.state, err = s.of.authority(ctx, s.dir); err != nil {
+			return nil, model.Refuse(model.CodeCertificateInvalid, "the certificate %s is valid from %s to %s, and this "+
+				"server can't make a new one: %s", s.dir.CertFile(role), pki.Stamp(pair.Leaf.NotBefore),
+				pki.Stamp(pair.Leaf.NotAfter), model.Reason(err)).
+				WithHint("check the clock of this machine; if it is right, let this machine join again with a token: outspan join")
+		}
+	}
+	who, _ := memberOf(pki.Identity{Role: role, Name: s.of.Name})
+	if row, ok := s.state.TrustMemberOf(who); ok && row.RevokedIndex != 0 {
+		return nil, revoked(who)
+	}
+	cert, err := s.of.again(s.ca, role, pair.Leaf)
+	if err != nil {
+		return nil, err
+	}
+	pair.Certificate, pair.Leaf = [][]byte{cert.Raw}, cert
+	log := s.of.Logger.With("role", role, "expires", pki.Stamp(cert.NotAfter))
+	err = write(ctx, s.dir, role, pair, nil, nil)
+	if refusedAs(err, model.CodeFile) {
+		log.Error("an expired certificate was renewed before the start, but can't be written", "error", err)
+		return &pair, nil
+	}
+	if err == nil {
+		log.Warn("an expired certificate was renewed before the start")
+	}
+	return nil, err
 }
 
 // authority returns the CA, from the file of a cluster that never had a leader, or from the state.

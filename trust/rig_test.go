@@ -176,6 +176,13 @@ func (s *site) Leader() (leader transport.ServerInfo, self, ok bool) {
 // Now implements trust.Cluster.
 func (s *site) Now() model.Time { return model.Time(time.Now().UnixMilli()) }
 
+// Includes implements trust.Cluster.
+func (s *site) Includes(name string) bool {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return s.r.sites[name] != nil
+}
+
 // Addresses implements trust.Cluster.
 func (s *site) Addresses() (api, gossip []string) {
 	return []string{"10.0.0.1:7640"}, []string{"10.0.0.1:7641"}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -69,8 +70,9 @@ type process struct {
 	log      hclog.Logger
 	registry *prometheus.Registry
 	ends     *certificateEnd
-	own      string // host:port of the server in this process; "" if the process runs only an agent
-	parts    []part // in the order in which they are opened; they stop in reverse order
+	revived  *tls.Certificate // a new certificate of the server that can't be written; see trust.Revive
+	own      string           // host:port of the server in this process; "" if the process runs only an agent
+	parts    []part           // in the order in which they are opened; they stop in reverse order
 }
 
 // metrics returns the HTTP handler of the process's metrics, or nil if the configuration turns the metrics off.
@@ -125,6 +127,12 @@ func (p *process) open(ctx context.Context) error {
 	}
 	if p.cfg.Agent != nil {
 		a, err := openAgent(ctx, p)
+		if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Code == model.CodeCertificateInvalid &&
+			p.cfg.TLS.Managed && len(p.parts) > 0 {
+			p.log.Error("the agent of this machine does not start, so the server runs without it; mend its certificate, then "+
+				"restart this process", "error", err)
+			return nil
+		}
 		if err != nil {
 			for _, opened := range p.parts {
 				opened.release()
@@ -238,16 +246,30 @@ func notify(state string) {
 // credentials loads the certificate with which this process proves that it has the role. It also adds the certificate
 // to the metric p.ends.
 func (p *process) credentials(role pki.Role) (*transport.Credentials, error) {
-	creds, err := loadCredentials(p.cfg, role)
+	creds, err := p.loadCredentials(role)
 	if err == nil {
 		p.ends.creds[role] = creds
 	}
 	return creds, err
 }
 
-func loadCredentials(c *config.Config, role pki.Role) (*transport.Credentials, error) {
+// loadCredentials loads the certificate of a role. A managed agent may have one that has expired: it keeps its
+// instances running, and uses the next certificate as soon as it has one.
+func (p *process) loadCredentials(role pki.Role) (*transport.Credentials, error) {
+	c := p.cfg
 	if c.TLS.Managed {
-		return transport.ManagedDir(c.DataDir).Credentials(c.Cluster, role, c.Name)
+		dir := transport.ManagedDir(c.DataDir)
+		switch {
+		case role == pki.RoleAgent:
+			return dir.CredentialsAnyTime(c.Cluster, role, c.Name)
+		case role == pki.RoleServer && p.revived != nil:
+			creds, err := dir.CredentialsAnyTime(c.Cluster, role, c.Name)
+			if err == nil {
+				err = creds.Use(*p.revived, nil)
+			}
+			return creds, err
+		}
+		return dir.Credentials(c.Cluster, role, c.Name)
 	}
 	return transport.LoadCredentials(transport.CredentialsConfig{CAFile: c.TLS.CAFile, CertFile: c.TLS.CertFile,
 		KeyFile: c.TLS.KeyFile, Dir: c.TLS.Dir, Cluster: c.Cluster, Role: role, Name: c.Name})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
@@ -28,12 +29,14 @@ func (s *serverPart) openTrust() (err error) {
 }
 
 // revive renews certificates that expired while this server was off.
-func (p *process) revive(ctx context.Context) error {
+func (p *process) revive(ctx context.Context) (err error) {
 	if !p.cfg.TLS.Managed {
 		return nil
 	}
-	return trust.Revive(ctx, trust.Revival{Name: p.cfg.Name, DataDir: p.cfg.DataDir, Logger: p.log.Named("trust"),
+	p.revived, err = trust.Revive(ctx, trust.Revival{
+		Name: p.cfg.Name, Agent: p.cfg.Agent != nil, DataDir: p.cfg.DataDir, Logger: p.log.Named("trust"),
 		State: func(ctx context.Context) (fsm.State, error) { return stoppedState(ctx, p.cfg.DataDir) }})
+	return err
 }
 
 // stoppedState reads the newest state in the data directory of a server that is not running. The last entries of the
@@ -81,6 +84,13 @@ func (t trustCluster) Leader() (leader transport.ServerInfo, self, ok bool) {
 
 // Now implements trust.Cluster.
 func (t trustCluster) Now() model.Time { return t.s.cluster.Now() }
+
+// Includes implements trust.Cluster.
+func (t trustCluster) Includes(name string) bool {
+	return slices.ContainsFunc(t.s.cluster.Servers(), func(one cluster.ServerStatus) bool {
+		return one.Member && one.Name == name
+	})
+}
 
 // Addresses implements trust.Cluster.
 func (t trustCluster) Addresses() (api, gossip []string) {

@@ -40,7 +40,7 @@ func TestManagedCluster(t *testing.T) {
 	agent := must(transport.ManagedDir(m.dir("n1")).Credentials("c1", pki.RoleAgent, "n1"))(t)
 	client := must(transport.NewClient(transport.ClientConfig{Credentials: agent,
 		Addresses: []string{"https://" + second.p.own}}))(t)
-	der, _, err := pki.NewRequest(pki.RoleAgent, "n1", nil)
+	der, key, err := pki.NewRequest(pki.RoleAgent, "n1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +52,15 @@ func TestManagedCluster(t *testing.T) {
 	row, _ := first.machine.Current().TrustMemberOf(n1)
 	if row.PreviousKey == nil {
 		t.Error("the renewal left no trace in the row of the agent")
+	}
+	m.write("n1", transport.ManagedFiles{Pairs: map[pki.Role]tls.Certificate{
+		pki.RoleAgent: {Certificate: reply.Chain, PrivateKey: key}}})
+	if err := agent.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	must(client.Renew(t.Context(), transport.RenewRequest{}))(t) // by a connection with the new certificate
+	if row, _ = first.machine.Current().TrustMemberOf(n1); row.PreviousKey != nil {
+		t.Error("the previous key still counts, although the agent has the new certificate")
 	}
 	m.submit(first, &fsm.MemberRevoke{Subject: n1})
 	eventually(t, "the agent is refused", func() bool {
@@ -194,7 +203,8 @@ func (m *managed) start(name, block string) *serverPart {
 	})
 	m.t.Cleanup(stop)
 	m.stop = append(m.stop, stop)
-	return p.parts[0].(*serverPart)
+	s, _ := p.parts[0].(*serverPart) // nil for an agent alone
+	return s
 }
 
 // submit commits a command on the server that leads.

@@ -20,7 +20,7 @@ var arrows = map[string][]string{
 	"client":    {"model", "api", "pki", "internal/reach"},
 	"transport": {"model", "fsm", "api", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
-	"trust":     {"model", "fsm", "keyring", "pki", "transport"},
+	"trust":     {"model", "fsm", "keyring", "pki", "transport", "api"},
 	"agent":     {"model", "api", "pki", "transport", "internal/durable", "internal/erase", "internal/reach"},
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills the Config structs of three rooms
 	"jobfile":   {"model", "internal/hclfile"},

@@ -165,7 +165,8 @@ func (p *problems) server(m *ServerEntry) {
 			seconds(-model.Duration(m.ClockAhead)))
 	}
 	if m.Own.Certificate.NearEnd(now) {
-		p.add(api.ProblemServerCertificate, subject, renewal("server", m.Name), "%s", ending(m.Own.Certificate, now))
+		p.add(api.ProblemServerCertificate, subject, p.renewal(model.SubjectServer, m.Name), "%s",
+			ending(m.Own.Certificate, now))
 	}
 }
 
@@ -232,7 +233,9 @@ func (p *problems) nodes() {
 }
 
 // agents adds the agents' certificates near their end. If servers saw different certificates of an agent, it uses the
-// certificate that ends last.
+// certificate that ends last. An agent that was seen with an old certificate may have shown a newer one to a server
+// that was restarted since, so in a managed cluster the row of the agent counts too, once the agent has its newest
+// certificate. For a revoked agent there is nothing to renew.
 func (p *problems) agents() {
 	newest := map[string]transport.Lifetime{}
 	for _, m := range p.members {
@@ -243,8 +246,18 @@ func (p *problems) agents() {
 		}
 	}
 	for _, n := range p.r.Nodes.All() {
+		if m, ok := p.r.TrustMemberOf(model.Subject{Kind: model.SubjectAgent, Name: n.Name}); ok {
+			end := time.UnixMilli(m.NotAfter)
+			switch {
+			case m.RevokedIndex != 0:
+				continue
+			case len(m.PreviousKey) == 0 && end.After(newest[n.Name].Until):
+				newest[n.Name] = transport.Lifetime{From: end.Add(-transport.MemberTTL), Until: end}
+			}
+		}
 		if life := newest[n.Name]; life.NearEnd(p.r.wall) {
-			p.add(api.ProblemNodeCertificate, "node/"+n.Name, renewal("agent", n.Name), "%s", ending(life, p.r.wall))
+			p.add(api.ProblemNodeCertificate, "node/"+n.Name, p.renewal(model.SubjectAgent, n.Name), "%s",
+				ending(life, p.r.wall))
 		}
 	}
 }
@@ -290,8 +303,16 @@ func ending(l transport.Lifetime, now time.Time) string {
 	return "its certificate ended at " + stampOf(l.Until)
 }
 
-// renewal returns the commands that make a new certificate and load it.
-func renewal(role, name string) string {
+// renewal returns how the certificate of a server or agent gets renewed. In a managed cluster both renew themselves, so
+// the advice is where to see why that has failed.
+func (p *problems) renewal(role model.SubjectKind, name string) string {
+	switch {
+	case p.r.Managed() && role == model.SubjectServer:
+		return "it renews its certificate itself: its log says why it has not"
+	case p.r.Managed():
+		return "it renews its certificate itself: its log says why it has not; once the certificate has ended, on it: " +
+			"outspan join --token-file FILE ADDRESS, with a token of: outspan token create --role agent"
+	}
 	return fmt.Sprintf("outspan tls cert create --%s %s --force, copy it there, then: systemctl reload outspan-%s",
 		role, name, role)
 }

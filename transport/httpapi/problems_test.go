@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,6 +79,20 @@ func TestProblems(t *testing.T) {
 				m.Own.Agents["n2"] = transport.Lifetime{From: time.Now(), Until: time.Now().Add(365 * day)}
 			}
 		}},
+		{name: "certificate of a managed server", apply: firstKeys(),
+			shape: only("s2", func(m *httpapi.ServerEntry) { m.Own.Certificate = soon }),
+			want:  []string{"server_certificate server/s2: its certificate ends in 5", "-> it renews its certificate itself"}},
+		{name: "certificate of a managed agent", apply: managedAgent(soon.Until),
+			want: []string{"node_certificate node/n2: its certificate ends in 5 days", "itself", "outspan join"}},
+		{name: "renewed certificate of a managed agent", apply: managedAgent(time.Now().Add(20 * day)),
+			shape: func(m *httpapi.ServerEntry) { m.Own.Agents = map[string]transport.Lifetime{"n2": soon} }},
+		{name: "certificate of a managed agent that got lost",
+			apply: append(managedAgent(soon.Until), &fsm.MemberRenew{Subject: agentN2, Old: hashOf(1), Key: hashOf(2),
+				NotAfter: time.Now().Add(20 * day).UnixMilli()}),
+			shape: func(m *httpapi.ServerEntry) { m.Own.Agents = map[string]transport.Lifetime{"n2": soon} },
+			want:  []string{"node_certificate node/n2: its certificate ends in 5 days"}},
+		{name: "certificate of a revoked agent", apply: append(managedAgent(soon.Until), &fsm.MemberRevoke{Subject: agentN2}),
+			shape: func(m *httpapi.ServerEntry) { m.Own.Agents = map[string]transport.Lifetime{"n2": soon} }},
 		{name: "voters", shape: func(m *httpapi.ServerEntry) { m.Own.Expect = 5 },
 			want: []string{"voters cluster: 3 of the servers vote, and bootstrap_expect is 5"}},
 		{name: "two voters", shape: only("s3", func(m *httpapi.ServerEntry) { m.Voter = false }),
@@ -134,6 +149,26 @@ func TestProblems(t *testing.T) {
 			}
 		})
 	}
+}
+
+var agentN2 = model.Subject{Kind: model.SubjectAgent, Name: "n2"}
+
+func hashOf(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
+
+// firstKeys makes the cluster a managed one.
+func firstKeys() []fsm.Command {
+	return []fsm.Command{
+		&fsm.KeyPut{Name: "data/1", Version: 1, Phase: model.KeyActive, Under: "kek", Sealed: []byte("x")},
+		&fsm.KeyPut{Name: "ca/1", Version: 1, Phase: model.KeyActive, Under: "data/1", Sealed: []byte("x"),
+			Public: []byte("x")}}
+}
+
+// managedAgent makes the cluster a managed one, and admits the agent n2 with a certificate.
+func managedAgent(notAfter time.Time) []fsm.Command {
+	return append(firstKeys(),
+		&fsm.TokenCreate{ID: "aaaaaaaaaaaa", Role: "agent", Verifier: hashOf(9), TTL: model.Hour, Uses: 1},
+		&fsm.MemberAdmit{Subject: agentN2, Key: hashOf(1), NotAfter: notAfter.UnixMilli(), Token: "aaaaaaaaaaaa",
+			Verifier: hashOf(9)})
 }
 
 // Without a leader, any server answers a stale read. The missing leader is one of the problems. No suggestion needs a

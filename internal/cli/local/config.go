@@ -121,6 +121,9 @@ func namedFiles(c *config.Config, now time.Time) ([]string, error) {
 		left := found.Ends[role].Sub(now)
 		switch {
 		case left >= soonExpired:
+		case c.TLS.Managed && left < 0: // of an agent: a server with such a certificate does not start
+			warnings = append(warnings, fmt.Sprintf("certificate %s expired %s ago; let this machine join again with a token: "+
+				"outspan join", transport.ManagedDir(c.DataDir).CertFile(role), term.Span(-left)))
 		case c.TLS.Managed:
 			warnings = append(warnings,
 				fmt.Sprintf("certificate %s expires in %s; a running %s renews it earlier, see its log",

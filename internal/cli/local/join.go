@@ -85,7 +85,7 @@ func runJoin(ctx context.Context, t *term.Console, calls SetupCalls, o *joinOpti
 		if err := makeDirs(found.cfg.DataDir, o.configDir); err != nil {
 			return err
 		}
-		err = transport.ManagedDir(found.cfg.DataDir).Lock(func() (err error) {
+		err = transport.ManagedDir(found.cfg.DataDir).Lock(ctx, func() (err error) {
 			if found, err = o.look(); err != nil || found.stage != stageNew {
 				return err
 			}

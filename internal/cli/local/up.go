@@ -57,7 +57,7 @@ func runUp(ctx context.Context, t *term.Console, calls SetupCalls, o *upOptions)
 		if err := makeDirs(found.cfg.DataDir, o.configDir); err != nil {
 			return err
 		}
-		err = transport.ManagedDir(found.cfg.DataDir).Lock(func() (err error) {
+		err = transport.ManagedDir(found.cfg.DataDir).Lock(ctx, func() (err error) {
 			if found, err = o.look(); err != nil || found.stage != stageNew {
 				return err
 			}

@@ -1,0 +1,73 @@
+package transport_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+)
+
+// Whoever waits for the lock stops when its context ends.
+func TestManagedLockFollowsItsContext(t *testing.T) {
+	m, _ := newManaged(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("the process stops")
+	err := m.Lock(t.Context(), func() error {
+		cancel(stopped)
+		return m.Lock(ctx, func() error { return errors.New("two have the lock") })
+	})
+	if !errors.Is(err, stopped) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Only CredentialsAnyTime takes a certificate that has expired, and then it still checks the rest.
+func TestCredentialsAnyTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := newManaged(t)
+		other := must(transport.NewAuthority("c1", 0))(t)
+		time.Sleep(2 * transport.MemberTTL)
+		_, err := m.Credentials("c1", pki.RoleAgent, "s1")
+		wantCode(t, err, model.CodeCertificateInvalid)
+		creds := must(m.CredentialsAnyTime("c1", pki.RoleAgent, "s1"))(t)
+		if creds.NotAfter().After(time.Now()) || creds.Reload() != nil {
+			t.Errorf("the certificate ends at %s", creds.NotAfter())
+		}
+		_, err = m.CredentialsAnyTime("c1", pki.RoleAgent, "s2")
+		wantCode(t, err, model.CodeCertificateInvalid)
+		if err := m.Write(transport.ManagedFiles{Roots: [][]byte{other.Root().Raw}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.CredentialsAnyTime("c1", pki.RoleAgent, "s1")
+		wantCode(t, err, model.CodeCertificateInvalid)
+	})
+}
+
+// A certificate may be used from memory, until a reload reads the files again. It must be for the same identity.
+func TestUseWithoutFiles(t *testing.T) {
+	m, ca := newManaged(t)
+	creds := must(m.Credentials("c1", pki.RoleAgent, "s1"))(t)
+	inFile := creds.ClientConfig(pki.RoleServer).Certificates[0].Leaf
+	wantCode(t, creds.Use(managedPair(t, ca, pki.RoleServer, "s1"), nil), model.CodeCertificateInvalid)
+	wantCode(t, creds.Use(tls.Certificate{}, nil), model.CodeCertificateInvalid)
+	other := must(transport.NewAuthority("c1", 0))(t)
+	next := managedPair(t, other, pki.RoleAgent, "s1")
+	wantCode(t, creds.Use(next, [][]byte{[]byte("x")}), model.CodeCertificateInvalid)
+	if err := creds.Use(next, [][]byte{other.Root().Raw}); err != nil {
+		t.Fatal(err)
+	}
+	if !creds.ClientConfig(pki.RoleServer).Certificates[0].Leaf.Equal(next.Leaf) ||
+		creds.Trusts([]*x509.Certificate{managedPair(t, ca, pki.RoleServer, "s1").Leaf}) {
+		t.Error("the certificate or its CA is not in use")
+	}
+	if err := creds.Reload(); err != nil || !creds.ClientConfig(pki.RoleServer).Certificates[0].Leaf.Equal(inFile) {
+		t.Errorf("the reload did not read the files: %v", err)
+	}
+}

@@ -1,0 +1,65 @@
+package trust
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+)
+
+// unwritten is a new certificate that is not in the files yet. It can be used all the same, so a full disk does not end
+// the certificate of a process that runs. In the zero value there is none.
+type unwritten struct {
+	pair          tls.Certificate // pair.Leaf is nil if there is none
+	roots, gossip [][]byte
+	over          []byte // the certificate in the files that it replaces, as DER
+}
+
+// settle writes the certificate to the files of a role, and returns the certificate to use, even if it can't be
+// written. inFile is the certificate in the files. If another process has replaced that meanwhile, it is the one to
+// use, and u is forgotten. settle blocks as transport.Managed.Lock does. Codes: those of Lock and Write.
+func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.Role,
+	inFile tls.Certificate) (use tls.Certificate, err error) {
+	switch {
+	case u.pair.Leaf == nil:
+		return inFile, nil
+	case !bytes.Equal(inFile.Leaf.Raw, u.over) && !bytes.Equal(inFile.Leaf.Raw, u.pair.Leaf.Raw):
+		*u = unwritten{}
+		return inFile, nil
+	}
+	use = u.pair
+	if err = write(ctx, dir, role, use, u.roots, u.gossip); err == nil {
+		*u = unwritten{}
+	}
+	return use, err
+}
+
+// write replaces the files of a role. Server and agent of a process share the directory, so it takes the lock.
+func write(ctx context.Context, dir transport.Managed, role pki.Role, pair tls.Certificate,
+	roots, gossip [][]byte) error {
+	files := transport.ManagedFiles{Roots: roots, Pairs: map[pki.Role]tls.Certificate{role: pair}}
+	if len(gossip) > 0 {
+		files.GossipKey = gossip[0]
+	}
+	return dir.Lock(ctx, func() error { return dir.Write(files) })
+}
+
+// hostsOf returns the hosts of a certificate, without those that each certificate of its role has.
+func hostsOf(cert *x509.Certificate) []string {
+	var hosts []string
+	for _, name := range cert.DNSNames {
+		if name != pki.RoleServer.ServerName() && name != pki.RoleAgent.ServerName() && name != "localhost" {
+			hosts = append(hosts, name)
+		}
+	}
+	for _, ip := range cert.IPAddresses {
+		if !ip.Equal(net.IPv4(127, 0, 0, 1)) && !ip.Equal(net.IPv6loopback) {
+			hosts = append(hosts, ip.String())
+		}
+	}
+	return hosts
+}
