@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/outspan/outspan/model"
@@ -120,6 +121,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			railOf(s, Tick{At: 2, N: 1}, Tick{At: 2, N: 1})
 		}},
 		{"format", "format 9", func(s *State) { s.Format = 9 }},
+		{"time", "cluster time is -1", func(s *State) { s.Now = -1 }},
 		{"settings", "offline_after", func(s *State) { s.Settings.OfflineAfter = 0 }},
 		{"quota below zero", "class ", func(s *State) {
 			s.Classes = append([]Class(nil), s.Classes...)
@@ -205,6 +207,12 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"deployment gone", "deployment web-9 is gone", job(func(j *Job) { j.Deployment = "web-9" })},
 		{"purged but running", "not stopped", job(func(j *Job) { j.Purge = true })},
 		{"stopped but wanted", "its job stopped true", job(func(j *Job) { j.Stopped = true })},
+		{"spec of another job", "spec of other", func(s *State) {
+			edit(s.Versions, versionKey("web", 1), func(v *JobVersion) { v.Spec.Name = "other" })
+		}},
+		{"version to come", "spec of web, index 1099511627776", func(s *State) {
+			edit(s.Versions, versionKey("web", 1), func(v *JobVersion) { v.Index = 1 << 40 })
+		}},
 		{"job gone", "its job does not exist", func(s *State) { s.Jobs.del("web") }},
 		{"history", "there is no job that has it", func(s *State) {
 			s.Versions.put(versionKey("web", 4), &JobVersion{Job: "web", Version: 4, Spec: webSpec()})
@@ -250,17 +258,6 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		})},
 		{"node twice", "twice", drain(func(d *Drain, p *DrainNode) { d.Nodes = append(d.Nodes, *p) })},
 		{"drain of an active node", "whose intent is active", node("n1", func(n *Node) { n.Intent = model.IntentActive })},
-
-		{"event type", `type "odd"`, func(s *State) { s.Events.put(1<<20, &Event{Key: 1 << 20, Type: "odd", Subject: "x"}) }},
-		{"event that can't be read", "can't be read", func(s *State) {
-			s.Events.rows.put(1<<20, pack(&Event{Key: 1 << 20, Type: model.EventJob, Subject: "x"})+"x")
-		}},
-		{"event to come", "the state is at", func(s *State) {
-			s.Events.put(1<<60, &Event{Key: 1 << 60, Type: model.EventJob, Subject: "x"})
-		}},
-		{"request not in the log", "the log of requests", func(s *State) {
-			s.Requests.put("r", &Request{ID: "r", Index: 1})
-		}},
 	}
 	rules := map[string]Invariant{ // the other cases break no numbered rule
 		"overfull": S1, "claims nothing": S1, "port of nobody": S1,
@@ -276,6 +273,77 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}
 	if err := Check(good); err != nil {
 		t.Errorf("the good state was spoilt along the way: %v", err)
+	}
+	if err := Check(NewState()); err != nil {
+		t.Errorf("a state before its first entry: %v", err)
+	}
+}
+
+// TestCheckFindsWhatIsBrokenInThePast breaks events, stored requests and their indexes. Check and CheckPast must find
+// it. CheckPresent does not read them.
+func TestCheckFindsWhatIsBrokenInThePast(t *testing.T) {
+	request := func(r Request) func(*State) { return func(s *State) { s.putRequest(&r) } }
+	event := func(e Event) func(*State) { return func(s *State) { s.Events.put(e.Key, &e) } }
+	good := busyState(t)
+	now := NewEventKey(good.Index, 9)
+	tests := []struct {
+		name  string
+		says  string
+		spoil func(*State)
+	}{
+		{"event type", `type "odd"`, event(Event{Key: now, Type: "odd", Subject: "x"})},
+		{"event about nothing", `type "job.`, event(Event{Key: now, Type: model.EventJob})},
+		{"event cause", `cause "odd"`, event(Event{Key: now, Type: model.EventJob, Subject: "x", Cause: "odd"})},
+		{"event that can't be read", "can't be read", func(s *State) {
+			s.Events.putPacked(now, pack(&Event{Key: now, Type: model.EventJob, Subject: "x"})+"x")
+		}},
+		{"event under another key", "its row says", func(s *State) {
+			s.Events.put(now, &Event{Key: now - 1, Type: model.EventJob, Subject: "x"})
+		}},
+		{"event to come", "the state is at", event(Event{Key: 1 << 60, Type: model.EventJob, Subject: "x"})},
+		{"event of no entry", "the state is at", event(Event{Key: 1, Type: model.EventJob, Subject: "x"})},
+		{"bytes of events", "the index of bytes of events", func(s *State) { s.Events.bytes++ }},
+
+		{"request under another id", `request "r": its row says "x"`, func(s *State) {
+			s.Requests.put("r", &Request{ID: "x", Index: 1})
+		}},
+		{"request without an id", `request "": its row says ""`, request(Request{Index: 1})},
+		{"request of a later entry", "is of index", request(Request{ID: "r", Index: good.Index + 1})},
+		{"request of a later time", "is of index", request(Request{ID: "r", Index: 1, At: good.Now + 1})},
+		{"request not in the log", "the log of requests has", func(s *State) {
+			s.Requests.put("r", &Request{ID: "r", Index: 1})
+		}},
+		{"log of a request that is gone", "the index of log of requests", func(s *State) { s.requestLog.put(1, "r") }},
+		{"requests not counted", "the index of actors of requests", func(s *State) {
+			request(Request{ID: "r", Index: 1, Actor: "ann"})(s)
+			s.requestsOf.del("ann")
+		}},
+		{"too many requests counted", "2 requests of ann are counted, not 1", func(s *State) {
+			request(Request{ID: "r", Index: 1, Actor: "ann"})(s)
+			s.requestsOf.put("ann", 2)
+		}},
+		{"too many requests", "requests are kept", func(s *State) {
+			for i := range maxRequests + minRequestsOfActor + 1 {
+				request(Request{ID: model.RequestID(strconv.Itoa(i)), Index: uint64(i), Actor: "ann"})(s)
+			}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := good.fork()
+			tt.spoil(s)
+			wantFinding(t, CheckPast(*s), "", tt.says)
+			wantFinding(t, Check(*s), "", tt.says)
+			if err := CheckPresent(*s); err != nil {
+				t.Errorf("CheckPresent: %v", err)
+			}
+		})
+	}
+	s := good.fork()
+	request(Request{ID: "r", Index: good.Index, At: good.Now, Actor: "ann"})(s)
+	event(Event{Key: NewEventKey(1, 9), Type: model.EventJob, Subject: "x"})(s)
+	if err := CheckPast(*s); err != nil {
+		t.Errorf("a good past: %v", err)
 	}
 }
 
@@ -335,6 +403,9 @@ func TestCheckOfWhatIsCopied(t *testing.T) {
 	if err := Check(s); err != nil {
 		t.Error(err)
 	}
+	gone := s.fork()
+	gone.Volumes.del("web/store/0/data")
+	wantFinding(t, Check(*gone), "", "transfer t1 is copying and its volume web/store/0/data does not exist")
 	moved := s.fork()
 	edit(moved.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
 	wantFinding(t, Check(*moved), "", "volume web/store/0/data is on n2, not n1")
