@@ -277,6 +277,15 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	if err := Check(NewState()); err != nil {
 		t.Errorf("a state before its first entry: %v", err)
 	}
+	full := good.fork()
+	node("n2", func(n *Node) {
+		for i := range uint64(avoidLimit) {
+			n.Avoid = append(n.Avoid, AvoidEntry{Group: "web/api", Version: i})
+		}
+	})(full)
+	if err := Check(*full); err != nil {
+		t.Errorf("a full avoid list: %v", err)
+	}
 }
 
 // TestCheckFindsWhatIsBrokenInThePast breaks events, stored requests and their indexes. Check and CheckPast must find
