@@ -269,9 +269,12 @@ func TestJobIsRefused(t *testing.T) {
 		{"a bad name of a group", func(j *JobSpec) { j.Groups[1].Name = "a b" }, "group name", "group/a b"},
 		{"a static port twice", func(j *JobSpec) { j.Groups[1].Ports[1].Static = 9000 }, "both g/admin and h/admin",
 			"group/h/port/admin/static"},
-		{"a service twice", func(j *JobSpec) { j.Groups[1].Services[0].Name = "s" }, "publishes the service s twice", "group/h/service/s"},
-		{"exposed twice", func(j *JobSpec) { j.Groups[1].Services[0].Expose = 80 }, "exposes port 80 by both services", "group/h/service/t/expose"},
-		{"exposed and static", func(j *JobSpec) { j.Groups[0].Services[0].Expose = 9001 }, "asks for the static port 9001", "group/g/service/s/expose"},
+		{"a service twice", func(j *JobSpec) { j.Groups[1].Services[0].Name = "s" }, "publishes the service s twice",
+			"group/h/service/s"},
+		{"exposed twice", func(j *JobSpec) { j.Groups[1].Services[0].Expose = 80 }, "exposes port 80 by both services",
+			"group/h/service/t/expose"},
+		{"exposed and static", func(j *JobSpec) { j.Groups[0].Services[0].Expose = 9001 }, "asks for the static port 9001",
+			"group/g/service/s/expose"},
 	}
 	for _, tt := range tests {
 		t.Run(strings.ReplaceAll(tt.name, " ", "_"), func(t *testing.T) {
