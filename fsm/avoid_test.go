@@ -1,10 +1,29 @@
 package fsm
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/outspan/outspan/model"
 )
+
+// A reason is cut between characters, to at most 129 bytes and the rest of a character. All servers must cut alike.
+func TestAvoidReasonIsCut(t *testing.T) {
+	const most = 129
+	for _, c := range []struct{ said, kept string }{
+		{"crash_loop", "crash_loop"}, {strings.Repeat("x", most), strings.Repeat("x", most)},
+		{strings.Repeat("x", most+1), strings.Repeat("x", most)},
+		{strings.Repeat("ä", most), strings.Repeat("ä", (most+1)/2)},
+	} {
+		s := rest(t, 4)
+		inst, _ := s.Instances.Get("i0")
+		s.avoid(inst, 0, c.said)
+		n, _ := s.Nodes.Get("n1")
+		if got := n.Avoid[0].Reason; got != c.kept {
+			t.Errorf("of %d bytes %d are kept, want %d", len(c.said), len(got), len(c.kept))
+		}
+	}
+}
 
 // A person can withdraw the avoid of an eviction, even after the stop has begun. Entries of the avoid list that come
 // from failures stay.

@@ -23,6 +23,28 @@ func TestBudgetInWords(t *testing.T) {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}
 	}
+	ofClass := "3 of 4 must be ready, 1 may be down (class production: max_down 25% of 4, at least 1)"
+	for _, c := range []struct {
+		name   string
+		class  model.ClassName
+		budget *model.BudgetSpec
+		shared []model.BudgetName
+		want   string
+	}{
+		{"a shared budget alone", model.ClassProduction, nil, []model.BudgetName{"rack"}, "any number may be down"},
+		{"a rate beside a shared budget", model.ClassProduction, &model.BudgetSpec{Rate: rate}, []model.BudgetName{"rack"},
+			ofClass + "; at most 2 within 1m"},
+		{"a class of the cluster", "gold", nil, nil, "as the cluster's class gold says"},
+		{"a rate and a class of the cluster", "gold", &model.BudgetSpec{Rate: rate}, nil, "as the cluster's class gold says"},
+		{"a number and a class of the cluster", "gold", &model.BudgetSpec{MaxDown: two}, nil,
+			"2 of 4 must be ready, 2 may be down (max_down 2)"},
+		{"a shared budget and a class of the cluster", "gold", nil, []model.BudgetName{"rack"}, "any number may be down"},
+	} {
+		g := model.GroupSpec{Name: "api", Count: 4, Budget: c.budget, Budgets: c.shared}
+		if got := PreviewBudget(&g, "web", c.class).Text; got != c.want {
+			t.Errorf("%s:\ngot  %q\nwant %q", c.name, got, c.want)
+		}
+	}
 }
 
 // A min_ready above the count lets no instance be down. The text about the budget warns of this. A min_ready of 100 %

@@ -8,6 +8,12 @@ import (
 )
 
 func TestCheckStepFindsWhatIsBroken(t *testing.T) {
+	newcomer := func(s *State) {
+		first, _ := s.Instances.Get("i1")
+		next := *first
+		next.ID, next.Marks.CreatedIndex = "i9", s.Index
+		s.Instances.put("i9", &next)
+	}
 	tests := []struct {
 		name  string
 		says  string
@@ -71,9 +77,21 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"began anew", "before it had ended", func(s *State) {
 			edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index })
 		}},
+		{"began anew after it was told to stop", "before it had ended", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index })
+			key := NewEventKey(s.Index, 0)
+			s.Events.put(key, &Event{Key: key, Type: model.EventDesired, Subject: "instance/i1", After: "stopped"})
+		}},
 		{"not called", "was last called", func(s *State) {
 			edit(s.Instances, "i1", func(i *Instance) { i.Links.RestartSeq++ })
 		}},
+		{"new and not called", "was last called", newcomer},
+		{"gone and not called", "was last called", func(s *State) { s.Instances.del("i1") }},
+		{"another state in the list", "what its group is told", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Status.Observed = model.ObservedUnready })
+		}},
+		{"new in the list", "what its group is told", newcomer},
+		{"gone from the list", "what its group is told", func(s *State) { s.Instances.del("i1") }},
 		{"not called for a grace", "was last called", func(s *State) {
 			grace := model.Second
 			edit(s.Instances, "i1", func(i *Instance) { i.Marks.GraceOverride = &grace })
@@ -128,6 +146,13 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"a revoked member has another key", "no token admitted it", func(s *State) {
 			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.Key = hashOf(7) })
 		}},
+		{"request answered again", "the outcome of request r", func(s *State) {
+			s.Now = s.Now.Add(requestMinimum)
+			edit(s.Requests, "r", func(r *Request) { r.Refusal = model.Refuse(model.CodeBusy, "no") })
+		}},
+		{"request carried out again too early", "the outcome of request r", func(s *State) {
+			edit(s.Requests, "r", func(r *Request) { r.Index = s.Index })
+		}},
 		{"generation of a service", "generation", func(s *State) {
 			edit(s.Services, "api", func(v *Service) { v.Generation = 0 })
 		}},
@@ -141,7 +166,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 	start.Index += 20 // above the indexes of the rows that came from another state
 	start.Now = max(start.Now, 1000)
 	before, results := start.Apply(start.Index+1, 1,
-		Entry{Format: 1, At: start.Now,
+		Entry{Format: 1, At: start.Now, Request: "r", Body: "b",
 			Groups: [][]Command{{&DeploymentStep{ID: "web-1", Status: model.DeploymentSucceeded}}}})
 	if results[0].Refusal != nil {
 		t.Fatal(results[0].Refusal)

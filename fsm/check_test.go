@@ -120,6 +120,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			railOf(s, Tick{At: 2, N: 1}, Tick{At: 2, N: 1})
 		}},
 		{"format", "format 9", func(s *State) { s.Format = 9 }},
+		{"time", "cluster time is -1", func(s *State) { s.Now = -1 }},
 		{"settings", "offline_after", func(s *State) { s.Settings.OfflineAfter = 0 }},
 		{"quota below zero", "class ", func(s *State) {
 			s.Classes = append([]Class(nil), s.Classes...)
@@ -205,6 +206,12 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"deployment gone", "deployment web-9 is gone", job(func(j *Job) { j.Deployment = "web-9" })},
 		{"purged but running", "not stopped", job(func(j *Job) { j.Purge = true })},
 		{"stopped but wanted", "its job stopped true", job(func(j *Job) { j.Stopped = true })},
+		{"spec of another job", "spec of other", func(s *State) {
+			edit(s.Versions, versionKey("web", 1), func(v *JobVersion) { v.Spec.Name = "other" })
+		}},
+		{"version to come", "spec of web, index 1099511627776", func(s *State) {
+			edit(s.Versions, versionKey("web", 1), func(v *JobVersion) { v.Index = 1 << 40 })
+		}},
 		{"job gone", "its job does not exist", func(s *State) { s.Jobs.del("web") }},
 		{"history", "there is no job that has it", func(s *State) {
 			s.Versions.put(versionKey("web", 4), &JobVersion{Job: "web", Version: 4, Spec: webSpec()})
@@ -250,17 +257,6 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		})},
 		{"node twice", "twice", drain(func(d *Drain, p *DrainNode) { d.Nodes = append(d.Nodes, *p) })},
 		{"drain of an active node", "whose intent is active", node("n1", func(n *Node) { n.Intent = model.IntentActive })},
-
-		{"event type", `type "odd"`, func(s *State) { s.Events.put(1<<20, &Event{Key: 1 << 20, Type: "odd", Subject: "x"}) }},
-		{"event that can't be read", "can't be read", func(s *State) {
-			s.Events.rows.put(1<<20, pack(&Event{Key: 1 << 20, Type: model.EventJob, Subject: "x"})+"x")
-		}},
-		{"event to come", "the state is at", func(s *State) {
-			s.Events.put(1<<60, &Event{Key: 1 << 60, Type: model.EventJob, Subject: "x"})
-		}},
-		{"request not in the log", "the log of requests", func(s *State) {
-			s.Requests.put("r", &Request{ID: "r", Index: 1})
-		}},
 	}
 	rules := map[string]Invariant{ // the other cases break no numbered rule
 		"overfull": S1, "claims nothing": S1, "port of nobody": S1,
@@ -276,6 +272,18 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}
 	if err := Check(good); err != nil {
 		t.Errorf("the good state was spoilt along the way: %v", err)
+	}
+	if err := Check(NewState()); err != nil {
+		t.Errorf("a state before its first entry: %v", err)
+	}
+	full := good.fork()
+	node("n2", func(n *Node) {
+		for i := range uint64(avoidLimit) {
+			n.Avoid = append(n.Avoid, AvoidEntry{Group: "web/api", Version: i})
+		}
+	})(full)
+	if err := Check(*full); err != nil {
+		t.Errorf("a full avoid list: %v", err)
 	}
 }
 
@@ -335,6 +343,9 @@ func TestCheckOfWhatIsCopied(t *testing.T) {
 	if err := Check(s); err != nil {
 		t.Error(err)
 	}
+	gone := s.fork()
+	gone.Volumes.del("web/store/0/data")
+	wantFinding(t, Check(*gone), "", "transfer t1 is copying and its volume web/store/0/data does not exist")
 	moved := s.fork()
 	edit(moved.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
 	wantFinding(t, Check(*moved), "", "volume web/store/0/data is on n2, not n1")

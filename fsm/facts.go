@@ -72,7 +72,7 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 	prefix := fmt.Sprintf("slot.%d.", inst.Slot)
 	said, disputed := map[string]string{}, map[string]bool{}
 	for peer := range s.InstancesOf(inst.Group) {
-		if peer.ID == inst.ID || peer.Slot == inst.Slot { // what it says about its own slot is about itself
+		if peer.Slot == inst.Slot { // what it says about its own slot is about itself
 			continue
 		}
 		facts := s.OwnFacts(peer)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outspan/outspan/model"
 )
 
@@ -120,6 +122,25 @@ func refusedAs(refusal *model.Error) model.Code {
 		return ""
 	}
 	return refusal.Code
+}
+
+// TestFactsOfADeadInstance: what an instance in the same slot says about the slot is about itself, so it does not count
+// for the dead instance. What an instance in another slot says counts.
+func TestFactsOfADeadInstance(t *testing.T) {
+	m := gateWorld(t, model.RoleShardedData, 3)
+	for i := range 3 {
+		tells(t, m, i, kv("slot.0."+model.FactLeadsShards, "false"))
+	}
+	state := m.State()
+	s := state.fork()
+	edit(s.Nodes, "n0", func(n *Node) { n.Health = model.HealthOffline })
+	second(s, "i9", "i0", func(i *Instance) {
+		i.Node, i.Links.Replaces, i.Status.Facts = "n1", "i0", kv("slot.0."+model.FactLeadsShards, "true")
+	})
+	inst, _ := s.Instances.Get("i0")
+	if diff := cmp.Diff(kv(model.FactLeadsShards, "false"), s.FactsOf(inst)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
 }
 
 // TestQuorumGates: whether a gate passes depends on the facts that the members of a quorum report.

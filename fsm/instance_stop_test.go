@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/outspan/outspan/model"
@@ -59,6 +61,39 @@ func TestBypassKeepsTheReason(t *testing.T) {
 	}
 }
 
+// A stop that skips budgets names in its event what it did not wait for. A drain with force, a drain's deadline and a
+// person also override the gates.
+func TestStopNamesWhatItOverrides(t *testing.T) {
+	forced := model.DrainOptions{Deadline: model.Hour, Force: true}
+	calm := model.DrainOptions{Deadline: model.Hour}
+	late := model.DrainOptions{Deadline: 1, ForceAtDeadline: true}
+	leader := "forced over " + string(model.CodeIsLeader)
+	for _, c := range []struct {
+		name    string
+		options model.DrainOptions
+		leader  int
+		stop    *InstanceStop
+		want    string
+	}{
+		{"force", forced, 0, &InstanceStop{Cause: model.CauseNodeDraining, By: "d1"}, leader},
+		{"deadline", late, 0, &InstanceStop{Cause: model.CauseDrainTimeout, By: "d1", Bypass: true}, leader},
+		{"person", calm, 0, &InstanceStop{Cause: model.CauseUser, By: "ann", Bypass: true}, leader},
+		{"nothing to override", late, 1,
+			&InstanceStop{Cause: model.CauseDrainTimeout, By: "d1", Bypass: true}, ""},
+	} {
+		m := gateWorld(t, model.RoleQuorum, 3)
+		for i := range 3 {
+			tells(t, m, i, kv(model.FactLeader, strconv.FormatBool(i == c.leader)))
+		}
+		mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n0"}, Options: c.options})
+		c.stop.ID = "i0"
+		s := must(t, m.State(), c.stop)
+		if _, e, _ := s.Events.Max(); e.Type != model.EventDesired || e.Data["text"] != c.want {
+			t.Errorf("%s: the event %s says %q, want %q", c.name, e.Type, e.Data["text"], c.want)
+		}
+	}
+}
+
 // If an instance becomes ready after the leader decided to stop it for a failure, the stop is refused. The placement of
 // its replacement in the same group of commands is refused too, and the group's row gets no failure.
 func TestFailureThatIsOver(t *testing.T) {
@@ -83,7 +118,7 @@ func TestFailureThatIsOver(t *testing.T) {
 }
 
 // A drain that accepts downtime of a group that does not exist is refused. Otherwise a typo would be noticed only when
-// the drain waits for the group that was meant.
+// the drain waits for the group that was meant. The groups that it may name are limited in number.
 func TestDowntimeOfNoGroup(t *testing.T) {
 	s := aloneState(t)
 	for group, want := range map[string]model.Code{"web/api": "", "*": "", "web/no": model.CodeNotFound,
@@ -92,5 +127,11 @@ func TestDowntimeOfNoGroup(t *testing.T) {
 			Options: model.DrainOptions{Deadline: model.Hour, AcceptDowntime: []string{group}}}
 		_, refusal := attempt(s, s.Now, c)
 		wantCode(t, group, refusal, want)
+	}
+	for n, want := range map[int]model.Code{maxDowntime: "", maxDowntime + 1: model.CodeInvalid} {
+		c := &DrainStart{ID: "d1", Nodes: []string{"n1"},
+			Options: model.DrainOptions{Deadline: model.Hour, AcceptDowntime: slices.Repeat([]string{"web/api"}, n)}}
+		_, refusal := attempt(s, s.Now, c)
+		wantCode(t, strconv.Itoa(n), refusal, want)
 	}
 }

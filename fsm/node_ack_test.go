@@ -33,8 +33,15 @@ func TestAckLeavesATrace(t *testing.T) {
 		got[0].Data["name"] != n.Name || got[0].Actor == "" {
 		t.Fatalf("events: %+v", got)
 	}
+	do(&NodeAck{ID: "n1", Instances: []model.InstanceID{"i1"}}) // it can be moved, so it does not stay
+	n, _ = s.Nodes.Get("n1")
 	if got := s.Acknowledged(n); got != 1 {
 		t.Errorf("%d instances stay, want 1", got)
+	}
+	ending := s.fork()
+	edit(ending.Instances, "i3", func(i *Instance) { i.Desired = model.DesiredDraining })
+	if got := ending.Acknowledged(n); got != 0 {
+		t.Errorf("%d instances stay while the only one ends", got)
 	}
 	do(&InstanceStop{ID: "i1", Cause: model.CauseUser, Bypass: true})
 	do(observedAt("n1", "i1", model.ObservedStopped, 2))

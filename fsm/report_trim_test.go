@@ -161,6 +161,32 @@ func TestTrimBoundsAReport(t *testing.T) {
 	}
 }
 
+// A report names something unknown if it has an instance or a transfer that is not of its node, or holdings of another
+// incarnation.
+func TestReportNamesUnknown(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	old, now := s.Incarnation-1, s.Incarnation
+	holds := []model.Holding{{ID: "x", Group: aloneGroup}}
+	of := func(id model.InstanceID) []model.InstanceStatus { return []model.InstanceStatus{{ID: id}} }
+	for _, c := range []struct {
+		name   string
+		report NodeReport
+		want   bool
+	}{
+		{"its instance", NodeReport{ID: "n1", Incarnation: now, Instances: of("i1")}, false},
+		{"an instance of another node", NodeReport{ID: "n2", Incarnation: now, Instances: of("i1")}, true},
+		{"no such instance", NodeReport{ID: "n1", Incarnation: now, Instances: of("x")}, true},
+		{"no such transfer", NodeReport{ID: "n1", Incarnation: now, Transfers: []model.TransferReport{{ID: "t"}}}, true},
+		{"holdings", NodeReport{ID: "n1", Incarnation: now, Holds: holds}, false},
+		{"holdings of another incarnation", NodeReport{ID: "n1", Incarnation: old, Holds: holds}, true},
+		{"nothing, in another incarnation", NodeReport{ID: "n1", Incarnation: old}, false},
+	} {
+		if got := c.report.NamesUnknown(&s); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // lastReports keeps the last of several reports on a transfer, at the position of the first report.
 func TestLastReports(t *testing.T) {
 	got := lastReports([]model.TransferReport{{ID: "t1", State: model.SideVerifying}, {ID: "t2", Message: "done"},

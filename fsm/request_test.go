@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -70,14 +71,14 @@ func TestRequestsFull(t *testing.T) {
 	if _, replay := ask("cli:alice", full, "cli:alice0"); !replay {
 		t.Error("another's request made the oldest one forgotten")
 	}
-	later := begin.Add(requestMinimum)
+	before, later := m.State(), begin.Add(requestMinimum)
 	if refusal, _ := ask("cli:alice", later, "more"); refusal != nil {
 		t.Errorf("one more request when the oldest is old enough: %v", refusal)
 	}
 	if _, replay := ask("cli:alice", later, "cli:alice0"); replay {
 		t.Error("the oldest request is not forgotten")
 	}
-	if err := Check(m.State()); err != nil {
+	if err := errors.Join(Check(m.State()), CheckStep(before, m.State())); err != nil {
 		t.Error(err)
 	}
 }

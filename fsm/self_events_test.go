@@ -273,4 +273,20 @@ func TestPresentPortsAreToldAfterTheHour(t *testing.T) {
 	if got, want := last(), "node.port_changed port_taken>port_taken closed=82"; got != want {
 		t.Errorf("after the second hour the last event says %q, want %q", got, want)
 	}
+
+	// The last emitted event says that all ports are open, and they are open again after the hour.
+	report(s.Now)
+	third := s.Now.Add(selfWindow)
+	for range selfEvents/2 + 1 {
+		report(third, 80)
+		report(third)
+	}
+	n, _ = s.Nodes.Get("n1")
+	if n.Self.Events.Last == nil || n.Self.Events.Last.Ports != "ok" {
+		t.Fatalf("the last event does not say that all ports are open: %+v", n.Self.Events)
+	}
+	s = run(t, s, n.Self.Events.Since.Add(selfWindow), &HoldSet{Active: true})
+	if got, want := last(), "hold.changed false>true closed="; got != want {
+		t.Errorf("after the third hour the last event says %q, want %q", got, want)
+	}
 }

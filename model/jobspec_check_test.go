@@ -258,17 +258,23 @@ func TestJobIsRefused(t *testing.T) {
 		name   string
 		change func(j *JobSpec)
 		says   string
+		key    string // place of the mistake in the job
 	}{
-		{"two groups", func(*JobSpec) {}, ""},
-		{"bad name", func(j *JobSpec) { j.Name = "a b" }, "job name"},
-		{"no group", func(j *JobSpec) { j.Groups = nil }, "has 0 groups"},
-		{"too many groups", func(j *JobSpec) { j.Groups = make([]GroupSpec, maxGroups+1) }, "has 65 groups"},
-		{"a group twice", func(j *JobSpec) { j.Groups[1].Name = "g" }, "two groups named g"},
-		{"a bad group", func(j *JobSpec) { j.Groups[1].Count = -1 }, "job j, group h: count is -1"},
-		{"a static port twice", func(j *JobSpec) { j.Groups[1].Ports[1].Static = 9000 }, "both g/admin and h/admin"},
-		{"a service twice", func(j *JobSpec) { j.Groups[1].Services[0].Name = "s" }, "publishes the service s twice"},
-		{"exposed twice", func(j *JobSpec) { j.Groups[1].Services[0].Expose = 80 }, "exposes port 80 by both services"},
-		{"exposed and static", func(j *JobSpec) { j.Groups[0].Services[0].Expose = 9001 }, "asks for the static port 9001"},
+		{"two groups", func(*JobSpec) {}, "", ""},
+		{"bad name", func(j *JobSpec) { j.Name = "a b" }, "job name", "name"},
+		{"no group", func(j *JobSpec) { j.Groups = nil }, "has 0 groups", ""},
+		{"too many groups", func(j *JobSpec) { j.Groups = make([]GroupSpec, maxGroups+1) }, "has 65 groups", ""},
+		{"a group twice", func(j *JobSpec) { j.Groups[1].Name = "g" }, "two groups named g", "group/g"},
+		{"a bad group", func(j *JobSpec) { j.Groups[1].Count = -1 }, "job j, group h: count is -1", "group/h/count"},
+		{"a bad name of a group", func(j *JobSpec) { j.Groups[1].Name = "a b" }, "group name", "group/a b"},
+		{"a static port twice", func(j *JobSpec) { j.Groups[1].Ports[1].Static = 9000 }, "both g/admin and h/admin",
+			"group/h/port/admin/static"},
+		{"a service twice", func(j *JobSpec) { j.Groups[1].Services[0].Name = "s" }, "publishes the service s twice",
+			"group/h/service/s"},
+		{"exposed twice", func(j *JobSpec) { j.Groups[1].Services[0].Expose = 80 }, "exposes port 80 by both services",
+			"group/h/service/t/expose"},
+		{"exposed and static", func(j *JobSpec) { j.Groups[0].Services[0].Expose = 9001 }, "asks for the static port 9001",
+			"group/g/service/s/expose"},
 	}
 	for _, tt := range tests {
 		t.Run(strings.ReplaceAll(tt.name, " ", "_"), func(t *testing.T) {
@@ -278,7 +284,11 @@ func TestJobIsRefused(t *testing.T) {
 			spec := JobSpec{Name: "j", Groups: []GroupSpec{first, second}}
 			tt.change(&spec)
 			spec = spec.Expand()
-			wants(t, spec.Check(), tt.says)
+			refusal := spec.Check()
+			wants(t, refusal, tt.says)
+			if refusal != nil && refusal.Key != tt.key {
+				t.Errorf("the mistake is at %q, want %q", refusal.Key, tt.key)
+			}
 		})
 	}
 	most := JobSpec{Name: "j"}

@@ -20,6 +20,9 @@ func (s *Cache) Follow(written []*fsm.Instance) {
 	s.note(written)
 }
 
+// Lists returns of how many groups the cache has an instance list.
+func (s *Cache) Lists() int { return len(s.instances) }
+
 // Surveys returns the groups, instances and nodes that a pass must look at, as two texts. The first was found through
 // the indexes of the state, and the second by a scan of all rows. The texts must be equal.
 func Surveys(in Input) (indexed, scanned string) {

@@ -212,6 +212,24 @@ func TestRebalanceSeesChangedGroups(t *testing.T) {
 	}
 }
 
+// A Cache keeps the instance lists of groups at rest, which the rescheduler looks at, only as long as the groups exist.
+func TestCacheForgetsGroupsThatAreGone(t *testing.T) {
+	w := newWorld(t)
+	lists := func(lines ...string) int {
+		for _, line := range append(lines, "settle", "advance 24h") {
+			w.run(line)
+		}
+		in := w.input()
+		in.Cache = &w.seen
+		reconcile.Decide(in)
+		return w.seen.Lists()
+	}
+	before := lists("settings rescheduler=balanced", "node n1 n2", "run web http count=2", "run other main count=2")
+	if after := lists("stop web purge"); before != 2 || after != 1 {
+		t.Errorf("of two groups the cache has %d lists, and of one group %d", before, after)
+	}
+}
+
 // The rescheduler examines a limited number of groups in one decision. Groups that can't be moved, or that are placed
 // as well as possible already, don't use up this number.
 func TestRebalancePassesOverOtherGroups(t *testing.T) {
