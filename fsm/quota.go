@@ -63,7 +63,10 @@ func (s *State) CheckQuota(job model.JobName, r model.Resources, gone *Instance)
 	if !ok {
 		return nil
 	}
-	class, _, _ := s.Class(row.Class)
+	class, _, ok := s.Class(row.Class)
+	if !ok || class.Quota == (model.Quota{}) {
+		return nil
+	}
 	used := s.ClassUsage(class.Name)
 	if gone.counted() {
 		used = used.plus(gone.Claims.Resources, -1)

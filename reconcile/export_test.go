@@ -20,7 +20,7 @@ func (s *Cache) Follow(written []*fsm.Instance) {
 	s.note(written)
 }
 
-// Lists returns of how many groups the cache has an instance list.
+// Lists returns the number of groups that have an instance list in the cache.
 func (s *Cache) Lists() int { return len(s.instances) }
 
 // Surveys returns the groups, instances and nodes that a pass must look at, as two texts. The first was found through

@@ -36,8 +36,9 @@ func New() *Judge {
 	}
 }
 
-// fewPast is how many events and stored requests fsm.Check may read after each entry. If there are more, it reads them
-// once in that many entries, so that the time for a log grows with its length and not with its square.
+// fewPast is how many events and stored requests the judge checks after each entry. If there are more, it checks them
+// only after each entry whose index is a multiple of fewPast. Most of them never change, and to check them more often
+// would take most of the time for a long log.
 const fewPast = 1000
 
 // Step checks the next entry. It returns the findings of this package, followed by those of fsm.Check and, unless the
