@@ -67,6 +67,9 @@ func (c *checker) trustMembers() {
 		c.want(m.RevokedIndex == 0 || m.RevokedIndex >= m.IssuedIndex, "member %s was revoked at index %d and issued at %d",
 			who, m.RevokedIndex, m.IssuedIndex)
 		c.want(m.RevokedIndex != 0 || m.Reason == "", "member %s is not revoked, for %q", who, m.Reason)
+		c.want(!m.AnyKey || m.Subject.Kind == model.SubjectAgent && m.RevokedIndex == 0,
+			"member %s has no pinned key, but is no agent or is revoked", who)
+		c.want(model.CheckLabels(m.Labels) == nil, "member %s has the labels %v", who, m.Labels)
 		c.want(len(m.Reason) <= maxRevokeReason, "member %s: its reason has %d bytes", who, len(m.Reason))
 	}
 }

@@ -3,7 +3,6 @@ package fsm
 import (
 	"bytes"
 	"crypto/sha256"
-	"crypto/subtle"
 	"slices"
 
 	"github.com/outspan/outspan/model"
@@ -16,7 +15,7 @@ const (
 )
 
 // TrustMember is a server or agent that a join token admitted. A key is the SHA-256 of the public key (SPKI) in the
-// member's certificate. A certificate counts only while its key is in the row and the row is not revoked.
+// member's certificate. A certificate counts only while its key is in the row and the row is not revoked; see AnyKey.
 type TrustMember struct {
 	Subject model.Subject `cbor:"1,keyasint"` // of kind server or agent
 	Key     []byte        `cbor:"2,keyasint"` // the newest key
@@ -28,6 +27,11 @@ type TrustMember struct {
 	IssuedIndex  uint64        `cbor:"6,keyasint"` // index of the last admission or renewal
 	RevokedIndex uint64        `cbor:"7,keyasint,omitempty"`
 	Reason       string        `cbor:"8,keyasint,omitempty"` // why it was revoked
+	// Labels are those of the token that admitted an agent. Its node has them, whatever its configuration says.
+	Labels map[string]string `cbor:"14,keyasint,omitempty"`
+	// AnyKey says that an agent may have got a newer key than the row has, because the state was recovered. The first key
+	// that it shows then takes the place of the others. Until then, each certificate of the CA for its name counts.
+	AnyKey bool `cbor:"15,keyasint,omitempty"`
 }
 
 // MemberAdmit admits a newcomer by a join token and spends one use of it. A token of role server admits agents too. In
@@ -46,8 +50,9 @@ type MemberAdmit struct {
 
 // MemberRenew gives a member a new key. Old is the key that the member used to ask for it: its newest key or the
 // previous one. Old becomes the previous key. A repeated renewal changes nothing but NotAfter. If Old and Key are both
-// the newest key, the member has used it, and the previous key no longer counts. There is no event. Codes: invalid;
-// not_found; member_revoked; stale if Old no longer counts, or if Key is the previous key.
+// the newest key, the member has used it, and the previous key no longer counts. While AnyKey is set, Old may be a key
+// that the row does not have. There is no event. Codes: invalid; not_found; member_revoked; stale if Old no longer
+// counts, or if Key is the previous key.
 type MemberRenew struct {
 	Subject  model.Subject `cbor:"1,keyasint"`
 	Old      []byte        `cbor:"2,keyasint"`
@@ -63,7 +68,7 @@ type MemberRevoke struct {
 }
 
 // Counts reports whether a certificate with this key proves to be the member.
-func (m *TrustMember) Counts(key []byte) bool { return m.RevokedIndex == 0 && m.had(key) }
+func (m *TrustMember) Counts(key []byte) bool { return m.RevokedIndex == 0 && (m.AnyKey || m.had(key)) }
 
 // had reports whether key is in the row.
 func (m *TrustMember) had(key []byte) bool {
@@ -94,7 +99,11 @@ func (c *MemberAdmit) apply(s *State) error {
 	if !free {
 		s.spend(token)
 	}
-	s.putMember(&TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, Token: c.Token, IssuedIndex: s.Index})
+	member := &TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, Token: c.Token, IssuedIndex: s.Index}
+	if c.Subject.Kind == model.SubjectAgent {
+		member.Labels = token.Labels
+	}
+	s.putMember(member)
 	s.touchMember(c.Subject)
 	before := ""
 	if known && old.RevokedIndex != 0 {
@@ -111,23 +120,18 @@ func (c *MemberAdmit) mayUse(s *State) (*JoinToken, *model.Error) {
 	if refusal := checkMember(c.Subject, c.NotAfter, c.Key); refusal != nil {
 		return nil, refusal
 	}
-	const another = "make another token on a server with: outspan token create"
-	token, ok := s.JoinTokens.Get(c.Token)
+	token, refusal := s.TokenWith(c.Token, c.Verifier)
 	switch {
-	case !ok || subtle.ConstantTimeCompare(token.Verifier, c.Verifier) != 1:
-		return nil, model.Refuse(model.CodeTokenInvalid, "there is no join token %q with this secret",
-			model.ClipText(string(c.Token), 100)).
-			WithHint("copy the whole token again, or %s", another)
-	case token.RevokedIndex != 0:
-		return nil, model.Refuse(model.CodeTokenRevoked, "join token %s was revoked", c.Token).WithHint(another)
+	case refusal != nil:
+		return nil, refusal
 	case token.Role != string(model.SubjectServer) && token.Role != string(c.Subject.Kind):
 		return nil, model.Refuse(model.CodeTokenRole, "join token %s admits the role %s, not %s", c.Token, token.Role,
 			c.Subject.Kind).
-			WithHint("%s --role %s", another, c.Subject.Kind)
+			WithHint("%s --role %s", anotherToken, c.Subject.Kind)
 	case !model.MatchGlob(token.NodeName, c.Subject.Name):
 		return nil, model.Refuse(model.CodeTokenName, "join token %s admits only names such as %s, not %s", c.Token,
 			token.NodeName, c.Subject.Name).
-			WithHint("join with another --name, or %s", another)
+			WithHint("join with another --name, or %s", anotherToken)
 	}
 	return token, nil
 }
@@ -250,6 +254,9 @@ func (c *MemberRenew) apply(s *State) error {
 	case m.RevokedIndex != 0:
 		return model.Refuse(model.CodeMemberRevoked, "%s was revoked", c.Subject).
 			WithHint("join again with a token: outspan join")
+	case m.AnyKey:
+		s.pin(m, c)
+		return nil
 	case !m.had(c.Old):
 		return model.Refuse(model.CodeStale, "%s renews a certificate that was replaced since", c.Subject).
 			WithHint("renew with the newest certificate; if it is lost, revoke the member and join again")
@@ -283,7 +290,7 @@ func (c *MemberRevoke) apply(s *State) error {
 		return nil
 	}
 	next := *m
-	next.RevokedIndex, next.Reason = s.Index, c.Reason
+	next.RevokedIndex, next.Reason, next.AnyKey = s.Index, c.Reason, false
 	s.putMember(&next)
 	s.touchMember(c.Subject)
 	s.emit(Event{Type: model.EventMemberRevoked, Subject: "member/" + c.Subject.String(), Before: "joined",
