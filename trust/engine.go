@@ -71,6 +71,9 @@ type Engine struct {
 	dir     transport.Managed
 	joining chan struct{} // has an element for each join in progress
 	self    model.Subject // this server
+
+	strangers strangers
+	pins      *pins
 }
 
 // NewEngine opens the keyring of the data directory. From now on the credentials refuse peers that Admit refuses.
@@ -87,16 +90,16 @@ func NewEngine(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg, log: cfg.Logger, ring: ring, dir: transport.ManagedDir(cfg.DataDir),
-		joining: make(chan struct{}, maxJoining), self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
+		joining: make(chan struct{}, maxJoining), pins: newPins(), self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
 	cfg.Credentials.SetAdmission(e.Admit)
 	return e, nil
 }
 
-// Run keeps this server's own certificate alive, ends the connections of revoked members, and removes the file with the
-// CA's key once the state has that key. It blocks until ctx ends, and returns nil.
+// Run keeps this server's own certificate alive, ends the connections of revoked members, records the keys of agents
+// after a recovery, and removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.closeRevoked, e.dropCAKey, e.keepOwn} {
+	for _, part := range [...]func(context.Context){e.closeRevoked, e.dropCAKey, e.keepOwn, e.keepPins} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()
@@ -125,6 +128,8 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	case !row.Counts(pki.KeyHash(leaf)):
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
 			WithHint("if that machine lost the newer one: outspan node revoke %s, then let it join again", who.Name)
+	case row.AnyKey:
+		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
 	}
 	return nil
 }

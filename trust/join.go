@@ -16,6 +16,7 @@ import (
 const (
 	questionJoin  = "trust-join"
 	questionRenew = "trust-renew"
+	questionPin   = "trust-pin"
 )
 
 // maxJoining is how many newcomers a server answers at once. Further ones get busy, and try again.
@@ -25,25 +26,59 @@ const maxJoining = 32
 const askTime = 15 * time.Second
 
 // AnswerJoin is a transport.AnswerJoin. Any server may be asked; one that does not lead asks the leader. A newcomer
-// that repeats its request gets certificates again, and uses its token once. Codes: invalid, forbidden, busy,
-// no_leader, those of fsm.MemberAdmit, and those of the log.
+// that repeats its request gets certificates again, and uses its token once. A source that was refused too often waits;
+// see strangers. Codes: invalid, forbidden, busy, rate_limited, no_leader, those of fsm.MemberAdmit, and those of the
+// log.
 func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
+	from := transport.SourceOf(source)
+	if !e.strangers.allowed(from) {
+		return transport.JoinReply{}, model.Refuse(model.CodeRateLimited, "%s sent too many wrong requests to join", from).
+			WithHint("wait a few seconds, then try again with a good token")
+	}
+	reply, err := e.answerJoin(ctx, source, r)
+	if isStrangers(err) {
+		e.strangers.refused(from)
+	}
+	return reply, err
+}
+
+func (e *Engine) answerJoin(ctx context.Context, source net.Addr,
+	r transport.JoinRequest) (transport.JoinReply, error) {
+	leader, self, ok := e.cfg.Servers.Leader()
+	if self {
+		return e.join(ctx, r)
+	}
+	token, err := pki.ParseJoinToken(r.Token)
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	state := e.cfg.Store.Current()
+	if state.JoinTokens.Has(model.TokenID(token.ID())) { // otherwise it may be too new for this server's state
+		if err := checkToken(state, token); err != nil {
+			return transport.JoinReply{}, err
+		}
+	}
 	done, err := e.enterJoin()
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
 	defer done()
-	leader, self, ok := e.cfg.Servers.Leader()
-	if self {
-		return e.join(ctx, r)
-	}
 	if !ok {
 		return transport.JoinReply{}, noLeader()
 	}
 	e.log.Debug("a newcomer's request goes to the leader", "newcomer", source, "leader", leader.Name)
 	var reply transport.JoinReply
 	return reply, e.ask(ctx, leader, questionJoin, r, &reply)
+}
+
+// checkToken refuses a stranger before his request costs more than a look into the state.
+func checkToken(state *fsm.State, token pki.JoinToken) error {
+	verifier := token.Verifier()
+	if _, refusal := state.TokenWith(model.TokenID(token.ID()), verifier[:]); refusal != nil {
+		return refusal
+	}
+	return nil
 }
 
 // enterJoin counts a join in progress until done is called. Code: busy.
@@ -82,16 +117,14 @@ func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (
 	switch question {
 	case questionJoin:
 		answer, err = answerPeer(e, body, func(r transport.JoinRequest) (transport.JoinReply, error) {
-			done, err := e.enterJoin()
-			if err != nil {
-				return transport.JoinReply{}, err
-			}
-			defer done()
 			return e.join(ctx, r)
 		})
 		return answer, true, err
 	case questionRenew:
 		answer, err = answerPeer(e, body, func(q ownRenewal) (struct{}, error) { return struct{}{}, e.renewServer(ctx, q) })
+		return answer, true, err
+	case questionPin:
+		answer, err = answerPeer(e, body, func(p shownKey) (struct{}, error) { return struct{}{}, e.pinFor(ctx, p) })
 		return answer, true, err
 	}
 	return nil, false, nil
@@ -119,12 +152,21 @@ type newcomer struct {
 	cert    *x509.Certificate
 }
 
-// join admits the newcomers of a request. Only the leader calls it.
+// join admits the newcomers of a request. Only the leader calls it. It looks at the token first: checking the signature
+// of a request takes time, and the places for newcomers are few.
 func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.JoinReply, error) {
 	token, err := pki.ParseJoinToken(r.Token)
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
+	if err := checkToken(e.cfg.Store.Current(), token); err != nil {
+		return transport.JoinReply{}, err
+	}
+	done, err := e.enterJoin()
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	defer done()
 	all, err := newcomers(r, token)
 	if err != nil {
 		return transport.JoinReply{}, err

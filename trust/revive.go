@@ -27,11 +27,11 @@ type Revival struct {
 	Logger   hclog.Logger
 }
 
-// Revive gives a server whose certificate has expired while it was off a new one, before the server starts. It does the
-// same for the agent of its machine. It needs no other server: the state on the disk has the CA's key, and the keyring
-// decrypts it. The keys of the certificates stay the same, so the other servers need no new row. It does nothing while
-// no certificate has expired. It blocks while it reads the state. Codes: certificate_invalid, member_revoked, those of
-// keyring.Open, and those of State.
+// Revive gives a server whose certificate has expired while it was off, or that has none, a new one before the server
+// starts. It does the same for an expired certificate of the agent of its machine. It needs no other server: the state on
+// the disk has the CA's key, and the keyring decrypts it. The key of an expired certificate stays the same, so the other
+// servers need no new row. It does nothing while all certificates are good. It blocks while it reads the state. Codes:
+// certificate_invalid, member_revoked, those of keyring.Open, and those of State.
 func Revive(ctx context.Context, r Revival) error {
 	dir := transport.ManagedDir(r.DataDir)
 	var ca *transport.Authority
@@ -40,6 +40,12 @@ func Revive(ctx context.Context, r Revival) error {
 		pair, found, err := dir.Pair(role)
 		if err != nil {
 			return err
+		}
+		if !found && role == pki.RoleServer {
+			if err := r.makeMissing(ctx, dir); err != nil {
+				return err
+			}
+			continue
 		}
 		if !found || time.Now().Before(pair.Leaf.NotAfter) {
 			continue
@@ -101,9 +107,12 @@ func (r Revival) again(ca *transport.Authority, role pki.Role, old *x509.Certifi
 		return nil, model.Refuse(model.CodeCertificateInvalid, "the key of the %s is of a kind that outspan does not make",
 			role)
 	}
-	lifetime := r.Lifetime
-	if lifetime <= 0 {
-		lifetime = transport.MemberTTL
+	return ca.Sign(pki.Request{Role: role, Name: r.Name, Hosts: hostsOf(old), PublicKey: key}, r.lifetime())
+}
+
+func (r Revival) lifetime() time.Duration {
+	if r.Lifetime <= 0 {
+		return transport.MemberTTL
 	}
-	return ca.Sign(pki.Request{Role: role, Name: r.Name, Hosts: hostsOf(old), PublicKey: key}, lifetime)
+	return r.Lifetime
 }

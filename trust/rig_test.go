@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,6 +82,7 @@ type site struct {
 	creds   *transport.Credentials
 	engine  *trust.Engine
 	reloads int
+	asked   int // questions to other servers
 	closed  func(func(pki.Identity, *x509.Certificate) bool) int
 }
 
@@ -178,6 +180,7 @@ func (s *site) Addresses() (api, gossip []string) {
 func (s *site) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
 	s.r.mu.Lock()
 	to := s.r.sites[address]
+	s.asked++
 	s.r.mu.Unlock()
 	ctx = transport.WithSubject(ctx, model.Subject{Kind: model.SubjectServer, Name: s.name})
 	answer, known, err := to.engine.AnswerPeer(ctx, question, body)
@@ -258,8 +261,16 @@ func request(t testing.TB, role pki.Role, name string) (der []byte, leafOf func(
 
 // join asks a server as the TLS port does.
 func (s *site) join(token pki.JoinToken, r transport.JoinRequest) (transport.JoinReply, error) {
+	// Each request comes from another address, so that refusals in one test don't add up.
+	n := joins.Add(1)
+	return s.joinFrom(&net.TCPAddr{IP: net.IPv4(127, 0, byte(n>>8), byte(n))}, token, r)
+}
+
+var joins atomic.Uint32
+
+func (s *site) joinFrom(source net.Addr, token pki.JoinToken, r transport.JoinRequest) (transport.JoinReply, error) {
 	r.Token = token.Reveal()
-	return s.engine.AnswerJoin(s.r.t.Context(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, r)
+	return s.engine.AnswerJoin(s.r.t.Context(), source, r)
 }
 
 // joinServer lets a server join, and starts it on files of its own.
