@@ -3,8 +3,8 @@ package trust
 import (
 	"context"
 	"crypto/x509"
-	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -67,7 +67,7 @@ type Config struct {
 type Engine struct {
 	cfg     Config
 	log     hclog.Logger
-	ring    *keyring.Ring
+	ring    atomic.Pointer[keyring.Ring] // nil while the file is missing; see keyring
 	dir     transport.Managed
 	joining chan struct{} // has an element for each join in progress
 	self    model.Subject // this server
@@ -76,8 +76,8 @@ type Engine struct {
 	pins      *pins
 }
 
-// NewEngine opens the keyring of the data directory. From now on the credentials refuse peers that Admit refuses.
-// Codes: those of keyring.Open.
+// NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
+// now on the credentials refuse peers that Admit refuses. Codes: those of keyring.Open, except not_found.
 func NewEngine(cfg Config) (*Engine, error) {
 	if cfg.Lifetime <= 0 {
 		cfg.Lifetime = transport.MemberTTL
@@ -85,21 +85,20 @@ func NewEngine(cfg Config) (*Engine, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
-	ring, err := keyring.Open(filepath.Join(cfg.DataDir, keyring.FileName))
-	if err != nil {
+	e := &Engine{cfg: cfg, log: cfg.Logger, dir: transport.ManagedDir(cfg.DataDir),
+		joining: make(chan struct{}, maxJoining), pins: newPins(), self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
+	if err := e.openKeyring(); err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, log: cfg.Logger, ring: ring, dir: transport.ManagedDir(cfg.DataDir),
-		joining: make(chan struct{}, maxJoining), pins: newPins(), self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
 	cfg.Credentials.SetAdmission(e.Admit)
 	return e, nil
 }
 
 // Run keeps this server's own certificate alive, ends the connections of revoked members, records the keys of agents
-// after a recovery, and removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
+// after a recovery, gets a missing keyring from other servers, and removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.closeRevoked, e.dropCAKey, e.keepOwn, e.keepPins} {
+	for _, part := range [...]func(context.Context){e.closeRevoked, e.dropCAKey, e.keepOwn, e.keepPins, e.seekKeyring} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()

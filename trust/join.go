@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -17,6 +18,8 @@ const (
 	questionJoin  = "trust-join"
 	questionRenew = "trust-renew"
 	questionPin   = "trust-pin"
+
+	questionKeyring = "trust-keyring" // the answering server need not lead
 )
 
 // maxJoining is how many newcomers a server answers at once. Further ones get busy, and try again.
@@ -123,6 +126,13 @@ func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (
 	case questionRenew:
 		answer, err = answerPeer(e, body, func(q ownRenewal) (struct{}, error) { return struct{}{}, e.renewServer(ctx, q) })
 		return answer, true, err
+	case questionKeyring:
+		reply, err := e.giveKeys(ctx)
+		if err != nil {
+			return nil, true, err
+		}
+		answer, err = transport.EncodeCBOR(reply)
+		return answer, true, err
 	case questionPin:
 		answer, err = answerPeer(e, body, func(p shownKey) (struct{}, error) { return struct{}{}, e.pinFor(ctx, p) })
 		return answer, true, err
@@ -174,7 +184,11 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	if err := e.tryGroup(group(all)); err != nil {
 		return transport.JoinReply{}, err
 	}
-	ca, err := authority(e.ring, e.cfg.Store.Current())
+	ring, err := e.keyring()
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	ca, err := authority(ring, e.cfg.Store.Current())
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
@@ -190,7 +204,7 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	for _, n := range all {
 		e.log.Info("a member joined", "member", n.admit.Subject, "token", token.ID(), "version", r.Version)
 	}
-	return e.joinReply(all, model.TokenID(token.ID()))
+	return e.joinReply(ring, all, model.TokenID(token.ID()))
 }
 
 // newcomers checks the requests for certificates. Both must be for the same name. Codes: invalid, forbidden.
@@ -242,10 +256,11 @@ func (e *Engine) tryGroup(group []fsm.Command) error {
 	return nil
 }
 
-func (e *Engine) joinReply(all []newcomer, id model.TokenID) (reply transport.JoinReply, err error) {
+func (e *Engine) joinReply(ring *keyring.Ring, all []newcomer, id model.TokenID) (reply transport.JoinReply,
+	err error) {
 	state := e.cfg.Store.Current()
 	reply = transport.JoinReply{Cluster: e.cfg.Cluster, Roots: roots(state)}
-	if reply.GossipKeys, err = gossipKeys(e.ring, state); err != nil {
+	if reply.GossipKeys, err = gossipKeys(ring, state); err != nil {
 		return transport.JoinReply{}, err
 	}
 	for _, n := range all {
@@ -254,9 +269,7 @@ func (e *Engine) joinReply(all []newcomer, id model.TokenID) (reply transport.Jo
 			continue
 		}
 		reply.Server = [][]byte{n.cert.Raw}
-		for _, key := range e.ring.Keys() {
-			reply.Keyring = append(reply.Keyring, key.Encode())
-		}
+		reply.Keyring = encodedKeys(ring)
 	}
 	reply.Servers, reply.Gossip = e.cfg.Servers.Addresses()
 	if token, ok := state.JoinTokens.Get(id); ok {

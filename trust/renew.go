@@ -40,7 +40,11 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 	if err := e.tryGroup([]fsm.Command{renew}); err != nil {
 		return transport.RenewReply{}, err
 	}
-	ca, err := authority(e.ring, e.cfg.Store.Current())
+	ring, err := e.keyring()
+	if err != nil {
+		return transport.RenewReply{}, err
+	}
+	ca, err := authority(ring, e.cfg.Store.Current())
 	if err != nil {
 		return transport.RenewReply{}, err
 	}
@@ -55,7 +59,7 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 	state := e.cfg.Store.Current()
 	reply := transport.RenewReply{Chain: [][]byte{cert.Raw}, Roots: roots(state)}
 	reply.Servers, _ = e.cfg.Servers.Addresses()
-	reply.GossipKeys, err = gossipKeys(e.ring, state)
+	reply.GossipKeys, err = gossipKeys(ring, state)
 	return reply, err
 }
 
@@ -159,7 +163,11 @@ func (e *Engine) recordOwn(ctx context.Context, own ownRenewal) error {
 
 // mintOwn makes a new key and a certificate for this server, and writes them to its files.
 func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (tls.Certificate, error) {
-	ca, err := authority(e.ring, state)
+	ring, err := e.keyring()
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	ca, err := authority(ring, state)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -175,7 +183,7 @@ func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (tls.Certifica
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	gossip, err := gossipKeys(e.ring, state)
+	gossip, err := gossipKeys(ring, state)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
