@@ -65,7 +65,7 @@ func (c *RestoreMark) apply(s *State) error {
 		s.Restored, s.Unconfirmed = s.Incarnation, true
 		s.beginRestore()
 		if c.Recovered {
-			data["tokens_revoked"] = fmt.Sprint(s.recoverTrust())
+			data["tokens_revoked"] = fmt.Sprint(c.recoverTrust(s))
 		}
 	}
 	s.callAgents()

@@ -62,9 +62,9 @@ func (t *JoinToken) overdue(now model.Time) bool {
 
 const anotherToken = "make another token on a server with: outspan token create"
 
-// TokenWith returns the join token with an id and the verifier of its secret. It checks neither the token's time nor its
-// uses, because a repeated admission needs neither. The row is read-only. Codes: token_invalid, token_revoked.
-func (s *State) TokenWith(id model.TokenID, verifier []byte) (*JoinToken, *model.Error) {
+// TokenWith returns the join token with an id and the verifier of its secret. It checks neither the token's time nor
+// its uses, because a repeated admission needs neither. The row is read-only. Codes: token_invalid, token_revoked.
+func TokenWith(s *State, id model.TokenID, verifier []byte) (*JoinToken, *model.Error) {
 	token, ok := s.JoinTokens.Get(id)
 	switch {
 	case !ok || subtle.ConstantTimeCompare(token.Verifier, verifier) != 1:

@@ -120,7 +120,7 @@ func (c *MemberAdmit) mayUse(s *State) (*JoinToken, *model.Error) {
 	if refusal := checkMember(c.Subject, c.NotAfter, c.Key); refusal != nil {
 		return nil, refusal
 	}
-	token, refusal := s.TokenWith(c.Token, c.Verifier)
+	token, refusal := TokenWith(s, c.Token, c.Verifier)
 	switch {
 	case refusal != nil:
 		return nil, refusal
@@ -185,9 +185,9 @@ func (s *State) spend(token *JoinToken) {
 	s.touch("tokens")
 }
 
-// roomForMember returns the row to drop for a new name: nil while there is room, and otherwise that of the agent that was
-// revoked first. An agent without a row is refused like a revoked one. A server without a row is admitted, so the row of
-// a revoked server stays. known says that the name has a row already. Code: conflict.
+// roomForMember returns the row to drop for a new name: nil while there is room, and otherwise that of the agent that
+// was revoked first. An agent without a row is refused like a revoked one. A server without a row is admitted, so the
+// row of a revoked server stays. known says that the name has a row already. Code: conflict.
 func (s *State) roomForMember(known bool) (*TrustMember, *model.Error) {
 	if known || s.TrustMembers.Len() < maxMembers {
 		return nil, nil
@@ -255,7 +255,7 @@ func (c *MemberRenew) apply(s *State) error {
 		return model.Refuse(model.CodeMemberRevoked, "%s was revoked", c.Subject).
 			WithHint("join again with a token: outspan join")
 	case m.AnyKey:
-		s.pin(m, c)
+		c.pin(s, m)
 		return nil
 	case !m.had(c.Old):
 		return model.Refuse(model.CodeStale, "%s renews a certificate that was replaced since", c.Subject).
@@ -325,4 +325,55 @@ func (c *MemberFound) apply(s *State) error {
 	s.touchMember(c.Subject)
 	s.emit(Event{Type: model.EventMemberJoined, Subject: "member/" + c.Subject.String(), After: "joined"})
 	return nil
+}
+
+// recoverTrust makes the rows of tokens and members safe to use after a recovery. The state may be older than what
+// was acknowledged: a token may have been spent or revoked since, and agents may have newer keys. So it revokes all
+// tokens, and sets AnyKey in the row of each agent that is not revoked. It can't know which members were revoked
+// since. The rows of servers stay: keys of servers are not compared. It returns how many tokens it revoked.
+func (c *RestoreMark) recoverTrust(s *State) (tokens int) {
+	var revoked []*JoinToken
+	for _, t := range s.JoinTokens.All() {
+		if t.RevokedIndex == 0 {
+			next := *t
+			next.RevokedIndex = s.Index
+			if next.Ended == 0 {
+				next.Ended = max(s.Now, 1)
+			}
+			revoked = append(revoked, &next)
+		}
+	}
+	for _, t := range revoked {
+		s.putJoinToken(t)
+	}
+	var agents []*TrustMember
+	for _, m := range s.TrustMembers.All() {
+		if m.Subject.Kind == model.SubjectAgent && m.RevokedIndex == 0 {
+			next := *m
+			next.AnyKey = true
+			agents = append(agents, &next)
+		}
+	}
+	for _, m := range agents {
+		s.putMember(m)
+	}
+	if len(revoked) > 0 {
+		s.touch("tokens")
+	}
+	if len(agents) > 0 {
+		s.touch("members")
+	}
+	return len(revoked)
+}
+
+// pin ends AnyKey: from now on, only the keys of the renewal count.
+func (c *MemberRenew) pin(s *State, m *TrustMember) {
+	next := *m
+	next.AnyKey, next.Key, next.PreviousKey = false, c.Key, nil
+	if !bytes.Equal(c.Old, c.Key) {
+		next.PreviousKey = c.Old
+	}
+	next.NotAfter, next.IssuedIndex = c.NotAfter, s.Index
+	s.putMember(&next)
+	s.touchMember(m.Subject)
 }

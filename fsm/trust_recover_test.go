@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// After a recovery no token admits anybody, and an agent may show any key of its name. The first one that it uses counts
-// alone from then on. A mark without Recovered changes no row of trust.
+// After a recovery no token admits anybody, and an agent may show any key of its name. The first one that it uses
+// counts alone from then on. A mark without Recovered changes no row of trust.
 func TestRecoveredTrust(t *testing.T) {
 	n1, n2, s1 := agentNamed("n1"), agentNamed("n2"), serverNamed("s1")
 	start := run(t, trustState(t), 1000, admit(n2, 2), admit(s1, 3), &MemberRevoke{Subject: n2, Reason: "stolen"},
@@ -21,7 +21,8 @@ func TestRecoveredTrust(t *testing.T) {
 		t.Error("a restore takes any key")
 	}
 	s := checked(t, start, 2000, "", "settings.changed cluster 1", &RestoreMark{Recovered: true})
-	join := &MemberAdmit{Subject: agentNamed("n5"), Key: hashOf(5), NotAfter: 9, Token: "bbbbbbbbbbbb", Verifier: hashOf('b')}
+	join := &MemberAdmit{Subject: agentNamed("n5"), Key: hashOf(5), NotAfter: 9, Token: "bbbbbbbbbbbb",
+		Verifier: hashOf('b')}
 	checked(t, s, 2000, model.CodeTokenRevoked, "", join)
 	for _, one := range []struct {
 		who  model.Subject

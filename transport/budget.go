@@ -155,11 +155,11 @@ func (b *budget) closeAll() {
 	}
 }
 
-// waiting has the connections that have not yet proved their identity. When it is full, it admits a new connection and
-// closes the oldest one of the largest crowd. A crowd is all connections of one source (SourceOf) that have sent a whole
-// TLS hello, or all connections of that source that have not. So many silent connections push out each other, and not
-// a handshake that makes progress. No connection is closed in its first 100 ms (minStay): in a burst, new connections
-// wait in the kernel's queue instead.
+// waiting has the connections that have not yet proved their identity. When it is full, it admits a new connection
+// and closes the oldest one of the largest crowd. A crowd is all connections of one source (SourceOf) that have sent
+// a whole TLS hello, or all connections of that source that have not. So many silent connections push out each other,
+// and not a handshake that makes progress. No connection is closed in its first 100 ms (minStay): in a burst, new
+// connections wait in the kernel's queue instead.
 type waiting struct {
 	mu     sync.Mutex
 	max    int

@@ -32,7 +32,8 @@ func TestAuthoritySigns(t *testing.T) {
 	// An agent chooses no hosts, and a server does.
 	server := request
 	server.Role = pki.RoleServer
-	for host, of := range map[string]*x509.Certificate{"agent.outspan": cert, "server.outspan": must(ca.Sign(server, ttl))(t)} {
+	for host, of := range map[string]*x509.Certificate{"agent.outspan": cert,
+		"server.outspan": must(ca.Sign(server, ttl))(t)} {
 		if err := of.VerifyHostname(host); err != nil {
 			t.Error(err)
 		}

@@ -41,8 +41,8 @@ type rootedPair struct {
 	pair tls.Certificate
 }
 
-// rooted returns the certificate in use with a chain that ends with the root. A newcomer does not have the root yet. The
-// chain is built once for each certificate, because every stranger can ask for it.
+// rooted returns the certificate in use with a chain that ends with the root. A newcomer does not have the root yet.
+// The chain is built once for each certificate, because every stranger can ask for it.
 func (c *Credentials) rooted() tls.Certificate {
 	m := c.cur.Load()
 	if last := c.rootedLast.Load(); last != nil && last.of == m {

@@ -78,7 +78,7 @@ func (e *Engine) answerJoin(ctx context.Context, source net.Addr,
 // checkToken refuses a stranger before his request costs more than a look into the state.
 func checkToken(state *fsm.State, token pki.JoinToken) error {
 	verifier := token.Verifier()
-	if _, refusal := state.TokenWith(model.TokenID(token.ID()), verifier[:]); refusal != nil {
+	if _, refusal := fsm.TokenWith(state, model.TokenID(token.ID()), verifier[:]); refusal != nil {
 		return refusal
 	}
 	return nil

@@ -60,8 +60,8 @@ func TestRecoveredAgents(t *testing.T) {
 	}
 }
 
-// A server that has only its state and its keyring gets all other keys from these. Without its keyring the refusal names
-// it, and a machine that was never a member gets nothing.
+// A server that has only its state and its keyring gets all other keys from these. Without its keyring the refusal
+// names it, and a machine that was never a member gets nothing.
 func TestReviveMakesMissingFiles(t *testing.T) {
 	r := newRig(t)
 	s := r.found(time.Hour)

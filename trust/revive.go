@@ -28,10 +28,10 @@ type Revival struct {
 }
 
 // Revive gives a server whose certificate has expired while it was off, or that has none, a new one before the server
-// starts. It does the same for an expired certificate of the agent of its machine. It needs no other server: the state on
-// the disk has the CA's key, and the keyring decrypts it. The key of an expired certificate stays the same, so the other
-// servers need no new row. It does nothing while all certificates are good. It blocks while it reads the state. Codes:
-// certificate_invalid, member_revoked, those of keyring.Open, and those of State.
+// starts. It does the same for an expired certificate of the agent of its machine. It needs no other server: the
+// state on the disk has the CA's key, and the keyring decrypts it. The key of an expired certificate stays the same,
+// so the other servers need no new row. It does nothing while all certificates are good. It blocks while it reads the
+// state. Codes: certificate_invalid, member_revoked, those of keyring.Open, and those of State.
 func Revive(ctx context.Context, r Revival) error {
 	dir := transport.ManagedDir(r.DataDir)
 	var ca *transport.Authority
