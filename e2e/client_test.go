@@ -30,11 +30,12 @@ func (r result) String() string {
 }
 
 // environment returns the variables by which a command finds the cluster, as a user would set them. A command reaches
-// the servers by TLS if the cluster uses loopback, and by their unix sockets if it has network namespaces.
+// the servers by their unix sockets if the cluster has network namespaces or manages its certificates, and otherwise by
+// TLS.
 func (c *cluster) environment() []string {
 	var addresses []string
 	for _, s := range c.servers {
-		if c.network == nil {
+		if c.network == nil && !c.options.managed {
 			addresses = append(addresses, "https://"+s.api())
 		} else {
 			addresses = append(addresses, "unix://"+s.socket())

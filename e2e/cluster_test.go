@@ -36,6 +36,7 @@ type options struct {
 	namespaces      bool   // each member has its own network namespace; needs root
 	memory          string // memory of each agent; default 2GiB
 	unhurried       bool   // use the product's defaults: a node is offline after 60 s, and gossip has the profile lan
+	managed         bool   // tls { managed = true }: the members are set up by outspan up and outspan join
 }
 
 // cluster is a whole cluster of real processes. It is removed when its test ends.
@@ -63,6 +64,20 @@ func startCluster(t testing.TB, o options) *cluster {
 // newCluster makes everything that a cluster needs, but starts no member.
 func newCluster(t testing.TB, o options) *cluster {
 	t.Helper()
+	c := newMembers(t, o)
+	c.makeCertificates(t)
+	if o.namespaces {
+		c.network = newNetwork(t, c)
+	}
+	for _, m := range c.members() {
+		m.configure(t, m.settings())
+	}
+	return c
+}
+
+// newMembers makes the directory of a cluster, and chooses the names and addresses of its members.
+func newMembers(t testing.TB, o options) *cluster {
+	t.Helper()
 	if o.memory == "" {
 		o.memory = "2GiB"
 	}
@@ -81,13 +96,6 @@ func newCluster(t testing.TB, o options) *cluster {
 	}
 	for i := range o.agents {
 		c.agents = append(c.agents, c.newMember("agent", fmt.Sprintf("n%d", i+1), fmt.Sprintf("%s.%d", subnet, 101+i)))
-	}
-	c.makeCertificates(t)
-	if o.namespaces {
-		c.network = newNetwork(t, c)
-	}
-	for _, m := range c.members() {
-		m.configure(t, m.settings())
 	}
 	return c
 }

@@ -193,6 +193,8 @@ func TestTrustCommands(t *testing.T) {
 		{"a server and another agent", nil, in, model.CodeTokenUsed, "",
 			[]Command{admit(serverNamed("s1"), 2), with(admit(serverNamed("s1"), 3),
 				func(c *MemberAdmit) { c.Subject = agentNamed("s2") })}},
+		{"a server and its agent by a spent token", []Command{admit(n2, 2)}, in, model.CodeTokenUsed, "",
+			[]Command{admit(serverNamed("n3"), 3), admit(agentNamed("n3"), 4)}},
 		{"an agent alone by a spent token", []Command{admit(serverNamed("s1"), 2)}, in, model.CodeTokenUsed, "",
 			[]Command{with(admit(serverNamed("s1"), 3), func(c *MemberAdmit) { c.Subject.Kind = model.SubjectAgent })}},
 		{"a person", nil, in, model.CodeInvalid, "",
@@ -299,7 +301,8 @@ func TestTrustIsBounded(t *testing.T) {
 // agent it is refused.
 func TestMembersAreBounded(t *testing.T) {
 	s := *trustState(t).fork()
-	s.putMember(&TrustMember{Subject: serverNamed("gone"), Key: hashOf(9), NotAfter: 1, Token: agentToken, RevokedIndex: 1})
+	s.putMember(&TrustMember{Subject: serverNamed("gone"), Key: hashOf(9), NotAfter: 1, Token: agentToken,
+		RevokedIndex: 1})
 	for n := range maxMembers - s.TrustMembers.Len() {
 		s.putMember(&TrustMember{Subject: agentNamed(fmt.Sprint("m", n)), Key: hashOf(9), NotAfter: 1, Token: agentToken})
 	}

@@ -144,6 +144,9 @@ func checkJoinRole(role Role) error {
 		WithHint("use server or agent")
 }
 
+// HoldsJoinToken reports whether text contains what could be a join token, or a part of one with its secret.
+func HoldsJoinToken(text string) bool { return strings.Contains(text, tokenFormat+".") }
+
 // Role returns what the newcomer becomes.
 func (t JoinToken) Role() Role { return t.role }
 
@@ -173,6 +176,11 @@ func (t JoinToken) Verifier() [sha256.Size]byte {
 func (t JoinToken) Verify(verifier []byte) bool {
 	own := t.Verifier()
 	return t.secret != nil && subtle.ConstantTimeCompare(own[:], verifier) == 1
+}
+
+// Names reports whether root has the public key that the token names as its cluster's root.
+func (t JoinToken) Names(root *x509.Certificate) bool {
+	return t.secret != nil && spkiOf(root) == t.root
 }
 
 // Reveal returns the secret text of the token, without a line break. It returns "" for no token.

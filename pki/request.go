@@ -35,6 +35,27 @@ func NewRequest(role Role, name string, hosts []string) (der []byte, key *ecdsa.
 	if err := checkRequest(role, name, hosts); err != nil {
 		return nil, nil, err
 	}
+	if key, err = NewKey(); err != nil {
+		return nil, nil, err
+	}
+	der, err = RequestFor(key, role, name, hosts)
+	return der, key, err
+}
+
+// NewKey makes a key of the kind that a Request has. Code: internal.
+func NewKey() (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, model.Refuse(model.CodeInternal, "can't make a key: %v", err)
+	}
+	return key, nil
+}
+
+// RequestFor is NewRequest for a key that exists already, and which must be on the curve P-256. Code: invalid.
+func RequestFor(key *ecdsa.PrivateKey, role Role, name string, hosts []string) (der []byte, err error) {
+	if err := checkRequest(role, name, hosts); err != nil {
+		return nil, err
+	}
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: Identity{Role: role, Name: name}.String()}}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
@@ -43,13 +64,10 @@ func NewRequest(role Role, name string, hosts []string) (der []byte, key *ecdsa.
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
-	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err == nil {
-		der, err = x509.CreateCertificateRequest(rand.Reader, template, key)
+	if der, err = x509.CreateCertificateRequest(rand.Reader, template, key); err != nil {
+		return nil, model.Refuse(model.CodeInvalid, "can't make a certificate request for %s %s: %v", role, name, err)
 	}
-	if err != nil {
-		return nil, nil, model.Refuse(model.CodeInvalid, "can't make a certificate request for %s %s: %v", role, name, err)
-	}
-	return der, key, nil
+	return der, nil
 }
 
 // ParseRequest reads a request as NewRequest makes it, from a peer that may have the role want. It refuses a request

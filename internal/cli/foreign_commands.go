@@ -21,7 +21,7 @@ var foreignCommands = map[string]string{
 	"describe": "status ID", "inspect": "status ID", "show": "status ID", "scale": "job scale JOB COUNT",
 	"rollback": "job revert JOB", "revert": "job revert JOB", "restart": "job restart JOB",
 	"cordon": "node cordon NODE", "uncordon": "node uncordon NODE", "validate": "job validate FILE",
-	"snapshot": "server snapshot save FILE", "members": "server members", "join": "server join --address HOST:PORT",
+	"snapshot": "server snapshot save FILE", "members": "server members",
 
 	"job rm": "job stop JOB --purge", "job remove": "job stop JOB --purge", "job kill": "job stop JOB",
 	"job top": "instance ls --job JOB", "job ps": "instance ls --job JOB", "job instances": "instance ls --job JOB",

@@ -143,7 +143,7 @@ func (a *app) showNewToken(ctx context.Context, got client.Response[api.NewToken
 		p.Line("")
 		p.Line("%s", got.Value.Text)
 		p.Line("")
-		p.Line("It is shown only this once. On the new machine type the next line, then paste the token and press Ctrl-D:")
+		p.Line("It is shown only this once. On the new machine type the next line, then paste the token and press Enter:")
 		p.Line("")
 		p.Line("  %s", joinLine(t.Role, servers))
 	}})

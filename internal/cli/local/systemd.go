@@ -49,7 +49,7 @@ func (s systemd) start(ctx context.Context, command ...string) error {
 	path := filepath.Join(s.units, unitName)
 	if err := durable.ReplaceBytes(path, []byte(dist.Unit(command...)), 0o644); err != nil {
 		return model.Refuse(model.CodeFile, "can't write %s: %v", path, err).
-			WithHint("check the disk; then run outspan up again, with --no-start to do without systemd")
+			WithHint("check the disk; then run the command again, with --no-start to do without systemd")
 	}
 	for _, step := range [...]struct {
 		most time.Duration

@@ -41,7 +41,7 @@ func globalAddresses() []string {
 // checkPorts refuses ports on which another process listens. Code: address_in_use, listen_failed.
 func checkPorts(ctx context.Context, cfg *config.Config) error {
 	hint := func(e *model.Error) error {
-		return e.WithHint("stop it first: a server needs the ports %d and %d", cfg.Listen.Port, cfg.Listen.GossipPort)
+		return e.WithHint("stop it first: outspan needs the ports %d and %d", cfg.Listen.Port, cfg.Listen.GossipPort)
 	}
 	address := net.JoinHostPort(cfg.Listen.Address, strconv.Itoa(cfg.Listen.Port))
 	l, err := transport.ListenTCP(ctx, address)
@@ -61,7 +61,7 @@ func checkPorts(ctx context.Context, cfg *config.Config) error {
 }
 
 // writable refuses directories that this user can't write. Code: forbidden.
-func (o upOptions) writable(cfg *config.Config) error {
+func (o *setupFlags) writable(cfg *config.Config) error {
 	dirs := []string{o.configDir, cfg.DataDir}
 	if cfg.Agent != nil {
 		dirs = append(dirs, daemon.AgentDataDir(cfg))
@@ -81,4 +81,9 @@ func (o upOptions) writable(cfg *config.Config) error {
 		return e.WithHint("run it with sudo, or choose directories of your own: --config DIR --data DIR")
 	}
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }

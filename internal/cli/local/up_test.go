@@ -31,13 +31,13 @@ func fakeSystemd(t *testing.T, body string) (s systemd, log string) {
 	return s, log
 }
 
-func upFor(t *testing.T, system systemd) upOptions {
+func upFor(t *testing.T, system systemd) *upOptions {
 	dir := t.TempDir()
-	return upOptions{name: "s1", advertise: procs.Network() + ".1", configDir: filepath.Join(dir, "a b"),
-		dataDir: filepath.Join(dir, "data"), system: system}
+	return &upOptions{setupFlags: setupFlags{command: "up", name: "s1", advertise: procs.Network() + ".1",
+		configDir: filepath.Join(dir, "a b"), dataDir: filepath.Join(dir, "data"), system: system}}
 }
 
-func noSteps() []string { return []string{"next"} }
+func noSteps(context.Context, string, string) []string { return []string{"next"} }
 
 // With systemd, the unit is written, enabled and started, before the command waits for the server. A machine that is
 // set up but not started is only started.
@@ -51,7 +51,7 @@ func TestUpStartsTheUnit(t *testing.T) {
 		var out, notes bytes.Buffer
 		console := &term.Console{Out: &out, Err: &notes, Env: func(string) string { return "" }, Now: time.Now}
 		asked := ""
-		calls := UpCalls{JoinSteps: noSteps, Ready: func(ctx context.Context, socket string) error {
+		calls := SetupCalls{JoinSteps: noSteps, Ready: func(ctx context.Context, socket string) error {
 			asked = socket
 			if _, bounded := ctx.Deadline(); !bounded {
 				t.Error("the wait for the server has no bound")
@@ -104,7 +104,7 @@ func TestUpStartFails(t *testing.T) {
 	} {
 		s, _ := fakeSystemd(t, body)
 		console := &term.Console{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Env: func(string) string { return "" }}
-		silent := UpCalls{JoinSteps: noSteps, Ready: func(context.Context, string) error { return errors.New("silence") }}
+		silent := SetupCalls{JoinSteps: noSteps, Ready: func(context.Context, string) error { return errors.New("silence") }}
 		err := runUp(t.Context(), console, silent, upFor(t, s))
 		refusal, ok := errors.AsType[*model.Error](err)
 		if !ok || refusal.Code != CodeStartFailed || !strings.Contains(refusal.Message, want) ||
@@ -120,12 +120,13 @@ func TestUpHelper(t *testing.T) {
 	if dir == "" {
 		t.Skip("it is only run by TestUpOfAnotherUser")
 	}
-	o := upOptions{name: "s1", advertise: "127.0.0.1", configDir: "/outspan-test.d", dataDir: dir + "/data"}
-	fmt.Println(runUp(t.Context(), &term.Console{}, UpCalls{JoinSteps: noSteps}, o))
+	o := &upOptions{setupFlags: setupFlags{name: "s1", advertise: "127.0.0.1", configDir: "/outspan-test.d",
+		dataDir: dir + "/data"}}
+	fmt.Println(runUp(t.Context(), &term.Console{}, SetupCalls{JoinSteps: noSteps}, o))
 	o.configDir, o.dataDir = dir+"/conf", "/outspan-test"
-	fmt.Println(runUp(t.Context(), &term.Console{}, UpCalls{JoinSteps: noSteps}, o))
+	fmt.Println(runUp(t.Context(), &term.Console{}, SetupCalls{JoinSteps: noSteps}, o))
 	o.dataDir, o.noAgent = dir+"/inner/data", true
-	fmt.Println(runUp(t.Context(), &term.Console{}, UpCalls{JoinSteps: noSteps}, o))
+	fmt.Println(runUp(t.Context(), &term.Console{}, SetupCalls{JoinSteps: noSteps}, o))
 }
 
 // A user who can't write the directories gets the next step, and nothing is made.
