@@ -86,7 +86,8 @@ func NewEngine(cfg Config) (*Engine, error) {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	e := &Engine{cfg: cfg, log: cfg.Logger, dir: transport.ManagedDir(cfg.DataDir),
-		joining: make(chan struct{}, maxJoining), pins: newPins(), self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
+		joining: make(chan struct{}, maxJoining), pins: newPins(),
+		self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
 	if err := e.openKeyring(); err != nil {
 		return nil, err
 	}
@@ -95,7 +96,8 @@ func NewEngine(cfg Config) (*Engine, error) {
 }
 
 // Run keeps this server's own certificate alive, ends the connections of revoked members, records the keys of agents
-// after a recovery, gets a missing keyring from other servers, and removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
+// after a recovery, gets a missing keyring from other servers, and removes the file with the CA's key once the state
+// has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){e.closeRevoked, e.dropCAKey, e.keepOwn, e.keepPins, e.seekKeyring} {

@@ -3,7 +3,6 @@ package local
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -226,28 +225,11 @@ func readPassphrase(t *term.Console, cmd *cobra.Command, from string) (string, e
 		defer f.Close()
 		in = f
 	}
-	// One byte more than a line of the longest passphrase tells whether it is too long.
-	text, err := firstLine(in, keyring.MaxPassphrase+1)
+	text, err := firstLine(in) // a line that it cuts off is longer than keyring.MaxPassphrase, and refused
 	if err != nil {
 		return "", fileError("read", from, err)
 	}
-	return text, nil
-}
-
-// firstLine reads a line of at most limit bytes without its end. It takes no byte after the line.
-func firstLine(in io.Reader, limit int) (string, error) {
-	var line []byte
-	for b := make([]byte, 1); len(line) < limit; {
-		n, err := in.Read(b)
-		if n == 1 && b[0] == '\n' || errors.Is(err, io.EOF) && n == 0 {
-			break
-		}
-		if err != nil && n == 0 {
-			return "", err
-		}
-		line = append(line, b[:n]...)
-	}
-	return strings.TrimSuffix(string(line), "\r"), nil
+	return strings.TrimSuffix(text, "\r"), nil
 }
 
 // writeNew writes a file with mode 0600 that must not exist yet. Codes: file_exists, file_error.
