@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -24,21 +25,31 @@ type RecoverConfig struct {
 	DataDir string
 	Cluster string // the configured name of the cluster
 	Address string // host:port of this server's TLS listener, as other servers will reach it
-	// Snapshot is a saved state to begin from, for use when no server's directory is left. DataDir must then be empty or
-	// missing. If Snapshot is nil, Recover uses the log and the snapshots in DataDir.
+	// Snapshot is a saved state to begin from, for use when no server's directory is left. DataDir must then be missing,
+	// or empty except for the names in Keep. If Snapshot is nil, Recover uses the log and the snapshots in DataDir.
 	Snapshot io.Reader
+	// Keep are names of files and directories in DataDir that belong to others than the server's log, such as its keys.
+	// Recover never touches them.
+	Keep []string
 	// Supersedes is the lineage (docs/model.md) of an earlier recovery in which this server took no part. It is needed
 	// only if the servers of that lineage are lost too.
 	Supersedes string
 	Logger     hclog.Logger
 }
 
+// Recovered is the result of Recover.
+type Recovered struct {
+	ID    model.ServerID // of this server
+	State fsm.State      // with which it will start
+}
+
 // Recover makes a stopped server the only server of its cluster, after a majority was lost permanently. Afterwards,
 // every entry in the server's log is committed: writes that were never acknowledged may take effect, and the last
-// acknowledged writes may be missing. Recover returns the server's id. Codes: conflict if DataDir is in use, belongs to
-// another cluster, has nothing to recover, or is not empty although Snapshot is set; state_differs if a majority
-// contradicted its state; invalid and needs_format if Snapshot is bad.
-func Recover(cfg RecoverConfig) (model.ServerID, error) {
+// acknowledged writes may be missing. So all join tokens are revoked when the server first leads, and agents may have
+// newer keys than the state; see fsm.RestoreMark. Codes: conflict if DataDir is in use, belongs to another cluster, has
+// nothing to recover, or is not empty although Snapshot is set; state_differs if a majority contradicted its state;
+// invalid and needs_format if Snapshot is bad.
+func Recover(cfg RecoverConfig) (Recovered, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
@@ -47,40 +58,40 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 	}
 	path := filepath.Join(cfg.DataDir, fileLog)
 	if _, err := os.Stat(path); err != nil {
-		return "", model.Refuse(model.CodeConflict, "there is nothing to recover in %s: %v", cfg.DataDir, err).
+		return Recovered{}, model.Refuse(model.CodeConflict, "there is nothing to recover in %s: %v", cfg.DataDir, err).
 			WithHint("name the data_dir of a server that ran; or begin from a saved state with --snapshot FILE")
 	}
 	if err := checkReport(cfg.DataDir); err != nil {
-		return "", err
+		return Recovered{}, err
 	}
 	store, err := OpenBolt(path)
 	if err != nil {
-		return "", model.Refuse(model.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).
+		return Recovered{}, model.Refuse(model.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).
 			WithHint("stop the server first")
 	}
 	defer func() { _ = store.Close() }()
 	dir, err := openDataDir(cfg.DataDir, cfg.Cluster, true)
 	if err != nil {
-		return "", err
+		return Recovered{}, err
 	}
 	others, err := dir.superseded(cfg.Supersedes)
 	if err != nil {
-		return "", err
+		return Recovered{}, err
 	}
 	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
 	if err != nil {
-		return "", err
+		return Recovered{}, err
 	}
 	// Recover writes the new lineage first, and then the new configuration. Neither may take effect alone. With only the
 	// configuration, this server and the servers that it left behind could both acknowledge writes. With only the lineage,
 	// this server would make those servers stop. So a server does not start while the file named by fileRecovering exists.
 	if err := durable.ReplaceBytes(dir.file(fileRecovering), nil, 0o600); err != nil {
-		return "", fmt.Errorf("begin the recovery: %w", err)
+		return Recovered{}, fmt.Errorf("begin the recovery: %w", err)
 	}
 	before := newest(snaps)
 	undo, err := dir.recover(dir.history().Recovered(newLineage(), others...), otherServers(dir.id, store, snaps))
 	if err != nil {
-		return "", fmt.Errorf("note the new lineage: %w", err)
+		return Recovered{}, fmt.Errorf("note the new lineage: %w", err)
 	}
 	state, err := replaceConfiguration(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
 	if err != nil {
@@ -93,22 +104,22 @@ func Recover(cfg RecoverConfig) (model.ServerID, error) {
 			err, undone = errors.Join(err, failed), failed == nil
 		}
 		if !undone {
-			return "", model.Refuse(model.CodeConflict, "the recovery was begun and not ended: %v", err).
+			return Recovered{}, model.Refuse(model.CodeConflict, "the recovery was begun and not ended: %v", err).
 				WithHint("mend that, then run server recover again before the server is started")
 		}
-		return "", model.Refuse(model.CodeConflict, "nothing was changed: %v", err).
+		return Recovered{}, model.Refuse(model.CodeConflict, "nothing was changed: %v", err).
 			WithHint("the log and the snapshots of this data directory are needed to recover it")
 	}
 	if err := dir.noteRecovery(state.Incarnation); err != nil {
-		return "",
+		return Recovered{},
 			model.Refuse(model.CodeConflict,
 				"the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
 				WithHint("make room in %s, then run server recover once more before the server is started", cfg.DataDir)
 	}
 	if err := os.Remove(dir.file(fileReplaced)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("forget that the server was replaced: %w", err)
+		return Recovered{}, fmt.Errorf("forget that the server was replaced: %w", err)
 	}
-	return dir.id, os.Remove(dir.file(fileRecovering))
+	return Recovered{dir.id, state}, os.Remove(dir.file(fileRecovering))
 }
 
 // newest returns the id of the newest snapshot, or an empty string if there is no snapshot.
@@ -150,44 +161,50 @@ func alone(id model.ServerID, address string) raft.Configuration {
 }
 
 // recoverSnapshot makes a server's directory from a saved state. If it fails, it leaves the directory as it was.
-func recoverSnapshot(cfg RecoverConfig) (_ model.ServerID, err error) {
+func recoverSnapshot(cfg RecoverConfig) (_ Recovered, err error) {
 	state, err := fsm.ReadSnapshot(io.LimitReader(cfg.Snapshot, maxSnapshot))
 	if err != nil {
-		return "", err
+		return Recovered{}, err
 	}
 	if state.Cluster.Name != cfg.Cluster {
-		return "",
+		return Recovered{},
 			model.Refuse(model.CodeConflict, "the snapshot is of the cluster %q, not of %q", state.Cluster.Name, cfg.Cluster).
 				WithHint("say --cluster %s, if the servers' files say so too", state.Cluster.Name)
 	}
 	found, err := os.ReadDir(cfg.DataDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", model.Refuse(model.CodeConflict, "can't look into %s: %v", cfg.DataDir, err)
+		return Recovered{}, model.Refuse(model.CodeConflict, "can't look into %s: %v", cfg.DataDir, err)
 	}
+	found = slices.DeleteFunc(found, func(one fs.DirEntry) bool { return slices.Contains(cfg.Keep, one.Name()) })
 	if len(found) > 0 {
-		return "", model.Refuse(model.CodeConflict, "%s is not empty: it holds %s", cfg.DataDir, found[0].Name()).
-			WithHint("a snapshot is recovered into an empty directory; to recover what this one holds, leave --snapshot out")
+		return Recovered{}, model.Refuse(model.CodeConflict, "%s is not empty: it holds %s", cfg.DataDir, found[0].Name()).
+			WithHint("a snapshot is recovered into a directory that has only keys; to recover what this one holds, leave " +
+				"--snapshot out")
 	}
 	missing := err != nil
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, clearDir(cfg.DataDir, missing))
+			err = errors.Join(err, clearDir(cfg.DataDir, missing, cfg.Keep))
 		}
 	}()
 	if err := makeDataDir(cfg.DataDir); err != nil {
-		return "", err
+		return Recovered{}, err
 	}
-	return writeRecovered(cfg, state)
+	id, err := writeRecovered(cfg, state)
+	return Recovered{id, state}, err
 }
 
-// clearDir empties a directory. If missing is true, the directory did not exist before, so clearDir removes it too.
-func clearDir(path string, missing bool) error {
+// clearDir empties a directory, except for the names in keep. If missing is true, the directory did not exist before,
+// so clearDir removes it too.
+func clearDir(path string, missing bool, keep []string) error {
 	if missing {
 		return os.RemoveAll(path)
 	}
 	made, err := os.ReadDir(path)
 	for _, one := range made {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(path, one.Name())))
+		if !slices.Contains(keep, one.Name()) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(path, one.Name())))
+		}
 	}
 	return err
 }
@@ -288,10 +305,10 @@ func (s *Server) markRecovery(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", s.dir.file(fileRecovered), err)
 	}
-	if s.cfg.Machine.State().Incarnation <= was.Incarnation {
-		results, err := s.Propose(ctx,
-			fsm.Entry{Actor: model.ActorLeader,
-				Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: strings.Join(s.History().Lineages, ",")}}}})
+	if state := s.cfg.Machine.State(); state.Incarnation <= was.Incarnation {
+		mark := &fsm.RestoreMark{Lineages: strings.Join(s.History().Lineages, ",")}
+		mark.Recovered = state.JoinTokens.Len() > 0 || state.TrustMembers.Len() > 0
+		results, err := s.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{{mark}}})
 		if err != nil {
 			return err
 		}

@@ -33,12 +33,12 @@ func TestRecover(t *testing.T) {
 		for _, s := range r.running() {
 			s.crash()
 		}
-		id, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test", Address: host(2) + ":7640"})
+		recovered, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test", Address: host(2) + ":7640"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id != survivor.ID() {
-			t.Errorf("recovered %v", id)
+		if recovered.ID != survivor.ID() {
+			t.Errorf("recovered %v", recovered.ID)
 		}
 		r.net.Heal()
 		r.mu.Lock()
@@ -90,7 +90,7 @@ func TestRecoverSnapshot(t *testing.T) {
 			s.crash()
 		}
 		dir := filepath.Join(t.TempDir(), "fresh", "data")
-		id, err := Recover(RecoverConfig{DataDir: dir, Cluster: "test", Address: host(4) + ":7640",
+		recovered, err := Recover(RecoverConfig{DataDir: dir, Cluster: "test", Address: host(4) + ":7640",
 			Snapshot: bytes.NewReader(saved.Bytes())})
 		if err != nil {
 			t.Fatal(err)
@@ -100,8 +100,8 @@ func TestRecoverSnapshot(t *testing.T) {
 		r.mu.Unlock()
 		join := func(c *Config) { c.Gossip.Join = []string{host(4) + ":7642"} }
 		first := r.start(4, func(c *Config) { c.DataDir = dir; join(c) })
-		if first.ID() != id {
-			t.Errorf("the server is %s, recovered was %s", first.ID(), id)
+		if first.ID() != recovered.ID {
+			t.Errorf("the server is %s, recovered was %s", first.ID(), recovered.ID)
 		}
 		for i := 5; i <= 6; i++ {
 			r.start(i, join)
@@ -153,8 +153,15 @@ func TestRecoverRefused(t *testing.T) {
 		"a missing directory":   {missing, nil, "test", "nothing to recover"},
 		"an empty directory":    {empty, nil, "test", "nothing to recover"},
 		"a snapshot over files": {used, saved.Bytes(), "test", "is not empty: it holds precious"},
-		"half a snapshot":       {missing, saved.Bytes()[:saved.Len()/2], "test", "snapshot"},
-		"another cluster's":     {missing, saved.Bytes(), "other", `of the cluster "test", not of "other"`},
+		"a snapshot over keys and files": {func(t *testing.T) string {
+			dir := used(t)
+			if err := os.Mkdir(filepath.Join(dir, "keys"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}, saved.Bytes(), "test", "is not empty: it holds precious"},
+		"half a snapshot":   {missing, saved.Bytes()[:saved.Len()/2], "test", "snapshot"},
+		"another cluster's": {missing, saved.Bytes(), "other", `of the cluster "test", not of "other"`},
 		"no room for the directory": {func(t *testing.T) string {
 			return filepath.Join(used(t), "precious", "data")
 		}, saved.Bytes(), "test", "precious"},
@@ -162,7 +169,7 @@ func TestRecoverRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := tt.dir(t)
 			before, errBefore := os.ReadDir(dir)
-			cfg := RecoverConfig{DataDir: dir, Cluster: tt.cluster, Address: "x:1"}
+			cfg := RecoverConfig{DataDir: dir, Cluster: tt.cluster, Address: "x:1", Keep: []string{"keys"}}
 			if tt.snapshot != nil {
 				cfg.Snapshot = bytes.NewReader(tt.snapshot)
 			}

@@ -59,6 +59,8 @@ func TestCheckFindsBrokenTrust(t *testing.T) {
 			s.revokedAgents.put("n1", present{})
 		}},
 		{"reason", "is not revoked, for", member(func(m *TrustMember) { m.Reason = "stolen" })},
+		{"no pinned key", "no pinned key", member(func(m *TrustMember) { m.RevokedIndex, m.AnyKey = m.IssuedIndex, true })},
+		{"labels", "has the labels", member(func(m *TrustMember) { m.Labels = map[string]string{"a b": ""} })},
 		{"long reason", "its reason has", member(func(m *TrustMember) {
 			m.RevokedIndex, m.Reason = m.IssuedIndex, strings.Repeat("x", maxRevokeReason+1)
 		})},

@@ -94,3 +94,11 @@ func (s State) WithTrustOf(live State) State {
 	s.trust = live.trust
 	return s.fork().publish() // the fork keeps later writes away from the tables of live
 }
+
+// tokenLabels returns the labels that an agent has from its join token.
+func (s *trust) tokenLabels(name string) map[string]string {
+	if m, ok := s.TrustMemberOf(model.Subject{Kind: model.SubjectAgent, Name: name}); ok {
+		return m.Labels
+	}
+	return nil
+}

@@ -56,6 +56,7 @@ func (c *RestoreMark) apply(s *State) error {
 		return model.Refuse(model.CodeInvalid, "the lineages take %d bytes; at most %d are allowed",
 			len(c.Lineages), model.MaxHistory)
 	}
+	data := map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}
 	if c.Confirm {
 		s.Unconfirmed, s.Confirmed = false, max(s.Now, 1)
 	} else {
@@ -63,11 +64,14 @@ func (c *RestoreMark) apply(s *State) error {
 		s.Incarnation++
 		s.Restored, s.Unconfirmed = s.Incarnation, true
 		s.beginRestore()
+		if c.Recovered {
+			data["tokens_revoked"] = fmt.Sprint(c.recoverTrust(s))
+		}
 	}
 	s.callAgents()
 	s.touch("services") // agents drop services that the state lacks once the restore is confirmed
 	s.emit(Event{Type: model.EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation),
-		Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
+		Data: data})
 	return nil
 }
 

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"crypto/sha256"
+	"crypto/subtle"
 	"fmt"
 
 	"github.com/outspan/outspan/model"
@@ -24,7 +25,7 @@ type JoinToken struct {
 	Uses     int           `cbor:"5,keyasint"` // how many admissions the token allows in all
 	Used     int           `cbor:"6,keyasint,omitempty"`
 	NodeName string        `cbor:"7,keyasint,omitempty"` // pattern for the newcomer's name; empty allows every name
-	// Labels are for the nodes that the token admits.
+	// Labels are for the nodes that the token admits; see TrustMember.
 	Labels       map[string]string `cbor:"8,keyasint,omitempty"`
 	Creator      model.Actor       `cbor:"9,keyasint,omitempty"`
 	CreatedIndex uint64            `cbor:"10,keyasint"`
@@ -57,6 +58,23 @@ func (t *JoinToken) overdue(now model.Time) bool {
 		end = min(end, t.Ended)
 	}
 	return now >= end.Add(tokenKept)
+}
+
+const anotherToken = "make another token on a server with: outspan token create"
+
+// TokenWith returns the join token with an id and the verifier of its secret. It checks neither the token's time nor
+// its uses, because a repeated admission needs neither. The row is read-only. Codes: token_invalid, token_revoked.
+func TokenWith(s *State, id model.TokenID, verifier []byte) (*JoinToken, *model.Error) {
+	token, ok := s.JoinTokens.Get(id)
+	switch {
+	case !ok || subtle.ConstantTimeCompare(token.Verifier, verifier) != 1:
+		return nil, model.Refuse(model.CodeTokenInvalid, "there is no join token %q with this secret",
+			model.ClipText(string(id), 100)).
+			WithHint("copy the whole token again, or %s", anotherToken)
+	case token.RevokedIndex != 0:
+		return nil, model.Refuse(model.CodeTokenRevoked, "join token %s was revoked", id).WithHint("%s", anotherToken)
+	}
+	return token, nil
 }
 
 func (c *TokenCreate) apply(s *State) error {

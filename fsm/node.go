@@ -35,11 +35,12 @@ type Node struct {
 	Labels        NodeLabels   `cbor:"20,keyasint,omitzero"`
 }
 
-// NodeLabels are a node's labels, separated by who set them. Shape.Labels has the labels that result.
+// NodeLabels are a node's labels, separated by who set them. Those of the agent's join token are in its TrustMember.
+// Shape.Labels has the labels that result.
 type NodeLabels struct {
 	Agent map[string]string `cbor:"1,keyasint,omitempty"` // from the agent's configuration
-	// People are the labels that operators set. They override the agent's labels. An empty value removes the agent's
-	// label.
+	// People are the labels that operators set. They override those of the agent and of its token. An empty value removes
+	// such a label.
 	People map[string]string `cbor:"2,keyasint,omitempty"`
 }
 

@@ -106,7 +106,7 @@ func (c *NodeRegister) apply(s *State) error {
 	if c.Shape.Labels != nil {
 		n.Labels = n.Labels.withAgent(c.Shape.Labels)
 	}
-	n.Shape.Labels = n.Labels.all()
+	n.Shape.Labels = n.Labels.all(s.tokenLabels(c.Name))
 	n.Return.Recovering, n.Return.ConfirmedDead = true, false
 	if known && old.Health == model.HealthOffline {
 		n.Return.Hold, n.Return.HeldUntil = s.flapHold(old)
@@ -337,8 +337,9 @@ func (c *NodeLabel) apply(s *State) error {
 		return model.Refuse(model.CodeNotFound, "there is no node %s", c.ID)
 	}
 	next := *n
-	next.Labels = n.Labels.set(c.Labels)
-	next.Shape.Labels = next.Labels.all()
+	token := s.tokenLabels(n.Name)
+	next.Labels = n.Labels.set(c.Labels, token)
+	next.Shape.Labels = next.Labels.all(token)
 	if refusal := cmp.Or(model.CheckLabels(c.Labels), model.CheckLabels(next.Labels.People),
 		model.CheckLabels(next.Shape.Labels)); refusal != nil {
 		return refusal

@@ -41,12 +41,15 @@ type FormatRaise struct {
 	Format uint16 `cbor:"1,keyasint"`
 }
 
-// RestoreMark is written after an operator restored a snapshot. It raises the state's incarnation. From then on, agents
-// don't stop instances that the state does not know, until a second RestoreMark, with Confirm, records that the
-// operator has confirmed the restore. Code: invalid if Lineages is too long.
+// RestoreMark is written after an operator restored a snapshot or recovered the servers. It raises the state's
+// incarnation. From then on, agents don't stop instances that the state does not know, until a second RestoreMark,
+// with Confirm, records that the operator has confirmed the restore. Code: invalid if Lineages is too long.
 type RestoreMark struct {
 	Confirm bool `cbor:"1,keyasint,omitempty"`
 	// Lineages has the lineages of the servers that write the mark, as in ClusterID. It is empty if the servers were never
 	// recovered.
 	Lineages string `cbor:"2,keyasint,omitempty"`
+	// Recovered says that the servers themselves began again with an older state (docs/operations.md). Tokens and members
+	// are then as old as the rest of the state: all tokens are revoked, and agents may have newer keys; see TrustMember.
+	Recovered bool `cbor:"3,keyasint,omitempty"`
 }

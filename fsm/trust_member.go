@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"crypto/subtle"
 
 	"github.com/outspan/outspan/model"
 )
@@ -17,7 +16,7 @@ const (
 )
 
 // TrustMember is a server or agent that a join token admitted. A key is the SHA-256 of the public key (SPKI) in the
-// member's certificate. A certificate counts only while its key is in the row and the row is not revoked.
+// member's certificate. A certificate counts only while its key is in the row and the row is not revoked; see AnyKey.
 type TrustMember struct {
 	Subject model.Subject `cbor:"1,keyasint"` // of kind server or agent
 	Key     []byte        `cbor:"2,keyasint"` // the newest key
@@ -32,6 +31,11 @@ type TrustMember struct {
 	// VoidBefore is the State.MomentNumber of the last revocation, or 0. It stays when the member is admitted again.
 	// Certificates of the member that an earlier state admitted are void; see pki.AdmittedAt.
 	VoidBefore uint64 `cbor:"9,keyasint,omitempty"`
+	// Labels are those of the token that admitted an agent. Its node has them, whatever its configuration says.
+	Labels map[string]string `cbor:"10,keyasint,omitempty"`
+	// AnyKey says that an agent may have got a newer key than the row has, because the state was recovered. The first key
+	// that it shows then takes the place of the others. Until then, each certificate of the CA for its name counts.
+	AnyKey bool `cbor:"11,keyasint,omitempty"`
 }
 
 // MemberAdmit admits a newcomer by a join token and spends one use of it. A token of role server admits agents too. In
@@ -51,11 +55,12 @@ type MemberAdmit struct {
 
 // MemberRenew gives a member a new key. Old is the key that the member used to ask for it: its newest key or the
 // previous one. Old becomes the previous key. A repeated renewal changes nothing but NotAfter. If Old and Key are both
-// the newest key, the member has used it, and the previous key no longer counts. If Old is the previous key and Key is
-// new, there is an event: the answer with the newest key was lost, or two machines have the previous key. A server
-// without a row gets one, because the state may have been recovered from a time before its admission. Whoever submits
-// the command must know that the server belongs to the cluster. Codes: invalid; not_found for an agent; member_revoked;
-// stale if Old no longer counts, or if Key is the previous key; conflict if there are too many members.
+// the newest key, the member has used it, and the previous key no longer counts. While AnyKey is set, Old may be a key
+// that the row does not have. If Old is the previous key and Key is new, there is an event: the answer with the newest
+// key was lost, or two machines have the previous key. A server without a row gets one, because the state may have been
+// recovered from a time before its admission. Whoever submits the command must know that the server belongs to the
+// cluster. Codes: invalid; not_found for an agent; member_revoked; stale if Old no longer counts, or if Key is the
+// previous key; conflict if there are too many members.
 type MemberRenew struct {
 	Subject  model.Subject `cbor:"1,keyasint"`
 	Old      []byte        `cbor:"2,keyasint"`
@@ -73,7 +78,7 @@ type MemberRevoke struct {
 }
 
 // Counts reports whether a certificate with this key proves to be the member.
-func (m *TrustMember) Counts(key []byte) bool { return m.RevokedIndex == 0 && m.had(key) }
+func (m *TrustMember) Counts(key []byte) bool { return m.RevokedIndex == 0 && (m.AnyKey || m.had(key)) }
 
 // had reports whether key is in the row.
 func (m *TrustMember) had(key []byte) bool {
@@ -106,6 +111,9 @@ func (c *MemberAdmit) apply(s *State) error {
 		s.entry.paid = c
 	}
 	row := &TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, Token: c.Token, IssuedIndex: s.Index}
+	if c.Subject.Kind == model.SubjectAgent {
+		row.Labels = token.Labels
+	}
 	before := ""
 	if known {
 		row.VoidBefore = old.VoidBefore
@@ -126,23 +134,18 @@ func (c *MemberAdmit) mayUse(s *State) (*JoinToken, *model.Error) {
 	if refusal := checkMember(c.Subject, c.NotAfter, c.Key); refusal != nil {
 		return nil, refusal
 	}
-	const another = "make another token on a server with: outspan token create"
-	token, ok := s.JoinTokens.Get(c.Token)
+	token, refusal := TokenWith(s, c.Token, c.Verifier)
 	switch {
-	case !ok || subtle.ConstantTimeCompare(token.Verifier, c.Verifier) != 1:
-		return nil, model.Refuse(model.CodeTokenInvalid, "there is no join token %q with this secret",
-			model.ClipText(string(c.Token), 100)).
-			WithHint("copy the whole token again, or %s", another)
-	case token.RevokedIndex != 0:
-		return nil, model.Refuse(model.CodeTokenRevoked, "join token %s was revoked", c.Token).WithHint(another)
+	case refusal != nil:
+		return nil, refusal
 	case token.Role != string(model.SubjectServer) && token.Role != string(c.Subject.Kind):
 		return nil, model.Refuse(model.CodeTokenRole, "join token %s admits the role %s, not %s", c.Token, token.Role,
 			c.Subject.Kind).
-			WithHint("%s --role %s", another, c.Subject.Kind)
+			WithHint("%s --role %s", anotherToken, c.Subject.Kind)
 	case !model.MatchGlob(token.NodeName, c.Subject.Name):
 		return nil, model.Refuse(model.CodeTokenName, "join token %s admits only names such as %s, not %s", c.Token,
 			token.NodeName, c.Subject.Name).
-			WithHint("join with another --name, or %s", another)
+			WithHint("join with another --name, or %s", anotherToken)
 	}
 	return token, nil
 }
@@ -278,6 +281,9 @@ func (c *MemberRenew) apply(s *State) error {
 	case m.RevokedIndex != 0:
 		return model.Refuse(model.CodeMemberRevoked, "%s was revoked", c.Subject).
 			WithHint("join again with a token: outspan join")
+	case m.AnyKey:
+		c.pin(s, m)
+		return nil
 	case !m.had(c.Old):
 		return model.Refuse(model.CodeStale, "%s renews a certificate that was replaced since", c.Subject).
 			WithHint("renew with the newest certificate; if it is lost, revoke the member and join again")
@@ -329,7 +335,7 @@ func (c *MemberRevoke) apply(s *State) error {
 		return nil
 	}
 	next := *m
-	next.RevokedIndex, next.Reason, next.VoidBefore = s.Index, c.Reason, s.MomentNumber()
+	next.RevokedIndex, next.Reason, next.VoidBefore, next.AnyKey = s.Index, c.Reason, s.MomentNumber(), false
 	s.putMember(&next)
 	s.touchMember(c.Subject)
 	if token, ok := s.JoinTokens.Get(m.Token); ok && token.Used < token.Uses && s.Now < token.Expires {
@@ -383,4 +389,55 @@ func (c *MemberFound) apply(s *State) error {
 	s.touchMember(c.Subject)
 	s.emit(Event{Type: model.EventMemberJoined, Subject: "member/" + c.Subject.String(), After: "joined"})
 	return nil
+}
+
+// recoverTrust makes the rows of tokens and members safe to use after a recovery. The state may be older than what
+// was acknowledged: a token may have been spent or revoked since, and agents may have newer keys. So it revokes all
+// tokens, and sets AnyKey in the row of each agent that is not revoked. It can't know which members were revoked
+// since. The rows of servers stay: keys of servers are not compared. It returns how many tokens it revoked.
+func (c *RestoreMark) recoverTrust(s *State) (tokens int) {
+	var revoked []*JoinToken
+	for _, t := range s.JoinTokens.All() {
+		if t.RevokedIndex == 0 {
+			next := *t
+			next.RevokedIndex = s.Index
+			if next.Ended == 0 {
+				next.Ended = max(s.Now, 1)
+			}
+			revoked = append(revoked, &next)
+		}
+	}
+	for _, t := range revoked {
+		s.putJoinToken(t)
+	}
+	var agents []*TrustMember
+	for _, m := range s.TrustMembers.All() {
+		if m.Subject.Kind == model.SubjectAgent && m.RevokedIndex == 0 {
+			next := *m
+			next.AnyKey = true
+			agents = append(agents, &next)
+		}
+	}
+	for _, m := range agents {
+		s.putMember(m)
+	}
+	if len(revoked) > 0 {
+		s.touch("tokens")
+	}
+	if len(agents) > 0 {
+		s.touch("members")
+	}
+	return len(revoked)
+}
+
+// pin ends AnyKey: from now on, only the keys of the renewal count.
+func (c *MemberRenew) pin(s *State, m *TrustMember) {
+	next := *m
+	next.AnyKey, next.Key, next.PreviousKey = false, c.Key, nil
+	if !bytes.Equal(c.Old, c.Key) {
+		next.PreviousKey = c.Old
+	}
+	next.NotAfter, next.IssuedIndex = c.NotAfter, s.Index
+	s.putMember(&next)
+	s.touchMember(m.Subject)
 }

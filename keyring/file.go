@@ -61,7 +61,10 @@ func invalid(format string, args ...any) *model.Error {
 	return model.Refuse(model.CodeKeyringInvalid, format, args...)
 }
 
-const restoreHint = "put back the file from this server's backup, or the keys of an export or of another server"
+const (
+	missingHint = "put back the file from this server's backup, or the keys of an export: outspan server keyring import"
+	restoreHint = "move it away, then " + missingHint
+)
 
 // appendKeys appends the number of keys and the keys.
 func appendKeys(b []byte, keys []Key) []byte {
@@ -107,7 +110,7 @@ func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, model.Refuse(model.CodeNotFound, "keyring %s does not exist", path).WithHint("%s", restoreHint)
+		return nil, model.Refuse(model.CodeNotFound, "keyring %s does not exist", path).WithHint("%s", missingHint)
 	case errors.Is(err, syscall.ELOOP):
 		return nil, invalid("keyring %s is a symbolic link", path).WithHint("put the file itself there")
 	case err != nil:

@@ -24,7 +24,7 @@ type Request struct {
 	Role Role
 	Name string
 	// Hosts are the DNS names and IP addresses that the sender wants besides those of its role, at most 16. The sender
-	// chose them freely: they are no proof that it has these addresses.
+	// chose them freely: they are no proof that it has these addresses. A CA grants them to servers only.
 	Hosts     []string
 	PublicKey *ecdsa.PublicKey // on the curve P-256
 	// AdmittedAt is not from the sender, and ParseRequest leaves it 0. The signer sets it; see the function AdmittedAt.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -16,7 +17,7 @@ import (
 // closes it. It is below TLS because net/http needs the *tls.Conn itself.
 type gate struct {
 	net.Conn
-	source string              // the peer's address without the port
+	source string              // SourceOf the peer's address
 	since  time.Time           // when waiting admitted it
 	peer   pki.Identity        // set before the gate enters the account of raft or the API, as is proof
 	proof  []*x509.Certificate // the peer's certificates, its own first
@@ -27,14 +28,27 @@ type gate struct {
 }
 
 func newGate(c net.Conn) *gate {
-	g := &gate{Conn: c}
-	if a := c.RemoteAddr(); a != nil {
-		g.source = a.String()
-		if host, _, err := net.SplitHostPort(g.source); err == nil {
-			g.source = host
-		}
+	return &gate{Conn: c, source: SourceOf(c.RemoteAddr())}
+}
+
+// SourceOf returns by what limits tell peers apart before they have proved who they are: an IPv4 address, or the first
+// 64 bits of an IPv6 address, because one machine usually has all addresses of such a network.
+func SourceOf(a net.Addr) string {
+	if a == nil {
+		return ""
 	}
-	return g
+	source := a.String()
+	if host, _, err := net.SplitHostPort(source); err == nil {
+		source = host
+	}
+	ip, err := netip.ParseAddr(source)
+	if err != nil {
+		return source
+	}
+	if ip = ip.Unmap(); ip.Is4() {
+		return ip.String()
+	}
+	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
 }
 
 // Close closes the connection and removes it from its account. It may be called many times, also concurrently. A call
@@ -141,11 +155,11 @@ func (b *budget) closeAll() {
 	}
 }
 
-// waiting has the connections that have not yet proved their identity. When it is full, it admits a new connection and
-// closes the oldest one of the largest crowd. A crowd is all connections of one source address that have sent a whole
-// TLS hello, or all connections of that address that have not. So many silent connections push out each other, and not
-// a handshake that makes progress. No connection is closed in its first 100 ms (minStay): in a burst, new connections
-// wait in the kernel's queue instead.
+// waiting has the connections that have not yet proved their identity. When it is full, it admits a new connection
+// and closes the oldest one of the largest crowd. A crowd is all connections of one source (SourceOf) that have sent
+// a whole TLS hello, or all connections of that source that have not. So many silent connections push out each other,
+// and not a handshake that makes progress. No connection is closed in its first 100 ms (minStay): in a burst, new
+// connections wait in the kernel's queue instead.
 type waiting struct {
 	mu     sync.Mutex
 	max    int

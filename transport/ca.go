@@ -138,9 +138,10 @@ func (a *Authority) Root() *x509.Certificate { return a.cert }
 // Code: certificate_invalid.
 func (a *Authority) KeyDER() ([]byte, error) { return keyDER(a.key) }
 
-// Sign issues a certificate for the key of a request. The certificate has the role, the name, the hosts and the
-// AdmittedAt of the request. It is valid for ttl, which must be positive, but never longer than the CA. Codes: invalid,
-// certificate_invalid (the CA has expired).
+// Sign issues a certificate for the key of a request. The certificate has the role, the name and the AdmittedAt of the
+// request, and for a server its hosts. An agent gets none: nobody checks whether the addresses are its own, and programs
+// other than outspan, which know no roles, would take it for a server at such an address. The certificate is valid for
+// ttl, which must be positive, but never longer than the CA. Codes: invalid, certificate_invalid (the CA has expired).
 func (a *Authority) Sign(r pki.Request, ttl time.Duration) (*x509.Certificate, error) {
 	now := time.Now()
 	switch {
@@ -158,7 +159,11 @@ func (a *Authority) Sign(r pki.Request, ttl time.Duration) (*x509.Certificate, e
 	if end.After(a.cert.NotAfter) {
 		end = a.cert.NotAfter
 	}
-	template, err := a.template(CertRequest{Role: r.Role, Name: r.Name, Hosts: r.Hosts}, now, end)
+	wanted := CertRequest{Role: r.Role, Name: r.Name}
+	if r.Role == pki.RoleServer {
+		wanted.Hosts = r.Hosts
+	}
+	template, err := a.template(wanted, now, end)
 	if err != nil {
 		return nil, err
 	}

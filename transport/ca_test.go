@@ -36,9 +36,18 @@ func TestAuthoritySigns(t *testing.T) {
 	if !own.PublicKey.Equal(cert.PublicKey) || cert.IsCA || cert.URIs[0].String() != "outspan://c1/agent/n1" {
 		t.Errorf("signed %+v", cert.Subject)
 	}
-	for _, host := range []string{"agent.outspan", "n1.lan", "10.0.0.4"} {
-		if err := cert.VerifyHostname(host); err != nil {
+	// An agent chooses no hosts, and a server does.
+	server := request
+	server.Role = pki.RoleServer
+	for host, of := range map[string]*x509.Certificate{"agent.outspan": cert,
+		"server.outspan": must(ca.Sign(server, ttl))(t)} {
+		if err := of.VerifyHostname(host); err != nil {
 			t.Error(err)
+		}
+		for _, chosen := range []string{"n1.lan", "10.0.0.4"} {
+			if err := of.VerifyHostname(chosen); (err == nil) != (of != cert) {
+				t.Errorf("%s at %s: %v", host, chosen, err)
+			}
 		}
 	}
 	roots := x509.NewCertPool()
@@ -59,8 +68,8 @@ func TestAuthoritySigns(t *testing.T) {
 	wantCode(t, err, model.CodeInvalid, "not positive")
 	_, err = ca.Sign(pki.Request{Role: pki.RoleAgent, Name: "n1"}, ttl)
 	wantCode(t, err, model.CodeInvalid, "no key")
-	request.Hosts = []string{"server.outspan"}
-	_, err = ca.Sign(request, ttl)
+	server.Hosts = []string{"agent.outspan"}
+	_, err = ca.Sign(server, ttl)
 	wantCode(t, err, model.CodeInvalid, "reserved")
 }
 

@@ -16,7 +16,7 @@ import (
 // Bounds of the connections of newcomers.
 const (
 	maxJoin          = 64              // open at once
-	maxJoinPerSource = 4               // open at once from one address
+	maxJoinPerSource = 4               // open at once from one source, see SourceOf
 	joinReadTime     = 5 * time.Second // until the whole request has arrived
 	joinWriteTime    = 2 * time.Second // for the reply, at the end of joinTime
 )
@@ -35,9 +35,19 @@ func (l *Listener) joinConfig() *tls.Config {
 	}
 }
 
+// rootedPair is a certificate with a chain that ends with the root.
+type rootedPair struct {
+	of   *pki.Certificate
+	pair tls.Certificate
+}
+
 // rooted returns the certificate in use with a chain that ends with the root. A newcomer does not have the root yet.
+// The chain is built once for each certificate, because every stranger can ask for it.
 func (c *Credentials) rooted() tls.Certificate {
 	m := c.cur.Load()
+	if last := c.rootedLast.Load(); last != nil && last.of == m {
+		return last.pair
+	}
 	pair := m.Pair
 	if chains := chainsAt(m.Pair.Leaf, m.Roots, intermediates(pair.Certificate[1:])); len(chains) > 0 {
 		pair.Certificate = nil
@@ -45,6 +55,7 @@ func (c *Credentials) rooted() tls.Certificate {
 			pair.Certificate = append(pair.Certificate, cert.Raw)
 		}
 	}
+	c.rootedLast.Store(&rootedPair{m, pair})
 	return pair
 }
 

@@ -37,6 +37,8 @@ type Credentials struct {
 	cur       atomic.Pointer[pki.Certificate]
 	admission atomic.Pointer[func(pki.Identity, *x509.Certificate) error]
 	dialled   dialled // connections opened with these credentials
+	// rootedLast is the last result of rooted.
+	rootedLast atomic.Pointer[rootedPair]
 }
 
 // LoadCredentials reads and checks the files, or opens the directory. Errors: certificate_invalid, and those of

@@ -3,8 +3,8 @@ package trust
 import (
 	"context"
 	"crypto/x509"
-	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -69,16 +69,18 @@ type Config struct {
 type Engine struct {
 	cfg     Config
 	log     hclog.Logger
-	ring    *keyring.Ring
+	ring    atomic.Pointer[keyring.Ring] // nil while the file is missing; see keyring
 	dir     transport.Managed
 	joining chan struct{} // has an element for each join in progress
 	self    model.Subject // this server
 
 	unwritten unwritten // this server's certificate; only keepOwn uses it
+	strangers strangers
+	pins      *pins
 }
 
-// NewEngine opens the keyring of the data directory. From now on the credentials refuse peers that Admit refuses.
-// Codes: those of keyring.Open.
+// NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
+// now on the credentials refuse peers that Admit refuses. Codes: those of keyring.Open, except not_found.
 func NewEngine(cfg Config) (*Engine, error) {
 	if cfg.Lifetime <= 0 {
 		cfg.Lifetime = transport.MemberTTL
@@ -86,21 +88,22 @@ func NewEngine(cfg Config) (*Engine, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
-	ring, err := keyring.Open(filepath.Join(cfg.DataDir, keyring.FileName))
-	if err != nil {
+	e := &Engine{cfg: cfg, log: cfg.Logger, dir: transport.ManagedDir(cfg.DataDir),
+		joining: make(chan struct{}, maxJoining), pins: newPins(),
+		self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
+	if err := e.openKeyring(); err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, log: cfg.Logger, ring: ring, dir: transport.ManagedDir(cfg.DataDir),
-		joining: make(chan struct{}, maxJoining), self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
 	cfg.Credentials.SetAdmission(e.Admit)
 	return e, nil
 }
 
-// Run keeps this server's own certificate alive, ends the connections of peers that Admit refuses since, and removes
-// the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
+// Run keeps this server's own certificate alive, ends the connections of peers that Admit refuses since, records the
+// keys of agents after a recovery, gets a missing keyring from other servers, and removes the file with the CA's key
+// once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn} {
+	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn, e.keepPins, e.seekKeyring} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()
@@ -132,6 +135,8 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	case !row.Counts(pki.KeyHash(leaf)):
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
 			WithHint("if that machine lost the newer one: outspan node revoke %s, then let it join again", who.Name)
+	case row.AnyKey:
+		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
 	}
 	return nil
 }

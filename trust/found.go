@@ -49,7 +49,11 @@ func (e *Engine) found(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	data, wrapped := e.ring.WrapNew()
+	ring, err := e.keyring()
+	if err != nil {
+		return err
+	}
+	data, wrapped := ring.WrapNew()
 	name := func(kind model.KeyKind) model.KeyName { return model.NewKeyName(kind, 1) }
 	group := []fsm.Command{&fsm.KeyPut{Name: name(model.KeyData), Version: 1, Phase: model.KeyActive,
 		Under: string(wrapped.KEK), Sealed: wrapped.Bytes}}
@@ -81,7 +85,7 @@ func (e *Engine) found(ctx context.Context) error {
 	if err := e.cfg.Servers.Submit(ctx, group); err != nil {
 		return err
 	}
-	e.log.Info("the keys of the cluster are in its state now, encrypted by the keyring", "keyring", e.ring.Active())
+	e.log.Info("the keys of the cluster are in its state now, encrypted by the keyring", "keyring", ring.Active())
 	return nil
 }
 
@@ -122,11 +126,15 @@ func (e *Engine) dropCAKeyNow() error {
 	if err != nil {
 		return err
 	}
+	ring, err := e.keyring()
+	if err != nil {
+		return err
+	}
 	for _, row := range state.KeysOf(model.KeyCA) {
 		if !bytes.Equal(row.Public, ca.Root().Raw) {
 			continue
 		}
-		kept, err := openKey(e.ring, state, row)
+		kept, err := openKey(ring, state, row)
 		if err != nil {
 			return err
 		}

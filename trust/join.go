@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -17,6 +18,9 @@ import (
 const (
 	questionJoin  = "trust-join"
 	questionRenew = "trust-renew"
+	questionPin   = "trust-pin"
+
+	questionKeyring = "trust-keyring" // the answering server need not lead
 )
 
 // maxJoining is how many newcomers a server answers at once. Further ones get busy, and try again.
@@ -26,25 +30,59 @@ const maxJoining = 32
 const askTime = 15 * time.Second
 
 // AnswerJoin is a transport.AnswerJoin. Any server may be asked; one that does not lead asks the leader. A newcomer
-// that repeats its request gets certificates again, and uses its token once. Codes: invalid, forbidden, busy,
-// no_leader, those of fsm.MemberAdmit, and those of the log.
+// that repeats its request gets certificates again, and uses its token once. A source that was refused too often waits;
+// see strangers. Codes: invalid, forbidden, busy, rate_limited, no_leader, those of fsm.MemberAdmit, and those of the
+// log.
 func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
+	from := transport.SourceOf(source)
+	if !e.strangers.allowed(from) {
+		return transport.JoinReply{}, model.Refuse(model.CodeRateLimited, "%s sent too many wrong requests to join", from).
+			WithHint("wait a few seconds, then try again with a good token")
+	}
+	reply, err := e.answerJoin(ctx, source, r)
+	if isStrangers(err) {
+		e.strangers.refused(from)
+	}
+	return reply, err
+}
+
+func (e *Engine) answerJoin(ctx context.Context, source net.Addr,
+	r transport.JoinRequest) (transport.JoinReply, error) {
+	leader, self, ok := e.cfg.Servers.Leader()
+	if self {
+		return e.join(ctx, r)
+	}
+	token, err := pki.ParseJoinToken(r.Token)
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	state := e.cfg.Store.Current()
+	if state.JoinTokens.Has(model.TokenID(token.ID())) { // otherwise it may be too new for this server's state
+		if err := checkToken(state, token); err != nil {
+			return transport.JoinReply{}, err
+		}
+	}
 	done, err := e.enterJoin()
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
 	defer done()
-	leader, self, ok := e.cfg.Servers.Leader()
-	if self {
-		return e.join(ctx, r)
-	}
 	if !ok {
 		return transport.JoinReply{}, noLeader()
 	}
 	e.log.Debug("a newcomer's request goes to the leader", "newcomer", source, "leader", leader.Name)
 	var reply transport.JoinReply
 	return reply, e.ask(ctx, leader, questionJoin, r, &reply)
+}
+
+// checkToken refuses a stranger before his request costs more than a look into the state.
+func checkToken(state *fsm.State, token pki.JoinToken) error {
+	verifier := token.Verifier()
+	if _, refusal := fsm.TokenWith(state, model.TokenID(token.ID()), verifier[:]); refusal != nil {
+		return refusal
+	}
+	return nil
 }
 
 // enterJoin counts a join in progress until done is called. Code: busy.
@@ -83,16 +121,21 @@ func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (
 	switch question {
 	case questionJoin:
 		answer, err = answerPeer(e, body, func(r transport.JoinRequest) (transport.JoinReply, error) {
-			done, err := e.enterJoin()
-			if err != nil {
-				return transport.JoinReply{}, err
-			}
-			defer done()
 			return e.join(ctx, r)
 		})
 		return answer, true, err
 	case questionRenew:
 		answer, err = answerPeer(e, body, func(q ownRenewal) (struct{}, error) { return struct{}{}, e.renewServer(ctx, q) })
+		return answer, true, err
+	case questionKeyring:
+		reply, err := e.giveKeys(ctx)
+		if err != nil {
+			return nil, true, err
+		}
+		answer, err = transport.EncodeCBOR(reply)
+		return answer, true, err
+	case questionPin:
+		answer, err = answerPeer(e, body, func(p shownKey) (struct{}, error) { return struct{}{}, e.pinFor(ctx, p) })
 		return answer, true, err
 	}
 	return nil, false, nil
@@ -120,12 +163,21 @@ type newcomer struct {
 	cert    *x509.Certificate
 }
 
-// join admits the newcomers of a request. Only the leader calls it.
+// join admits the newcomers of a request. Only the leader calls it. It looks at the token first: checking the signature
+// of a request takes time, and the places for newcomers are few.
 func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.JoinReply, error) {
 	token, err := pki.ParseJoinToken(r.Token)
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
+	if err := checkToken(e.cfg.Store.Current(), token); err != nil {
+		return transport.JoinReply{}, err
+	}
+	done, err := e.enterJoin()
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	defer done()
 	all, err := newcomers(r, token)
 	if err != nil {
 		return transport.JoinReply{}, err
@@ -134,7 +186,11 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	if err := e.tryGroup(state, group(all)); err != nil {
 		return transport.JoinReply{}, err
 	}
-	ca, err := authority(e.ring, state)
+	ring, err := e.keyring()
+	if err != nil {
+		return transport.JoinReply{}, err
+	}
+	ca, err := authority(ring, state)
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
@@ -153,7 +209,7 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	}
 	if again {
 		e.log.Info("a member repeated its join", "member", all[0].admit.Subject, "token", token.ID())
-		return e.joinReply(all, model.TokenID(token.ID()))
+		return e.joinReply(ring, all, model.TokenID(token.ID()))
 	}
 	if err := e.cfg.Servers.Submit(ctx, group(all)); err != nil {
 		return transport.JoinReply{}, err
@@ -161,7 +217,7 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	for _, n := range all {
 		e.log.Info("a member joined", "member", n.admit.Subject, "token", token.ID(), "version", r.Version)
 	}
-	return e.joinReply(all, model.TokenID(token.ID()))
+	return e.joinReply(ring, all, model.TokenID(token.ID()))
 }
 
 // repeated reports whether a join that was accepted on a draft of state changes nothing: all newcomers are members by
@@ -227,10 +283,11 @@ func (e *Engine) tryGroup(state *fsm.State, group []fsm.Command) error {
 	return nil
 }
 
-func (e *Engine) joinReply(all []newcomer, id model.TokenID) (reply transport.JoinReply, err error) {
+func (e *Engine) joinReply(ring *keyring.Ring, all []newcomer, id model.TokenID) (reply transport.JoinReply,
+	err error) {
 	state := e.cfg.Store.Current()
 	reply = transport.JoinReply{Cluster: e.cfg.Cluster, Roots: roots(state)}
-	if reply.GossipKeys, err = gossipKeys(e.ring, state); err != nil {
+	if reply.GossipKeys, err = gossipKeys(ring, state); err != nil {
 		return transport.JoinReply{}, err
 	}
 	for _, n := range all {
@@ -239,9 +296,7 @@ func (e *Engine) joinReply(all []newcomer, id model.TokenID) (reply transport.Jo
 			continue
 		}
 		reply.Server = [][]byte{n.cert.Raw}
-		for _, key := range e.ring.Keys() {
-			reply.Keyring = append(reply.Keyring, key.Encode())
-		}
+		reply.Keyring = encodedKeys(ring)
 	}
 	reply.Servers, reply.Gossip = e.cfg.Servers.Addresses()
 	if token, ok := state.JoinTokens.Get(id); ok {

@@ -29,14 +29,18 @@ func TestJoin(t *testing.T) {
 			q := transport.JoinRequest{Server: server, Agent: agent, Address: "10.0.0.9:7640"}
 			for i := range 3 {
 				reply := must(asked.join(token, q))(t)
-				for _, leaf := range []struct {
-					role pki.Role
+				for _, one := range []struct {
 					cert interface{ VerifyHostname(string) error }
-				}{{pki.RoleServer, serverLeaf(reply.Server)}, {pki.RoleAgent, agentLeaf(reply.Agent)}} {
-					for _, host := range []string{leaf.role.ServerName(), "10.0.0.9"} {
-						if err := leaf.cert.VerifyHostname(host); err != nil {
-							t.Error(err)
-						}
+					host string
+					good bool
+				}{
+					{serverLeaf(reply.Server), pki.RoleServer.ServerName(), true},
+					{serverLeaf(reply.Server), "10.0.0.9", true},
+					{agentLeaf(reply.Agent), pki.RoleAgent.ServerName(), true},
+					{agentLeaf(reply.Agent), "10.0.0.9", false}, // an agent can't choose hosts
+				} {
+					if err := one.cert.VerifyHostname(one.host); (err == nil) != one.good {
+						t.Errorf("%s: %v", one.host, err)
 					}
 				}
 				left := time.Until(serverLeaf(reply.Server).NotAfter)

@@ -46,7 +46,11 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 	if err := e.tryGroup(state, []fsm.Command{renew}); err != nil {
 		return transport.RenewReply{}, err
 	}
-	ca, err := authority(e.ring, state)
+	ring, err := e.keyring()
+	if err != nil {
+		return transport.RenewReply{}, err
+	}
+	ca, err := authority(ring, state)
 	if err != nil {
 		return transport.RenewReply{}, err
 	}
@@ -61,7 +65,7 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 	state = e.cfg.Store.Current()
 	reply := transport.RenewReply{Chain: [][]byte{cert.Raw}, Roots: roots(state)}
 	reply.Servers, _ = e.cfg.Servers.Addresses()
-	reply.GossipKeys, err = gossipKeys(e.ring, state)
+	reply.GossipKeys, err = gossipKeys(ring, state)
 	return reply, err
 }
 
@@ -94,7 +98,7 @@ func (e *Engine) renewServer(ctx context.Context, q ownRenewal) error {
 func (e *Engine) record(ctx context.Context, who model.Subject, q ownRenewal) error {
 	row, ok := e.cfg.Store.Current().TrustMemberOf(who)
 	switch {
-	case ok && row.RevokedIndex == 0 && len(row.PreviousKey) == 0 && row.NotAfter == q.NotAfter &&
+	case ok && row.RevokedIndex == 0 && !row.AnyKey && len(row.PreviousKey) == 0 && row.NotAfter == q.NotAfter &&
 		bytes.Equal(row.Key, q.Key) && bytes.Equal(q.Old, q.Key):
 		return nil
 	case !ok && who.Kind == model.SubjectServer && !e.cfg.Servers.Includes(who.Name):
@@ -206,7 +210,11 @@ func (e *Engine) recordOwn(ctx context.Context, own ownRenewal) error {
 
 // mintOwn makes a new key and a certificate for this server.
 func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (unwritten, error) {
-	ca, err := authority(e.ring, state)
+	ring, err := e.keyring()
+	if err != nil {
+		return unwritten{}, err
+	}
+	ca, err := authority(ring, state)
 	if err != nil {
 		return unwritten{}, err
 	}
@@ -223,7 +231,7 @@ func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (unwritten, er
 	if err != nil {
 		return unwritten{}, err
 	}
-	gossip, err := gossipKeys(e.ring, state)
+	gossip, err := gossipKeys(ring, state)
 	if err != nil {
 		return unwritten{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -355,10 +357,12 @@ func TestRevive(t *testing.T) {
 	}
 }
 
-// Without its keyring, a server does not start.
-func TestEngineNeedsTheKeyring(t *testing.T) {
+// With a damaged keyring, a server does not start. TestLostKeyring is about a missing one.
+func TestEngineNeedsAGoodKeyring(t *testing.T) {
 	s := newRig(t).found(time.Hour)
-	_, err := trust.NewEngine(trust.Config{Name: "s2", Cluster: "c1", DataDir: filepath.Join(s.dir, "tls"),
-		Credentials: s.creds})
-	wantCode(t, err, model.CodeNotFound)
+	if err := os.WriteFile(filepath.Join(s.dir, keyring.FileName), []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := trust.NewEngine(trust.Config{Name: "s1", Cluster: "c1", DataDir: s.dir, Credentials: s.creds})
+	wantCode(t, err, model.CodeKeyringInvalid)
 }

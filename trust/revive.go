@@ -29,11 +29,11 @@ type Revival struct {
 	Logger   hclog.Logger
 }
 
-// Revive gives a server whose certificate has expired while it was off a new one, before the server starts. It does the
-// same for a certificate that is not valid yet, because it was made while the clock was ahead, and for the agent of the
-// same process. It needs no other server: the state on the disk has the CA's key, and the keyring decrypts it. The keys
-// of the certificates stay the same, so the other servers need no new row. It does nothing while the certificates are
-// valid. It blocks while it reads the state.
+// Revive gives a server whose certificate has expired while it was off, or that has none, a new one before the server
+// starts. It does the same for a certificate that is not valid yet, because it was made while the clock was ahead, and
+// for such a certificate of the agent of the same process. It needs no other server: the state on the disk has the CA's
+// key, and the keyring decrypts it. The keys of certificates that are there stay the same, so the other servers need no
+// new row. It does nothing while the certificates are valid. It blocks while it reads the state.
 //
 // If the server's certificate can't be written, for example because the disk is full, Revive returns it as unwritten.
 // If there is none for the agent, it only logs why, because the server can start without its agent. Codes:
@@ -61,6 +61,9 @@ func (s *revivalSource) revive(ctx context.Context, role pki.Role) (unwritten *t
 	pair, found, err := s.dir.Pair(role)
 	if err != nil {
 		return nil, err
+	}
+	if !found && role == pki.RoleServer {
+		return nil, s.of.makeMissing(ctx, s.dir)
 	}
 	now := time.Now()
 	if !found || now.Before(pair.Leaf.NotAfter) && !now.Before(pair.Leaf.NotBefore) {
@@ -127,10 +130,13 @@ func (r Revival) again(ca *transport.Authority, role pki.Role, old *x509.Certifi
 		return nil, model.Refuse(model.CodeCertificateInvalid, "the key of the %s is of a kind that outspan does not make",
 			role)
 	}
-	lifetime := r.Lifetime
-	if lifetime <= 0 {
-		lifetime = transport.MemberTTL
-	}
 	return ca.Sign(pki.Request{Role: role, Name: r.Name, Hosts: hostsOf(old), PublicKey: key,
-		AdmittedAt: pki.AdmittedAt(old)}, lifetime)
+		AdmittedAt: pki.AdmittedAt(old)}, r.lifetime())
+}
+
+func (r Revival) lifetime() time.Duration {
+	if r.Lifetime <= 0 {
+		return transport.MemberTTL
+	}
+	return r.Lifetime
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +69,8 @@ type rig struct {
 	sites  map[string]*site
 	leader string // name of the server that leads; "" means nobody does
 
+	addresses []string // of the servers' API; default 10.0.0.1:7640
+
 	// before and after are called around the commit of an entry. Their errors are those of Submit.
 	before, after func() error
 }
@@ -81,6 +84,7 @@ type site struct {
 	creds   *transport.Credentials
 	engine  *trust.Engine
 	reloads int
+	asked   int // questions to other servers
 	closed  func(func(pki.Identity, *x509.Certificate) bool) int
 }
 
@@ -185,6 +189,9 @@ func (s *site) Includes(name string) bool {
 
 // Addresses implements trust.Cluster.
 func (s *site) Addresses() (api, gossip []string) {
+	if s.r.addresses != nil {
+		return s.r.addresses, nil
+	}
 	return []string{"10.0.0.1:7640"}, []string{"10.0.0.1:7641"}
 }
 
@@ -192,6 +199,7 @@ func (s *site) Addresses() (api, gossip []string) {
 func (s *site) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
 	s.r.mu.Lock()
 	to := s.r.sites[address]
+	s.asked++
 	s.r.mu.Unlock()
 	ctx = transport.WithSubject(ctx, model.Subject{Kind: model.SubjectServer, Name: s.name})
 	answer, known, err := to.engine.AnswerPeer(ctx, question, body)
@@ -272,8 +280,16 @@ func request(t testing.TB, role pki.Role, name string) (der []byte, leafOf func(
 
 // join asks a server as the TLS port does.
 func (s *site) join(token pki.JoinToken, r transport.JoinRequest) (transport.JoinReply, error) {
+	// Each request comes from another address, so that refusals in one test don't add up.
+	n := joins.Add(1)
+	return s.joinFrom(&net.TCPAddr{IP: net.IPv4(127, 0, byte(n>>8), byte(n))}, token, r)
+}
+
+var joins atomic.Uint32
+
+func (s *site) joinFrom(source net.Addr, token pki.JoinToken, r transport.JoinRequest) (transport.JoinReply, error) {
 	r.Token = token.Reveal()
-	return s.engine.AnswerJoin(s.r.t.Context(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, r)
+	return s.engine.AnswerJoin(s.r.t.Context(), source, r)
 }
 
 // joinServer lets a server join, and starts it on files of its own.

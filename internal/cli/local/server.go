@@ -2,11 +2,13 @@ package local
 
 import (
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -54,7 +56,11 @@ outspan server recover --data-dir /var/lib/outspan --advertise 10.0.0.1:7640 --s
 		Long: `Makes one stopped server the whole cluster. Use it only when the majority of servers can't come back: what they had acknowledged and this one
 had not yet received is lost. Run it on one server only; the others join it with empty data directories.
 
-With --snapshot it makes that server's data directory, which must be empty or missing, from a saved state: for when all servers are lost.
+With --snapshot it makes that server's data directory from a saved state: for when all servers are lost. The directory must be missing, or have nothing
+but the keys of a server: the directory tls and the file keyring. If the cluster makes its certificates itself (tls { managed = true }), the server
+needs the keyring: put it there with outspan server keyring import, before or after. It makes what is missing in tls when it starts.
+All join tokens are revoked at that moment. Agents return with the newest certificate that they have; those that joined after the state was saved join
+again. Members that were revoked after that are good again: revoke them again.
 The cluster keeps its id, so agents take up with the new server at the addresses that they know, with what they run and their volumes.
 
 Start the server afterwards. As after a restored snapshot, agents stop nothing that the servers don't know until you say that what runs is right:
@@ -79,12 +85,15 @@ outspan settings resume restore.`,
 				defer f.Close()
 				cfg.Snapshot = f
 			}
-			id, err := cluster.Recover(cfg)
+			cfg.Keep = []string{keyring.FileName, filepath.Base(transport.ManagedDir(cfg.DataDir).Path())}
+			got, err := cluster.Recover(cfg)
 			if err != nil {
 				return err
 			}
-			s, err := term.ResultOf(recovered{id, cfg.Address}, []string{string(id)}, func(p *term.Page) {
-				p.Line("server %s at %s is the only member now", id, cfg.Address)
+			r := recovered{ID: got.ID, Address: cfg.Address, Trust: trustAfter(&got.State, cfg.DataDir)}
+			s, err := term.ResultOf(r, []string{string(r.ID)}, func(p *term.Page) {
+				p.Line("server %s at %s is the only member now", r.ID, cfg.Address)
+				r.Trust.show(p, cfg.DataDir)
 				p.Line("  next: start it, then add others: start them with empty data directories, or outspan server join " +
 					"--address HOST:7642")
 				p.Line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore " +
@@ -101,7 +110,7 @@ outspan settings resume restore.`,
 	cmd.Flags().StringVar(&cfg.Address, "advertise", "", "host:port at which others will reach it")
 	cmd.Flags().
 		StringVar(&snapshot, "snapshot", "",
-			"file of a saved state to begin from; the data directory must be empty or missing")
+			"file of a saved state to begin from; the data directory must be missing, or have only keys")
 	cmd.Flags().
 		StringVar(&cfg.Supersedes, "supersedes", "",
 			"lineage of an earlier recovery that left this server behind and is lost for good")
@@ -111,6 +120,7 @@ outspan settings resume restore.`,
 
 // recovered is the result of the command server recover.
 type recovered struct {
-	ID      model.ServerID `json:"id"`
-	Address string         `json:"address"`
+	ID      model.ServerID  `json:"id"`
+	Address string          `json:"address"`
+	Trust   *recoveredTrust `json:"trust,omitempty"` // only if the cluster makes its certificates itself
 }

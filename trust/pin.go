@@ -1,0 +1,116 @@
+package trust
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// shownKey is the key that an agent showed while its row took any (fsm.TrustMember.AnyKey).
+type shownKey struct {
+	Name     string `cbor:"1,keyasint"` // of the agent
+	Key      []byte `cbor:"2,keyasint"`
+	NotAfter int64  `cbor:"3,keyasint"` // when its certificate expires, in Unix ms
+}
+
+// pins has the keys that agents have shown after a recovery, until the state has them. It is safe for concurrent use.
+type pins struct {
+	mu    sync.Mutex
+	shown map[string]shownKey // by the agent's name: the first key that it showed
+	woken chan struct{}       // contains a token when there is a new one
+}
+
+func newPins() *pins { return &pins{shown: map[string]shownKey{}, woken: make(chan struct{}, 1)} }
+
+// add notes a key, unless the agent has shown another one. It does not block.
+func (p *pins) add(k shownKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.shown[k.Name]; known {
+		return
+	}
+	p.shown[k.Name] = k
+	select {
+	case p.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pins) all() []shownKey {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.shown))
+}
+
+func (p *pins) drop(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.shown, name)
+}
+
+// keepPins puts the keys of agents whose rows take any key into the state, so that no other key counts any more.
+func (e *Engine) keepPins(ctx context.Context) {
+	retry := backoff{first: time.Second, last: time.Minute}
+	for {
+		select {
+		case <-e.pins.woken:
+		case <-ctx.Done():
+			return
+		}
+		for _, k := range e.pins.all() {
+			for ctx.Err() == nil {
+				err := e.pin(ctx, k)
+				if err == nil || settled(err) {
+					break
+				}
+				wait := retry.after()
+				e.log.Warn("the key of an agent is not in the recovered state yet", "agent", k.Name, "retry_in", wait,
+					"error", err)
+				sleep(ctx, wait)
+			}
+			retry.reset()
+			e.pins.drop(k.Name)
+		}
+	}
+}
+
+// settled reports whether the row no longer takes the key, so there is nothing left to do.
+func settled(err error) bool {
+	refusal, ok := errors.AsType[*model.Error](err)
+	return ok && slices.Contains([]model.Code{model.CodeStale, model.CodeNotFound, model.CodeMemberRevoked}, refusal.Code)
+}
+
+// pin has the leader record the key of an agent.
+func (e *Engine) pin(ctx context.Context, k shownKey) error {
+	leader, self, ok := e.cfg.Servers.Leader()
+	switch {
+	case self:
+		return e.recordPin(ctx, k)
+	case !ok:
+		return noLeader()
+	}
+	return e.ask(ctx, leader, questionPin, k, &struct{}{})
+}
+
+// pinFor records a key that another server has seen. That server must be the one that ctx names.
+func (e *Engine) pinFor(ctx context.Context, k shownKey) error {
+	if who, _ := transport.SubjectFrom(ctx); who.Kind != model.SubjectServer {
+		return model.Refuse(model.CodeForbidden, "%s is no server", who)
+	}
+	return e.recordPin(ctx, k)
+}
+
+// recordPin does nothing if the row takes only certain keys already.
+func (e *Engine) recordPin(ctx context.Context, k shownKey) error {
+	who := model.Subject{Kind: model.SubjectAgent, Name: k.Name}
+	if row, ok := e.cfg.Store.Current().TrustMemberOf(who); ok && !row.AnyKey {
+		return nil
+	}
+	return e.record(ctx, who, ownRenewal{Old: k.Key, Key: k.Key, NotAfter: k.NotAfter})
+}

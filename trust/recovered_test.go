@@ -1,0 +1,107 @@
+package trust_test
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/trust"
+)
+
+// After a recovery an agent is admitted with a key that the state does not have, by any server. From then on only this
+// key counts.
+func TestRecoveredAgents(t *testing.T) {
+	for _, met := range []string{"s1", "s2"} {
+		t.Run("at "+met, func(t *testing.T) {
+			r := newRig(t)
+			s1 := r.found(time.Hour)
+			s1.lead()
+			s1.joinServer("s2", time.Hour)
+			n1 := who(model.SubjectAgent, "n1")
+			var keys []*x509.Certificate
+			der, leafOf := request(t, pki.RoleAgent, "n1")
+			keys = append(keys, leafOf(must(s1.join(s1.token(pki.RoleAgent), transport.JoinRequest{Agent: der}))(t).Agent))
+			for i := range 2 {
+				der, leafOf := request(t, pki.RoleAgent, "n1")
+				keys = append(keys, leafOf(must(s1.engine.Renew(shown(t, pki.KeyHash(keys[i]), keys[i].NotAfter), n1,
+					transport.RenewRequest{Request: der}))(t).Chain))
+				if err := keys[i+1].VerifyHostname("10.0.0.9"); err == nil {
+					t.Error("an agent chose the host of its certificate")
+				}
+			}
+			id := pki.Identity{Cluster: "c1", Role: pki.RoleAgent, Name: "n1"}
+			site := r.sites[met]
+			wantCode(t, site.engine.Admit(id, keys[0]), model.CodeCertificateRefused)
+			s1.do(&fsm.RestoreMark{Recovered: true}) // as if the renewals had come before the end of the snapshot
+			site.run()
+			if err := site.engine.Admit(id, keys[0]); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the key is in the state", func() bool {
+				row, _ := s1.machine.Current().TrustMemberOf(n1)
+				return !row.AnyKey
+			})
+			if err := site.engine.Admit(id, keys[0]); err != nil {
+				t.Error(err)
+			}
+			wantCode(t, site.engine.Admit(id, keys[2]), model.CodeCertificateRefused)
+		})
+	}
+}
+
+// A server that has only its state and its keyring gets all other keys from these. Without its keyring the refusal
+// names it, and a machine that was never a member gets nothing.
+func TestReviveMakesMissingFiles(t *testing.T) {
+	r := newRig(t)
+	s := r.found(time.Hour)
+	s.lead()
+	dir := t.TempDir()
+	state := func(context.Context) (fsm.State, error) { return s.machine.State(), nil }
+	revival := trust.Revival{Name: "s9", DataDir: dir, State: state, Lifetime: time.Hour, Logger: hclog.NewNullLogger()}
+	none := revival
+	none.State = func(context.Context) (fsm.State, error) { return fsm.State{}, errors.New("no log") }
+	if err := revive(t.Context(), none); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, revive(t.Context(), revival), model.CodeNotFound)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Fatalf("the directory has %v: %v", left, err)
+	}
+	ring := must(keyring.Open(filepath.Join(s.dir, keyring.FileName)))(t)
+	must(keyring.Create(filepath.Join(dir, keyring.FileName), ring.Keys()...))(t)
+	if err := revive(t.Context(), revival); err != nil {
+		t.Fatal(err)
+	}
+	creds := must(transport.ManagedDir(dir).Credentials("c1", pki.RoleServer, "s9"))(t)
+	if left := time.Until(creds.NotAfter()); left <= 0 || left > time.Hour {
+		t.Errorf("the certificate lasts %s", left)
+	}
+	want := must(transport.ManagedDir(s.dir).GossipKey())(t)
+	if got := must(transport.ManagedDir(dir).GossipKey())(t); string(got) != string(want) {
+		t.Error("another key of the gossip pool")
+	}
+	s9 := who(model.SubjectServer, "s9")
+	der, _ := request(t, pki.RoleServer, "s9")
+	must(s.join(s.token(pki.RoleServer), transport.JoinRequest{Server: der}))(t)
+	s.do(&fsm.MemberRevoke{Subject: s9})
+	if err := os.RemoveAll(transport.ManagedDir(dir).Path()); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, revive(t.Context(), revival), model.CodeMemberRevoked)
+}
+
+func revive(ctx context.Context, r trust.Revival) error {
+	_, err := trust.Revive(ctx, r)
+	return err
+}

@@ -1,0 +1,68 @@
+package trust
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Bounds of the refused requests of newcomers.
+const (
+	refusedAtOnce    = 10   // from one source, after a pause
+	refusedPerSecond = 1    // from one source
+	maxSources       = 4096 // how many sources are remembered; one more, and all are forgotten
+)
+
+// strangers limits how often the requests of one source (transport.SourceOf) may be refused: 10 at once, and then one a
+// second. Requests that are admitted count nothing, so many machines behind one address can join. It is safe for
+// concurrent use.
+type strangers struct {
+	mu      sync.Mutex
+	sources map[string]patience
+}
+
+// patience is how many refusals a source had left at a moment. They grow with time.
+type patience struct {
+	left float64
+	at   time.Time
+}
+
+func (p patience) now(now time.Time) patience {
+	return patience{min(refusedAtOnce, p.left+now.Sub(p.at).Seconds()*refusedPerSecond), now}
+}
+
+// allowed reports whether a source may send a request now.
+func (s *strangers) allowed(source string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, known := s.sources[source]
+	return !known || p.now(time.Now()).left >= 1
+}
+
+// refused counts a refusal.
+func (s *strangers) refused(source string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	p, known := s.sources[source]
+	if !known {
+		if s.sources == nil || len(s.sources) >= maxSources {
+			s.sources = map[string]patience{}
+		}
+		p = patience{refusedAtOnce, now}
+	}
+	p = p.now(now)
+	p.left = max(p.left-1, 0) // requests that run at the same time may be more than the last one that is left
+	s.sources[source] = p
+}
+
+// isStrangers reports whether an error is the fault of the newcomer, and would be the same again.
+func isStrangers(err error) bool {
+	refusal, ok := errors.AsType[*model.Error](err)
+	return ok && slices.Contains([]model.Code{model.CodeInvalid, model.CodeForbidden, model.CodeNameTaken,
+		model.CodeMemberRevoked, model.CodeTokenInvalid, model.CodeTokenExpired, model.CodeTokenUsed,
+		model.CodeTokenRevoked, model.CodeTokenRole, model.CodeTokenName}, refusal.Code)
+}

@@ -1,0 +1,92 @@
+package trust_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+)
+
+// A source that was refused ten times waits, and all addresses of an IPv6 network are one source. Other sources join
+// meanwhile.
+func TestRefusedSourcesWait(t *testing.T) {
+	s := newRig(t).found(time.Hour)
+	s.lead()
+	der, _ := request(t, pki.RoleAgent, "n1")
+	q := transport.JoinRequest{Agent: der}
+	from := func(network, host int) net.Addr {
+		return &net.TCPAddr{IP: net.ParseIP(fmt.Sprintf("2001:db8:0:%x::%x", network, host)), Port: 1000 + host}
+	}
+	for i := range 10 {
+		_, err := s.joinFrom(from(1, i+1), s.unknownToken(pki.RoleAgent), q)
+		wantCode(t, err, model.CodeTokenInvalid)
+	}
+	good := s.token(pki.RoleAgent)
+	_, err := s.joinFrom(from(1, 99), good, q)
+	wantCode(t, err, model.CodeRateLimited)
+	must(s.joinFrom(from(2, 1), good, q))(t)
+	if _, err := s.joinFrom(from(2, 1), pki.JoinToken{}, q); codeOf(err) != model.CodeInvalid {
+		t.Errorf("a damaged token: %v", err)
+	}
+	for range 20 { // what is admitted counts nothing
+		must(s.joinFrom(from(2, 1), good, q))(t)
+	}
+	eventually(t, "a second later the source may ask again", func() bool {
+		_, err := s.joinFrom(from(1, 99), good, q)
+		return err == nil
+	})
+}
+
+// The token is looked at before everything else that costs time, and a follower that knows the token asks nobody. So
+// strangers take no place of a newcomer.
+func TestTokenIsLookedAtFirst(t *testing.T) {
+	r := newRig(t)
+	s1 := r.found(time.Hour)
+	s1.lead()
+	s2 := s1.joinServer("s2", time.Hour)
+	unknown := s1.unknownToken(pki.RoleAgent)
+	damaged := transport.JoinRequest{Agent: []byte("no request")}
+	for _, asked := range []*site{s1, s2} {
+		_, err := asked.join(unknown, damaged)
+		wantCode(t, err, model.CodeTokenInvalid)
+	}
+	gone := s1.token(pki.RoleAgent)
+	s1.do(&fsm.TokenRevoke{ID: model.TokenID(gone.ID())})
+	before := s2.asked
+	_, err := s2.join(gone, damaged)
+	wantCode(t, err, model.CodeTokenRevoked)
+	if s2.asked != before {
+		t.Error("the leader was asked about a token that was revoked")
+	}
+	token := s1.token(pki.RoleAgent, func(c *fsm.TokenCreate) { c.Uses = 100 })
+	entered, release := make(chan struct{}, 100), make(chan struct{})
+	r.before = func() error { entered <- struct{}{}; <-release; return nil }
+	ended := make(chan error, 100)
+	for i := range 32 {
+		der, _ := request(t, pki.RoleAgent, fmt.Sprint("n", i))
+		go func() {
+			_, err := s1.join(token, transport.JoinRequest{Agent: der})
+			ended <- err
+		}()
+	}
+	for range 32 {
+		select {
+		case <-entered:
+		case <-time.After(20 * time.Second):
+			t.Fatal("fewer than 32 joins were begun")
+		}
+	}
+	_, err = s1.join(unknown, damaged)
+	wantCode(t, err, model.CodeTokenInvalid)
+	close(release)
+	for range 32 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
