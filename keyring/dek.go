@@ -2,7 +2,6 @@ package keyring
 
 import (
 	"encoding/binary"
-	"log/slog"
 
 	"github.com/outspan/outspan/model"
 )
@@ -111,6 +110,3 @@ func (DEK) String() string { return "[data key]" }
 
 // GoString hides the key.
 func (DEK) GoString() string { return "[data key]" }
-
-// LogValue hides the key.
-func (DEK) LogValue() slog.Value { return slog.StringValue("[data key]") }

@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"log/slog"
 	"time"
 
 	"github.com/outspan/outspan/model"
@@ -78,9 +77,6 @@ func (k Key) String() string { return "[key " + string(k.id) + "]" }
 
 // GoString is String.
 func (k Key) GoString() string { return k.String() }
-
-// LogValue is String as a value for package slog.
-func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
 // Encode returns the key as bytes for another server's ParseKey. The bytes are secret: send them only to a server whose
 // certificate has been verified. The key must not be the zero value.

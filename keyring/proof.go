@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"log/slog"
 
 	"github.com/outspan/outspan/model"
 )
@@ -83,6 +82,3 @@ func (MACKey) String() string { return "[MAC key]" }
 
 // GoString hides the key.
 func (MACKey) GoString() string { return "[MAC key]" }
-
-// LogValue hides the key.
-func (MACKey) LogValue() slog.Value { return slog.StringValue("[MAC key]") }

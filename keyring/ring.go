@@ -3,7 +3,6 @@ package keyring
 import (
 	"crypto/sha256"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -223,6 +222,3 @@ func (r *Ring) String() string {
 
 // GoString is String.
 func (r *Ring) GoString() string { return r.String() }
-
-// LogValue is String as a value for package slog.
-func (r *Ring) LogValue() slog.Value { return slog.StringValue(r.String()) }

@@ -2,6 +2,7 @@ package pki_test
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func TestIssued(t *testing.T) {
 			used = another
 		}
 		_, err := pki.Issued([][]byte{test.chain}, [][]byte{test.root}, used, n1, time.Now().Add(test.off))
-		refusal, ok := err.(*model.Error)
+		refusal, ok := errors.AsType[*model.Error](err)
 		if !ok || refusal.Code != model.CodeCertificateInvalid || !strings.Contains(refusal.Message, test.want) {
 			t.Errorf("%s: got %v, want %s", name, err, test.want)
 		}

@@ -73,7 +73,8 @@ func (e *Engine) answerJoin(ctx context.Context, source net.Addr,
 	}
 	e.log.Debug("a newcomer's request goes to the leader", "newcomer", source, "leader", leader.Name)
 	var reply transport.JoinReply
-	return reply, e.ask(ctx, leader, questionJoin, r, &reply)
+	err = e.ask(ctx, leader, questionJoin, r, &reply)
+	return reply, err
 }
 
 // checkToken refuses a stranger before his request costs more than a look into the state.

@@ -1,6 +1,7 @@
 package trust_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -119,7 +120,7 @@ func TestJoinRefuses(t *testing.T) {
 			for _, asked := range []*site{s1, s2} {
 				_, err := asked.join(test.token, test.q)
 				wantCode(t, err, test.want)
-				if refusal := err.(*model.Error); refusal.Hint == "" {
+				if refusal, _ := errors.AsType[*model.Error](err); refusal.Hint == "" {
 					t.Errorf("%v has no next step", err)
 				}
 			}

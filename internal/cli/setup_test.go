@@ -21,7 +21,7 @@ import (
 // unixServer answers the API at a unix socket until the test ends, and returns the path of the socket.
 func unixServer(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "outspan-setup-") // t.TempDir is too long for a unix socket
+	dir, err := os.MkdirTemp("", "outspan-setup-") //nolint:usetesting // t.TempDir is too long for a unix socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -192,7 +192,8 @@ func addKeys(path string, keys []keyring.Key) (before int, ring *keyring.Ring, e
 		return 0, nil, err
 	}
 	before = len(ring.Keys())
-	return before, ring, ring.Add(keys...)
+	err = ring.Add(keys...)
+	return before, ring, err
 }
 
 func dataDirFlag(cmd *cobra.Command, dir *string) {

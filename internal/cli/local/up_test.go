@@ -131,7 +131,7 @@ func TestUpHelper(t *testing.T) {
 
 // A user who can't write the directories gets the next step, and nothing is made.
 func TestUpOfAnotherUser(t *testing.T) {
-	dir, err := os.MkdirTemp("", "outspan-up-") // other users can't enter t.TempDir
+	dir, err := os.MkdirTemp("", "outspan-up-") //nolint:usetesting // other users can't enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
