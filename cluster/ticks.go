@@ -143,8 +143,8 @@ func (s *Server) tickAll(ctx context.Context, term uint64) {
 	wg.Wait()
 }
 
-// tickOne sends a server two ticks, one after the other. The second tick, which may get lost, names the server's reply
-// to the first. So the server knows that the leader's index in the second tick is no older than that reply.
+// tickOne sends a server two ticks, one after the other. The second one names the server's reply to the first. That
+// proves that the leader read its index after this reply; see progress. If the second fails, the first still counts.
 func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 	lastIndex := s.raft.LastIndex()
 	reply, err := s.tick(ctx, term, id, s.state.follower.get(id).reply.Mark)

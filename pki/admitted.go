@@ -5,9 +5,10 @@ import (
 	"strconv"
 )
 
-// AdmittedAt returns the fsm.State.MomentNumber of the state by whose members the certificate was issued. A certificate
-// that a server makes for itself has the number of the one before it, so a revoked server can't get a higher number
-// without joining again. The result is 0 if the certificate has no number, like those that outspan up makes.
+// AdmittedAt returns the number (fsm.State.MomentNumber) of the state in which the issuer looked up that the holder may
+// have the certificate. A server that makes a certificate for itself keeps the number of the one before. So a revoked
+// server gets a higher number only by joining again. The result is 0 if the certificate has no number, like those that
+// `outspan up` makes.
 func AdmittedAt(cert *x509.Certificate) uint64 {
 	n, err := strconv.ParseUint(cert.Subject.SerialNumber, 10, 64)
 	if err != nil {

@@ -31,10 +31,14 @@ func rank(code model.Code) int {
 		model.CodeNoMemory}, code)
 }
 
-// main returns the code with the highest rank, or CodeNoNodes for an empty list.
+// main returns a code without rank if there is one, because it is not about a node, so no other node would help. It
+// returns the code with the highest rank otherwise, and CodeNoNodes for an empty list.
 func (e excluded) main() model.Code {
 	best := model.CodeNoNodes
 	for _, x := range e {
+		if rank(x.Code) < 0 {
+			return x.Code
+		}
 		if rank(x.Code) > rank(best) {
 			best = x.Code
 		}

@@ -89,7 +89,11 @@ func (r *homeRun) why() *unplaced {
 		parts = append(parts, exclusion(x.Code, x.Nodes))
 	}
 	why := &unplaced{code: r.out.main(), out: r.out, preempt: r.only.preempt}
-	why.message = fmt.Sprintf("%d nodes lack an instance: %s", r.out.sum(), strings.Join(parts, ", "))
+	reasons := strings.Join(parts, ", ")
+	if r.only.code == why.code && rank(why.code) < 0 {
+		reasons = r.only.message
+	}
+	why.message = fmt.Sprintf("%d nodes lack an instance: %s", r.out.sum(), reasons)
 	if r.only.preempt != "" && strings.HasSuffix(r.only.message, r.only.preempt) {
 		why.message += "; " + r.only.preempt
 	}

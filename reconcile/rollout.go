@@ -93,9 +93,8 @@ func (p *pass) current(g *groupView) int {
 	return n
 }
 
-// outdated returns how many of the first slots have both a holder and a successor of an old version; before is the
-// number of the first slot that it ignores. Each of these successors is later replaced by an instance of the group's
-// version.
+// outdated counts the slots below before that have a holder and a successor of an old version. Each such successor is
+// later replaced by an instance of the group's version.
 func (g *groupView) outdated(before int) int {
 	n := 0
 	for _, slot := range g.open {

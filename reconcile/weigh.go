@@ -33,8 +33,8 @@ func (b *balancer) weigh() {
 	b.average()
 }
 
-// tallies lists the groups whose preferences a move could meet better, in order of id. It uses the cached result for a
-// group whose row has not changed, unless a node has changed. At least one node must be a possible target.
+// tallies lists, in order of id, the groups whose preferences a move could meet better. For a group whose row has not
+// changed it uses the cached result, unless a node has changed. Callers need at least one node that can be a target.
 func (b *balancer) tallies() []*groupTally {
 	seen := b.p.seen
 	seen.look(b.all)

@@ -82,7 +82,7 @@ func (m *machine) registered(key string) {
 
 // poll answers the agent's long poll if its server has newer assignments than were last sent to the agent. The answer
 // is the full set. If the agent can't reach its server, it polls another one. If the server says that the agent must
-// register, poll lets the method again decide.
+// register, poll calls m.again, which asks another server.
 func (m *machine) poll() {
 	if !m.runs() || m.epoch == 0 {
 		return

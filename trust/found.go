@@ -27,8 +27,8 @@ func (e *Engine) Lead(ctx context.Context) {
 	}
 }
 
-// found puts the data key, the CA's key and the gossip key into the state, and makes this server and the agent of its
-// machine members. All of it is one group of commands, so a crash leaves either everything or nothing.
+// found puts the data key, the CA's key and the gossip key into the state. It also enters this server, and the agent of
+// the same machine, as members. All of it is one group of commands, so a crash leaves either everything or nothing.
 func (e *Engine) found(ctx context.Context) error {
 	if e.cfg.Store.Current().Managed() {
 		return nil

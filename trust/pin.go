@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// shownKey is the key that an agent showed while its row took any (fsm.TrustMember.AnyKey).
+// shownKey is the key that an agent showed while its row had AnyKey set (see fsm.TrustMember), so that any key counted.
 type shownKey struct {
 	Name     string `cbor:"1,keyasint"` // of the agent
 	Key      []byte `cbor:"2,keyasint"`
@@ -23,7 +23,7 @@ type shownKey struct {
 type pins struct {
 	mu    sync.Mutex
 	shown map[string]shownKey // by the agent's name: the first key that it showed
-	woken chan struct{}       // contains a token when there is a new one
+	woken chan struct{}       // capacity 1; has a value when a key was added to shown
 }
 
 func newPins() *pins { return &pins{shown: map[string]shownKey{}, woken: make(chan struct{}, 1)} }
@@ -54,7 +54,8 @@ func (p *pins) drop(name string) {
 	delete(p.shown, name)
 }
 
-// keepPins puts the keys of agents whose rows take any key into the state, so that no other key counts any more.
+// keepPins records the keys that agents have shown while their rows had AnyKey set. From then on, no other key of such an
+// agent counts.
 func (e *Engine) keepPins(ctx context.Context) {
 	retry := backoff{first: time.Second, last: time.Minute}
 	for {
@@ -98,7 +99,7 @@ func (e *Engine) pin(ctx context.Context, k shownKey) error {
 	return e.ask(ctx, leader, questionPin, k, &struct{}{})
 }
 
-// pinFor records a key that another server has seen. That server must be the one that ctx names.
+// pinFor records a key that the sender of the request has seen. It refuses a sender that is no server.
 func (e *Engine) pinFor(ctx context.Context, k shownKey) error {
 	if who, _ := transport.SubjectFrom(ctx); who.Kind != model.SubjectServer {
 		return model.Refuse(model.CodeForbidden, "%s is no server", who)
