@@ -54,8 +54,8 @@ func (p *pins) drop(name string) {
 	delete(p.shown, name)
 }
 
-// keepPins records the keys that agents have shown while their rows had AnyKey set. From then on, no other key of such an
-// agent counts.
+// keepPins records the keys that agents have shown while their rows had AnyKey set. From then on, no other key of such
+// an agent counts.
 func (e *Engine) keepPins(ctx context.Context) {
 	retry := backoff{first: time.Second, last: time.Minute}
 	for {
