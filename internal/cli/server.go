@@ -242,8 +242,8 @@ func serverReady(ctx context.Context, socket string) error {
 	return err
 }
 
-// firstTokens are the tokens that `outspan up` makes. The token for servers can be used twice, which is enough for three
-// servers.
+// firstTokens are the tokens that `outspan up` makes. The token for servers can be used twice, which is enough for
+// three servers.
 var firstTokens = []struct {
 	role model.SubjectKind
 	ttl  model.Duration
