@@ -35,7 +35,7 @@ func TestReadme(t *testing.T) {
 	known := strings.NewReplacer("sudo outspan", c.bin, "outspan ", c.bin+" ", "10.0.0.1", c.servers[0].address)
 	typed := 0
 	for _, line := range lines {
-		machines := append([]string{line[1]}, strings.FieldsFunc(line[3], func(r rune) bool { return r == ',' || r == ' ' })...)
+		machines := append([]string{line[1]}, strings.Fields(strings.ReplaceAll(line[3], ",", " "))...)
 		command := c.withToken(t, line[2], len(machines))
 		for _, name := range machines {
 			typed++
@@ -72,8 +72,8 @@ var (
 	joinLine    = regexp.MustCompile(`(?m)^ +(sudo outspan join .* -) .*$`)
 )
 
-// withToken replaces a placeholder for a token by a new token with some uses. It checks that the command is the one that
-// outspan token create shows for it.
+// withToken replaces a placeholder for a token by a new token with some uses. It checks that outspan token create shows
+// the same command for it.
 func (c *cluster) withToken(t *testing.T, command string, uses int) string {
 	t.Helper()
 	found := placeholder.FindStringSubmatch(command)

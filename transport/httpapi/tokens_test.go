@@ -171,8 +171,7 @@ func TestTokensNeedACA(t *testing.T) {
 	}
 }
 
-// Right after outspan up, the server that leads issues certificates but has no CA yet. A caller that wants a token tries
-// again.
+// Right after outspan up, the server that leads issues certificates and has no CA yet. A caller repeats its call.
 func TestTokensOfANewCluster(t *testing.T) {
 	r := newRig(t)
 	r.startWith("s2", func(c *httpapi.Config) {
