@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,18 +20,37 @@ type setupReply struct {
 	Next    []string `json:"next"`
 }
 
-// A cluster of three servers and four workers grows out of one machine by the lines that outspan up and outspan token
-// create print: nobody copies a file or writes a configuration. It runs a job, and drains a node.
-func TestJoinLines(t *testing.T) {
+// onMachine is a line of README.md for a machine, and for others as well: "s2$ COMMAND # the same on s3".
+var onMachine = regexp.MustCompile(`(?m)^([sn]\d)\$ (.*?)(?: +# the same on (.*))?$`)
+
+// A cluster of three servers and four workers grows out of one machine by the lines of README.md. Nobody copies a file
+// or writes a configuration. It runs a job, and drains a node. The lines are those that outspan token create prints.
+// Each machine is a loopback address with directories of its own, and the test starts its process in place of systemd.
+func TestReadme(t *testing.T) {
 	c := newMembers(t, options{servers: 3, agents: 4, managed: true})
-	s1 := c.servers[0]
-	var first setupReply
-	c.mustJSON(t, &first, append([]string{"up", "--no-agent", "--no-start"}, s1.machine()...)...)
-	s1.begin(t, first)
-	c.joinAll(t, "server", c.servers[1:])
+	lines := onMachine.FindAllStringSubmatch(document(t, "README.md"), -1)
+	if len(lines) < 6 {
+		t.Fatalf("README.md has %d lines for machines", len(lines))
+	}
+	known := strings.NewReplacer("sudo outspan", c.bin, "outspan ", c.bin+" ", "10.0.0.1", c.servers[0].address)
+	typed := 0
+	for _, line := range lines {
+		machines := append([]string{line[1]}, strings.Fields(strings.ReplaceAll(line[3], ",", " "))...)
+		command := c.withToken(t, line[2], len(machines))
+		for _, name := range machines {
+			typed++
+			c.typeOn(t, c.member(name), known.Replace(command))
+		}
+	}
+	if want := len(c.members()) + 3; typed != want {
+		t.Errorf("README.md has %d commands on %d machines, want %d", typed, len(c.members()), want)
+	}
+	c.waitEligible(t, c.agents[1:]...)
+	if n1 := c.agents[0]; len(c.empty(n1)) > 0 {
+		t.Errorf("%s is drained, and the kernel shows processes %v", n1.Name, c.empty(n1))
+	}
+	c.waitReady(t, "web", 3)
 	c.must(t, "server", "health", "--wait", "--timeout", "60s")
-	c.joinAll(t, "agent", c.agents)
-	c.waitEligible(t, c.agents...)
 
 	var tokens struct {
 		Items []struct{ Role, State string }
@@ -46,18 +64,61 @@ func TestJoinLines(t *testing.T) {
 	if len(tokens.Items) != 2 {
 		t.Errorf("there are %d tokens, want 2", len(tokens.Items))
 	}
-	c.run(t, job{name: "web", count: 8, more: "    spread { attribute = \"node.name\" }"})
-	for _, m := range c.agents {
-		if len(c.instancesOf("web", m)) == 0 {
-			t.Errorf("%s runs nothing", m.Name)
+}
+
+var (
+	placeholder = regexp.MustCompile(`osj1\.(server|agent)\.\.\.`)
+	tokenText   = regexp.MustCompile(`(?m)^osj1\.\S+$`)
+	joinLine    = regexp.MustCompile(`(?m)^ +(sudo outspan join .* -) .*$`)
+)
+
+// withToken replaces a placeholder for a token by a new token with some uses. It checks that outspan token create shows
+// the same command for it.
+func (c *cluster) withToken(t *testing.T, command string, uses int) string {
+	t.Helper()
+	found := placeholder.FindStringSubmatch(command)
+	if found == nil {
+		return command
+	}
+	var shown string
+	waitFor(t, "a token for the role "+found[1], patience, func() error { // until the first server answers
+		r := c.cli(t, "token", "create", "--role", found[1], "--uses", strconv.Itoa(uses))
+		if shown = r.out; r.code != 0 {
+			return fmt.Errorf("%v", r)
 		}
+		return nil
+	})
+	token, line := tokenText.FindString(shown), joinLine.FindStringSubmatch(shown)
+	if token == "" || line == nil {
+		t.Fatalf("there is no token, or no line, in\n%s", shown)
 	}
-	n1 := c.agents[0]
-	c.must(t, "node", "drain", n1.Name)
-	if left := c.empty(n1); len(left) > 0 {
-		t.Errorf("%s is drained, and the kernel shows processes %v", n1.Name, left)
+	if !strings.Contains(strings.ReplaceAll(command, "--no-agent ", ""), line[1]+" ") {
+		t.Errorf("README.md has %q, and outspan token create shows %q", command, line[1])
 	}
-	c.waitReady(t, "web", 8)
+	return strings.ReplaceAll(command, found[0], token)
+}
+
+// typeOn runs a command on a member's machine. After outspan up and outspan join it starts the member.
+func (c *cluster) typeOn(t *testing.T, m *member, command string) {
+	t.Helper()
+	sets := strings.Contains(command, c.bin+" up") || strings.Contains(command, c.bin+" join")
+	if sets {
+		command += " --no-start --json " + strings.Join(m.machine(), " ")
+	}
+	cmd := exec.Command("sh", "-c", fmt.Sprintf("(%s) 2>%s", command, c.path(m.Name+".err")))
+	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.environment()...)
+	out, err := output(cmd, 2*time.Minute)
+	var r setupReply
+	if err == nil && sets {
+		err = json.Unmarshal([]byte(out), &r)
+	}
+	if err != nil {
+		text, _ := os.ReadFile(c.path(m.Name + ".err"))
+		t.Fatalf("on %s: %v\n%s%s", m.Name, err, out, text)
+	}
+	if sets {
+		m.begin(t, r)
+	}
 }
 
 // machine returns the flags that put a member at its address and into its directories.
@@ -87,44 +148,5 @@ func (m *member) begin(t *testing.T, r setupReply) {
 	m.Command = append([]string{m.c.bin}, words[1:]...)
 	if err := m.Start(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-var (
-	tokenText = regexp.MustCompile(`(?m)^osj1\.\S+$`)
-	joinLine  = regexp.MustCompile(`(?m)^ +sudo outspan (join .*)$`)
-)
-
-// joinAll makes one token for all members, and types the line on each machine that comes with the token.
-func (c *cluster) joinAll(t *testing.T, role string, members []*member) {
-	t.Helper()
-	var shown string
-	waitFor(t, "a token for the role "+role, patience, func() error { // a new cluster makes none in its first moments
-		r := c.cli(t, "token", "create", "--role", role, "--uses", strconv.Itoa(len(members)))
-		if shown = r.out; r.code != 0 {
-			return fmt.Errorf("%v", r)
-		}
-		return nil
-	})
-	token, line := tokenText.FindString(shown), joinLine.FindStringSubmatch(shown)
-	if token == "" || line == nil {
-		t.Fatalf("there is no token, or no line, in\n%s", shown)
-	}
-	for _, m := range members {
-		args := strings.Join(slices.Concat([]string{line[1]}, m.machine(), []string{"--no-start", "--json"}), " ")
-		if role == "server" {
-			args += " --no-agent"
-		}
-		cmd := exec.Command("sh", "-c", fmt.Sprintf("echo %s | %s %s 2>%s", token, c.bin, args, c.path(m.Name+".err")))
-		out, err := output(cmd, time.Minute)
-		var r setupReply
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &r)
-		}
-		if err != nil {
-			text, _ := os.ReadFile(c.path(m.Name + ".err"))
-			t.Fatalf("%s does not join: %v\n%s%s", m.Name, err, out, text)
-		}
-		m.begin(t, r)
 	}
 }

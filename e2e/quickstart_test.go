@@ -13,15 +13,19 @@ import (
 	"github.com/outspan/outspan/internal/procs"
 )
 
-// TestQuickStart runs all commands of docs/quickstart.md as one script. Every command must succeed.
+// shell is a block of commands in a document.
+var shell = regexp.MustCompile("(?ms)^```sh\n(.*?\n)```$")
+
+// TestQuickStart runs all commands that README.md and docs/quickstart.md have for one machine, as one script. Every
+// command must succeed.
 func TestQuickStart(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(repository(t), "docs", "quickstart.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?\n)```$").FindAllStringSubmatch(string(text), -1)
-	if len(blocks) < 8 {
-		t.Fatalf("the quick start has %d blocks of commands", len(blocks))
+	var blocks [][]string
+	for _, name := range []string{"README.md", "docs/quickstart.md"} {
+		found := shell.FindAllStringSubmatch(document(t, name), -1)
+		if len(found) == 0 {
+			t.Fatalf("%s has no commands", name)
+		}
+		blocks = append(blocks, found...)
 	}
 	script := "set -eu\nset -o pipefail\n"
 	for _, block := range blocks {
@@ -55,6 +59,16 @@ func TestQuickStart(t *testing.T) {
 	if _, err := os.Stat(try); !os.IsNotExist(err) {
 		t.Errorf("%s is left after the clean-up: %v", try, err)
 	}
+}
+
+// document returns the text of a file of the source tree.
+func document(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository(t), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func lastLines(text string, n int) string {

@@ -1,4 +1,5 @@
-# A worker machine.
+# A worker machine of a cluster with a CA of your own. Without one, outspan join writes the file: see managed.hcl. Its
+# agent block may have all keys that this one has.
 #
 #   outspan agent run --config /etc/outspan.d
 

@@ -1,4 +1,5 @@
-# One of three servers. Their files differ only in name, address and certificate.
+# One of three servers of a cluster with a CA of your own. Their files differ only in name, address and certificate.
+# Without one, outspan up and outspan join write the file: see managed.hcl.
 #
 #   outspan server run --config /etc/outspan.d
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -278,23 +277,13 @@ func (a *app) joinSteps(ctx context.Context, socket, address string) (steps []st
 	return steps
 }
 
-// newToken makes a token, and returns its text. A new cluster makes none before its CA is in the state, so newToken
+// newToken makes a token, and returns its text. A new cluster makes none before its CA is in the state, so the client
 // tries again until ctx ends.
 func newToken(ctx context.Context, socket string, body api.TokenBody) (string, error) {
 	c, err := atSocket(socket)
 	if err != nil {
 		return "", err
 	}
-	for {
-		got, err := c.Tokens.Create(ctx, body, client.WriteOptions{})
-		var refusal *model.Error
-		switch {
-		case err == nil:
-			return got.Value.Text, nil
-		case !errors.As(err, &refusal) || refusal.Code != model.CodeNotSupported:
-			return "", err
-		case !wait(ctx, 200*time.Millisecond):
-			return "", err
-		}
-	}
+	got, err := c.Tokens.Create(ctx, body, client.WriteOptions{})
+	return got.Value.Text, err
 }

@@ -54,7 +54,7 @@ func TestJoinSteps(t *testing.T) {
 	asked := 0
 	socket := unixServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if asked++; asked == 1 {
-			problem(w, model.Refuse(model.CodeNotSupported, "not yet"))
+			problem(w, model.Refuse(model.CodeBusy, "not yet"))
 			return
 		}
 		var body bytes.Buffer

@@ -131,13 +131,13 @@ func (d *demo) showLogs() {
 	}
 }
 
-// jobFile writes the job file of the demo, and returns its path.
+// jobFile writes the job file of the demo, and returns its name.
 func (d *demo) jobFile() (string, error) {
 	me, err := user.Current() // the service runs as this user, as another one might not be allowed to run d.Binary
 	if err != nil {
 		return "", fmt.Errorf("find the own user: %w", err)
 	}
-	path := filepath.Join(d.Dir, "web.hcl")
+	const file = "web.hcl"
 	text := fmt.Sprintf(`job "web" {
   group "http" {
     count = %d
@@ -165,7 +165,7 @@ func (d *demo) jobFile() (string, error) {
   }
 }
 `, demoInstances, d.Binary, me.Username, d.port, demoInstances-2)
-	return path, os.WriteFile(path, []byte(text), 0o600)
+	return file, os.WriteFile(filepath.Join(d.Dir, file), []byte(text), 0o600)
 }
 
 // exposedPort finds a port that is free on every agent's address.

@@ -72,11 +72,11 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// whileAllRun returns a context that is canceled when a server or an agent exits. The caller must call the returned
-// function.
-func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
+// whileRunning returns a context that is canceled when one of the members exits. They must have been started. The
+// caller must call the returned function.
+func whileRunning(ctx context.Context, members ...*procs.Member) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	for _, m := range d.Members() {
+	for _, m := range members {
 		go func() {
 			select {
 			case <-m.Ended:

@@ -4,29 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // The chapters of the demo, in the order in which they run.
 
 func (d *demo) startCluster(ctx context.Context) error {
-	d.title("Three servers and four agents start, each a process of its own; TLS is always on")
-	for _, m := range d.Members() {
-		if err := m.Start(); err != nil {
+	d.title("Three servers and four agents join by tokens, each a process of its own; TLS is always on")
+	began := time.Now()
+	first := d.Servers[0]
+	if err := d.begin(ctx, d.Servers[:1], "up", "--no-agent"); err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		role    string
+		members []*procs.Member
+		flags   []string
+	}{
+		{"server", d.Servers[1:], []string{"--server", "--no-agent"}},
+		{"agent", d.Agents, nil},
+	} {
+		file, err := d.token(ctx, step.role, len(step.members))
+		if err != nil {
+			return err
+		}
+		join := slices.Concat([]string{"join"}, step.flags, []string{"--token-file", file, first.Address})
+		if err := d.begin(ctx, step.members, join...); err != nil {
 			return err
 		}
 	}
-	began := time.Now()
-	watched, cancel := d.whileAllRun(ctx)
+	d.say("(The members share this machine: so each also has --name, --advertise, --config, --data and --no-start.)")
+	watched, cancel := whileRunning(ctx, d.Members()...)
 	defer cancel()
 	if err := d.waitEligible(watched); err != nil {
 		return errors.Join(context.Cause(watched), err)
 	}
-	d.measured("cluster of 3 + 4 ready after", "%s", time.Since(began).Round(10*time.Millisecond))
-	if err := d.show(ctx, 0, "server", "members"); err != nil {
-		return err
+	if err := d.show(watched, 0, "server", "health", "--wait", "--timeout", "60s"); err != nil { // until all three vote
+		return errors.Join(context.Cause(watched), err)
 	}
+	d.measured("cluster of 3 + 4 ready after", "%s", time.Since(began).Round(10*time.Millisecond))
 	if err := d.show(ctx, 0, "node", "ls"); err != nil {
 		return err
 	}
@@ -38,6 +61,48 @@ func (d *demo) startCluster(ctx context.Context) error {
 		d.say("%s", warning)
 	}
 	return nil
+}
+
+// begin sets up members by a command, outspan up or outspan join, and starts them.
+func (d *demo) begin(ctx context.Context, members []*procs.Member, command ...string) error {
+	var names []string
+	for _, m := range members {
+		names = append(names, m.Name)
+	}
+	d.say("on %s $ outspan %s", strings.Join(names, ", "), strings.Join(command, " "))
+	for _, m := range members {
+		if err := d.SetUp(ctx, m, command...); err != nil {
+			return err
+		}
+		if err := m.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// token has the first server make a join token, and returns the name of the file with it. It waits until the server
+// answers.
+func (d *demo) token(ctx context.Context, role string, uses int) (file string, err error) {
+	first := d.Servers[0]
+	ctx, cancel := whileRunning(ctx, first)
+	defer cancel()
+	command := []string{"token", "create", "--role", role, "--uses", strconv.Itoa(uses), "--format", "{{.text}}"}
+	file = role + ".token"
+	d.say("on %s $ outspan %s >%s", first.Name, strings.ReplaceAll(strings.Join(command, " "), "{{.text}}", "'{{.text}}'"),
+		file)
+	var text string
+	err = until(ctx, "a token of the role "+role, 30*time.Second, func() (bool, error) {
+		out, code, err := d.Run(ctx, command...)
+		if text = out; err == nil && code != 0 {
+			err = fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return "", errors.Join(context.Cause(ctx), err)
+	}
+	return file, os.WriteFile(filepath.Join(d.Dir, file), []byte(text), 0o600)
 }
 
 func (d *demo) runJob(ctx context.Context) error {

@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,10 +21,11 @@ import (
 )
 
 // Sandbox is a cluster of real processes on loopback. It has its own temporary directory and its own range of 127.x
-// addresses. This process becomes the reaper of its descendants. So a shim whose agent was killed remains a descendant,
-// and Close finds and kills it. Only Run and Get are safe for concurrent use.
+// addresses. Its members use the default ports, so no process of this machine may listen there on all addresses. This
+// process becomes the reaper of its descendants. So a shim whose agent was killed remains a descendant, and Close finds
+// and kills it. Only Run and Get are safe for concurrent use.
 type Sandbox struct {
-	Dir     string // directory of all files of the cluster
+	Dir     string // directory of all files of the cluster, and working directory of all commands
 	Binary  string // path of this program
 	Servers []*Member
 	Agents  []*Member
@@ -33,21 +33,17 @@ type Sandbox struct {
 	family Family
 }
 
-// Member is one server or agent of the sandbox.
+// Member is one server or agent of the sandbox. Sandbox.SetUp must be called before Start.
 type Member struct {
 	Process
 	Address string
 
-	port, gossip int
-	role         string // server or agent
+	role string // server or agent
 }
 
-func (m *Member) api() string { return net.JoinHostPort(m.Address, strconv.Itoa(m.port)) }
-
-// New prepares a sandbox with servers s1, s2, ... and agents n1, n2, ..., but starts no process. After New, SIGINT and
-// SIGTERM no longer stop this process. The caller must handle these signals and call Close. New returns an error if
-// this process can't become the reaper, or if it can't make the directory, find free ports or write the configuration
-// files.
+// New prepares a sandbox with servers s1, s2, ... and agents n1, n2, ..., but sets up none of them. After New, SIGINT
+// and SIGTERM no longer stop this process. The caller must handle these signals and call Close. New returns an error if
+// this process can't become the reaper, or if it can't make the directory.
 func New(servers, agents int) (*Sandbox, error) {
 	// Close takes a moment, and a second Ctrl-C must not interrupt it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
@@ -66,25 +62,40 @@ func New(servers, agents int) (*Sandbox, error) {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
 	}
 	s, network := &Sandbox{Dir: dir, Binary: binary}, Network()
-	for i := range servers + agents {
-		m := &Member{role: "server", Address: fmt.Sprintf("%s.%d", network, i+1)}
-		m.Name = fmt.Sprintf("s%d", i+1)
-		if i >= servers {
-			m.role, m.Name = "agent", fmt.Sprintf("n%d", i-servers+1)
-		}
-		if m.port, m.gossip, err = FreePorts(m.Address); err != nil {
-			return nil, errors.Join(err, os.RemoveAll(dir))
-		}
-		if m.role == "server" {
-			s.Servers = append(s.Servers, m)
-		} else {
-			s.Agents = append(s.Agents, m)
-		}
+	for i := range servers {
+		s.Servers = append(s.Servers, s.newMember("server", fmt.Sprintf("s%d", i+1), fmt.Sprintf("%s.%d", network, 1+i)))
 	}
-	if err := s.writeConfigs(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	for i := range agents {
+		s.Agents = append(s.Agents, s.newMember("agent", fmt.Sprintf("n%d", i+1), fmt.Sprintf("%s.%d", network, 101+i)))
 	}
 	return s, nil
+}
+
+func (s *Sandbox) newMember(role, name, address string) *Member {
+	return &Member{role: role, Address: address, Process: Process{Name: name, Family: &s.family,
+		Log: filepath.Join(s.Dir, name+".log"), Data: filepath.Join(s.Dir, name)}}
+}
+
+// SetUp makes a member's machine a part of the cluster, so that Start can start it. It runs the command args, which is
+// outspan up or outspan join, with further flags by which members share this machine. It returns an error if the
+// command fails, or if it can't write the configuration.
+func (s *Sandbox) SetUp(ctx context.Context, m *Member, args ...string) error {
+	dir := filepath.Join(s.Dir, m.Name+".d")
+	_, err := s.must(ctx, slices.Concat(args, []string{"--no-start", "--name", m.Name, "--advertise", m.Address,
+		"--config", dir, "--data", m.Data})...)
+	if err != nil {
+		return err
+	}
+	text := "gossip {\n  profile = \"fast\"\n}\nsettings {\n  offline_after = \"2s\"\n}\n"
+	if m.role == "agent" {
+		text = fmt.Sprintf("gossip {\n  profile = \"fast\"\n}\nagent {\n  cgroup_root = %q\n  allow_root = true\n}\n",
+			s.cgroupRoot())
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sandbox.hcl"), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the configuration of %s: %w", m.Name, err)
+	}
+	m.Command = []string{s.Binary, m.role, "run", "--config", dir}
+	return nil
 }
 
 // Network returns the first three bytes of a random loopback network, "127.A.B". The network is very probably not in
@@ -113,39 +124,13 @@ func portOf(l net.Listener) int {
 	return 0
 }
 
-func (s *Sandbox) writeConfigs() error {
-	var join, apis []string
-	for _, m := range s.Servers {
-		join = append(join, strconv.Quote(net.JoinHostPort(m.Address, strconv.Itoa(m.gossip))))
-		apis = append(apis, strconv.Quote(m.api()))
-	}
-	for _, m := range s.Members() {
-		role := fmt.Sprintf("server {\n  bootstrap_expect = %d\n  retry_join = [%s]\n"+
-			"}\nsettings {\n  offline_after = \"2s\"\n}\n", len(s.Servers), strings.Join(join, ", "))
-		if m.role == "agent" {
-			role = fmt.Sprintf("agent {\n  servers = [%s]\n  cgroup_root = %q\n  allow_root = true\n}\n",
-				strings.Join(apis, ", "), s.cgroupRoot())
-		}
-		config := filepath.Join(s.Dir, m.Name+".hcl")
-		m.Process = Process{Name: m.Name, Command: []string{s.Binary, m.role, "run", "--config", config},
-			Log: filepath.Join(s.Dir, m.Name+".log"), Data: filepath.Join(s.Dir, m.Name), Family: &s.family}
-		text := fmt.Sprintf("name = %q\ndata_dir = %q\n%stls {\n  dir = %q\n}\ngossip {\n"+
-			"  profile = \"fast\"\n}\nlisten {\n  address = %q\n  port = %d\n  gossip_port = %d\n  socket = %q\n}\n",
-			m.Name, m.Data, role, filepath.Join(s.Dir, "tls"), m.Address, m.port, m.gossip, s.Socket(m))
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-			return fmt.Errorf("write a configuration: %w", err)
-		}
-	}
-	return nil
-}
-
 func (s *Sandbox) cgroupRoot() string { return "outspan-" + filepath.Base(s.Dir) }
 
 // Members returns the servers and the agents.
 func (s *Sandbox) Members() []*Member { return slices.Concat(s.Servers, s.Agents) }
 
 // Socket returns the path of the unix socket on which a server or agent answers the API.
-func (s *Sandbox) Socket(m *Member) string { return filepath.Join(s.Dir, m.Name+".sock") }
+func (s *Sandbox) Socket(m *Member) string { return filepath.Join(m.Data, "api.sock") }
 
 // KillAll kills an agent, all its shims and doors, and all their descendants, as when a machine dies.
 func (s *Sandbox) KillAll(m *Member) {
@@ -206,16 +191,20 @@ func removeCgroup(dir string) error {
 	})
 }
 
-// Run executes one command of the CLI against the cluster. It returns what the command wrote, and the exit code. An
-// error means that the command could not run, or that it did not finish within 90 s or before ctx ended.
+// Run executes one command of the CLI, in the directory of the sandbox, against the servers that are set up. It returns
+// what the command wrote, and the exit code. An error means that the command could not run, or that it did not finish
+// within 90 s or before ctx ended.
 func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.Binary, args...)
+	cmd.Dir = s.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var sockets []string
 	for _, m := range s.Servers {
-		sockets = append(sockets, "unix://"+s.Socket(m))
+		if m.Command != nil {
+			sockets = append(sockets, "unix://"+s.Socket(m))
+		}
 	}
 	cmd.Env = append(os.Environ(), "OUTSPAN_ADDR="+strings.Join(sockets, ","), "NO_COLOR=1")
 	var out bytes.Buffer
@@ -228,14 +217,20 @@ func (s *Sandbox) Run(ctx context.Context, args ...string) (string, int, error) 
 	return out.String(), 0, err
 }
 
+// must runs a command, and returns what it wrote. It returns an error if the exit code is not 0.
+func (s *Sandbox) must(ctx context.Context, args ...string) (string, error) {
+	out, code, err := s.Run(ctx, args...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("outspan %s: exit code %d: %s", strings.Join(args, " "), code, out)
+	}
+	return out, err
+}
+
 // Get runs a command with --json and decodes the output into *to. It returns an error if the exit code is not 0.
 func (s *Sandbox) Get(ctx context.Context, to any, args ...string) error {
-	out, code, err := s.Run(ctx, append(args, "--json")...)
+	out, err := s.must(ctx, append(args, "--json")...)
 	if err != nil {
 		return err
-	}
-	if code != 0 {
-		return fmt.Errorf("outspan %s: exit code %d: %s", strings.Join(args, " "), code, out)
 	}
 	if err := json.Unmarshal([]byte(out), to); err != nil {
 		return fmt.Errorf("outspan %s: %w: %s", strings.Join(args, " "), err, out)

@@ -37,7 +37,7 @@ func (s *Server) tokenOperations() []operation {
 	return []operation{
 		list(s, tokens, listing[tokenList, api.Token]{topics: topics[tokenList]("tokens"), rows: listTokens}),
 		write(s, route{id: "create-token", path: "/v1/tokens", tag: "trust",
-			summary: "Make a join token; only this answer has its text"}, createToken()),
+			summary: "Make a join token; only this answer has its text"}, s.createToken()),
 		write(s, route{id: "revoke-token", path: "/v1/tokens/{id}/revoke", tag: "trust",
 			summary: "Revoke a join token; what it has admitted stays"}, revokeToken()),
 	}
@@ -49,6 +49,13 @@ func notManaged() *model.Error {
 		"this cluster does not make certificates itself, so nothing joins by token").
 		WithHint("make the certificate of a new machine with: outspan tls cert create --agent NAME, or --server NAME; a " +
 			"cluster that outspan up has just begun needs a moment: then try again")
+}
+
+// noCAYet refuses a call to a managed cluster that has just begun. Its first leader is about to put the CA into the
+// state, so callers try again.
+func noCAYet() *model.Error {
+	return model.Refuse(model.CodeBusy, "the cluster has no CA yet").
+		WithHint("try again in a moment; if it stays so, the log of the leading server says why")
 }
 
 // rootOf returns the certificate of the CA that the cluster uses. Codes: not_supported if there is none; internal if
@@ -90,9 +97,12 @@ func (r *reading) token(t *fsm.JoinToken) api.Token {
 	return v
 }
 
-func createToken() change[newTokenInput, api.NewTokenReply] {
+func (s *Server) createToken() change[newTokenInput, api.NewTokenReply] {
 	return change[newTokenInput, api.NewTokenReply]{
 		prepare: func(r *reading, in *newTokenInput) ([]fsm.Command, error) {
+			if s.cfg.Renew != nil && !r.Managed() {
+				return nil, noCAYet()
+			}
 			root, err := rootOf(&r.State)
 			if err != nil {
 				return nil, err

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -167,6 +168,26 @@ func TestTokensNeedACA(t *testing.T) {
 	}
 	if r.entries() != before {
 		t.Error("a refusal was written to the log")
+	}
+}
+
+// Right after outspan up, the server that leads issues certificates and has no CA yet. A caller repeats its call.
+func TestTokensOfANewCluster(t *testing.T) {
+	r := newRig(t)
+	r.startWith("s2", func(c *httpapi.Config) {
+		c.Renew = func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error) {
+			return transport.RenewReply{}, nil
+		}
+	})
+	r.setLeader("s2")
+	ask := func() error {
+		_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/tokens", nil, map[string]any{"role": "agent"})
+		return err
+	}
+	wantCode(t, ask(), model.CodeBusy)
+	r.manage()
+	if err := ask(); err != nil {
+		t.Error(err)
 	}
 }
 

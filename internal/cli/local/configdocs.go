@@ -41,7 +41,8 @@ func WriteConfigDocs(path string) error {
 		"directory in the " +
 		"order of their names.\nOne process may be both. `outspan config validate` checks files, `outspan config show` " +
 		"prints what they come to. " +
-		"Examples: [server](../examples/server.hcl), [agent](../examples/agent.hcl).\n")
+		"Examples: [after outspan up](../examples/managed.hcl); with a CA of your own, " +
+		"[server](../examples/server.hcl) and [agent](../examples/agent.hcl).\n")
 	b.WriteString(config.Reference())
 	b.WriteString("\n## settings\n\nThe settings above, by their names in a file: they seed a new cluster.\n")
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {

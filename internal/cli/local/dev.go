@@ -123,7 +123,7 @@ func Demo(t *term.Console) *cobra.Command {
 	options := demo.Options{Out: t.Out}
 	cmd := &cobra.Command{
 		Use: "demo", Short: "show a whole cluster at work on this machine, within a minute", Args: term.Exactly(),
-		Long: `Starts three servers, four agents and a web service as real processes on loopback, in a temporary directory, and tells a story with them: a drain,
+		Long: `Sets up three servers, four agents (by outspan up and join tokens) and a web service, as real processes on loopback, and tells a story with them: a drain,
 a machine that dies, a leader that dies in the middle of a drain, a machine that returns. It checks what it tells, prints what it measured, and leaves nothing
 behind. Exit code 1 if anything was not as it should be.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return demo.Run(cmd.Context(), options) },

@@ -46,7 +46,7 @@ The token is a secret: it must not be an argument, because every user of the mac
 As root on a machine with systemd it also installs, enables and starts the unit outspan.service, and waits until the process works. Otherwise, and with
 --no-start, it prints the command that starts the process.
 
-It changes nothing on a machine that is a member already. If it failed or was interrupted, run it again: that uses the token only once.`,
+It changes nothing on a machine that is a member already, unless it is a worker whose certificate has expired. If it failed or was interrupted, run it again: that uses the token only once.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := refuseTokenInSight(cmd, args); err != nil {
 				return err

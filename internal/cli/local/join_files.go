@@ -44,6 +44,11 @@ func (o *joinOptions) look() (joinState, error) {
 	for _, role := range rolesOf(cfg) {
 		complete = complete && managed.Holds(role)
 	}
+	if complete && cfg.Server == nil { // a server renews its certificates itself when it starts
+		if complete, err = lasts(managed); err != nil {
+			return joinState{}, err
+		}
+	}
 	if complete && worked(cfg) {
 		return joinState{stageMember, cfg, true}, nil
 	}
@@ -65,6 +70,16 @@ func (o *joinOptions) look() (joinState, error) {
 		return joinState{}, err
 	}
 	return joinState{stageWritten, cfg, true}, nil
+}
+
+// lasts reports whether the certificate of a worker has not expired. The servers refuse an expired one, so the machine
+// has to join again. Code: certificate_invalid.
+func lasts(managed transport.Managed) (bool, error) {
+	pair, found, err := managed.Pair(pki.RoleAgent)
+	if err != nil || !found {
+		return false, err
+	}
+	return time.Now().Before(pair.Leaf.NotAfter), nil
 }
 
 // lookNew is look for a machine without a configuration.
