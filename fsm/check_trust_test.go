@@ -135,7 +135,9 @@ func TestCheckTrustAcrossARestore(t *testing.T) {
 			})
 		}},
 		"the token of before": {"no token admitted it since", func(s *State) {
-			edit(s.TrustMembers, "agent:n2", func(m *TrustMember) { m.RevokedIndex, m.Key, m.IssuedIndex = 0, hashOf(7), s.Index })
+			edit(s.TrustMembers, "agent:n2", func(m *TrustMember) {
+				m.RevokedIndex, m.Key, m.IssuedIndex = 0, hashOf(7), s.Index
+			})
 		}},
 		"no mark of the revocation": {"were void, now those before 0", func(s *State) {
 			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.VoidBefore = 0 })
