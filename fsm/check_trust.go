@@ -57,7 +57,7 @@ func (c *checker) trustMembers() {
 	s := c.s
 	c.want(s.TrustMembers.Len() <= maxMembers, "there are %d members", s.TrustMembers.Len())
 	for who, m := range s.TrustMembers.All() {
-		refusal := checkMember(m.Subject, m.NotAfter, m.Key)
+		refusal := m.check()
 		c.want(m.Subject.String() == who && refusal == nil, "member %s: its row names %s: %v", who, m.Subject, refusal)
 		c.want(len(m.PreviousKey) == 0 || len(m.PreviousKey) == sha256.Size && !bytes.Equal(m.PreviousKey, m.Key),
 			"member %s: its previous key has %d bytes, or is its newest one", who, len(m.PreviousKey))
@@ -74,6 +74,15 @@ func (c *checker) trustMembers() {
 		c.want(model.CheckLabels(m.Labels) == nil, "member %s has the labels %v", who, m.Labels)
 		c.want(len(m.Reason) <= maxRevokeReason, "member %s: its reason has %d bytes", who, len(m.Reason))
 	}
+}
+
+// check refuses a row that no member has. A server that had no row when it was revoked has neither a key nor an end.
+func (m *TrustMember) check() *model.Error {
+	if m.Subject.Kind == model.SubjectServer && m.RevokedIndex != 0 && m.IssuedIndex == 0 && len(m.Key) == 0 &&
+		m.NotAfter == 0 {
+		return checkMember(m.Subject, 1)
+	}
+	return checkMember(m.Subject, m.NotAfter, m.Key)
 }
 
 // trustSteps checks that no key returns to an earlier phase, that no join token gets back its uses or its validity, and

@@ -74,6 +74,26 @@ func TestRevocationsAreRemembered(t *testing.T) {
 	}
 }
 
+// A server that the state does not know is revoked too, so that a recovery does not protect a stolen one. When it has
+// joined again, its earlier certificates stay void. Without a CA there is nothing to revoke.
+func TestRevokeUnknownServer(t *testing.T) {
+	checked(t, run(t, NewState(), 1000), 1000, model.CodeNotFound, "", &MemberRevoke{Subject: serverNamed("s9")})
+	s := trustState(t)
+	stolen := s.MomentNumber()
+	s = run(t, s, 1000, &MemberRevoke{serverNamed("s9"), "stolen"})
+	row := func() *TrustMember { m, _ := s.TrustMemberOf(serverNamed("s9")); return m }
+	if m := row(); m.Counts(hashOf(1)) || m.Counts(nil) || m.VoidBefore <= stolen || m.Reason != "stolen" {
+		t.Errorf("the row is %+v", m)
+	}
+	void := row().VoidBefore
+	s = checked(t, run(t, s, 1000, &TokenCreate{ID: "cccccccccccc", Role: "server", Verifier: hashOf('c'), TTL: model.Hour,
+		Uses: 1}), 1000, "", "member.joined member/server:s9 joined", &MemberAdmit{Subject: serverNamed("s9"), Key: hashOf(2),
+		NotAfter: 9, Token: "cccccccccccc", Verifier: hashOf('c')})
+	if m := row(); !m.Counts(hashOf(2)) || m.VoidBefore != void {
+		t.Errorf("after its return the row is %+v", m)
+	}
+}
+
 // The node of a revoked agent gets no instances and has no heartbeat key, also after a restore. It may register again
 // once the agent has joined again.
 func TestNodeOfARevokedAgent(t *testing.T) {
