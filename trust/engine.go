@@ -94,6 +94,10 @@ func NewEngine(cfg Config) (*Engine, error) {
 	if err := e.openKeyring(); err != nil {
 		return nil, err
 	}
+	if e.ring.Load() == nil {
+		e.log.Error("the keyring is missing: until it is there, this server admits no newcomers and renews no certificates",
+			"file", e.keyringPath())
+	}
 	cfg.Credentials.SetAdmission(e.Admit)
 	return e, nil
 }
