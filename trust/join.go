@@ -35,9 +35,9 @@ const askTime = 15 * time.Second
 // log.
 func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
-	from := transport.SourceOf(source)
+	from := e.blamed(source, r.Token)
 	if !e.strangers.allowed(from) {
-		return transport.JoinReply{}, model.Refuse(model.CodeRateLimited, "%s sent too many wrong requests to join", from).
+		return transport.JoinReply{}, model.Refuse(model.CodeRateLimited, "%s made too many wrong requests to join", from).
 			WithHint("wait a few seconds, then try again with a good token")
 	}
 	reply, err := e.answerJoin(ctx, source, r)
