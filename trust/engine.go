@@ -77,6 +77,7 @@ type Engine struct {
 
 	unwritten unwritten // this server's certificate; only keepOwn uses it
 	strangers strangers
+	repeats   strangers // repeated joins, by the id of the token
 	pins      *pins
 }
 

@@ -14,15 +14,16 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of the refused requests of newcomers.
+// Bounds of the refused requests of newcomers, and of joins that are repeated.
 const (
 	refusedAtOnce    = 10   // from one source, after a pause
 	refusedPerSecond = 1    // from one source
 	maxSources       = 4096 // how many sources are remembered; one more, and all are forgotten
 )
 
-// strangers limits how often requests for which one source is blamed may be refused: 10 at once, and then one a second.
-// Requests that are admitted count nothing, so many machines behind one address can join. It is safe for concurrent use.
+// strangers limits how often something may happen for one source: 10 times at once, and then once a second. It counts
+// refused requests for each transport.SourceOf, see blamed, and repeated joins for each token. Requests that are admitted
+// count nothing, so many machines behind one address can join. It is safe for concurrent use.
 type strangers struct {
 	mu      sync.Mutex
 	sources map[string]patience
@@ -61,6 +62,15 @@ func (s *strangers) refused(source string) {
 	p = p.now(now)
 	p.left = max(p.left-1, 0) // requests that run at the same time may be more than the last one that is left
 	s.sources[source] = p
+}
+
+// take counts one more for a source, unless it is not allowed now.
+func (s *strangers) take(source string) bool {
+	if !s.allowed(source) {
+		return false
+	}
+	s.refused(source)
+	return true
 }
 
 // blamed returns for whom a refusal of a request counts. It is the source. But if the token admits newcomers now, it is

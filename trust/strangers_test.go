@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -50,6 +51,42 @@ func TestRefusedSourcesWait(t *testing.T) {
 	eventually(t, "later the source may ask again", func() bool {
 		_, err := s.joinFrom(from(1, 99), unknown, q)
 		return codeOf(err) == model.CodeTokenInvalid
+	})
+}
+
+// A token that is spent admits its machine again, but not as often as one asks: each time costs signatures.
+func TestRepeatedJoinsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s1 := r.found(time.Hour)
+		s1.lead()
+		s2 := s1.joinServer("s2", time.Hour)
+		token, other := s1.token(pki.RoleAgent), s1.token(pki.RoleAgent)
+		der, _ := request(t, pki.RoleAgent, "n1")
+		q := transport.JoinRequest{Agent: der}
+		must(s1.join(token, q))(t)
+		repeated := func(n int) (done int) {
+			for i := range n {
+				_, err := []*site{s1, s2}[i%2].join(token, q)
+				if err == nil {
+					done++
+				} else {
+					wantCode(t, err, model.CodeRateLimited)
+				}
+			}
+			return done
+		}
+		if got := repeated(30); got != 10 {
+			t.Errorf("%d of 30 repeated joins were answered, want 10", got)
+		}
+		der2, _ := request(t, pki.RoleAgent, "n2")
+		for range 2 {
+			must(s1.join(other, transport.JoinRequest{Agent: der2}))(t)
+		}
+		time.Sleep(3 * time.Second)
+		if got := repeated(30); got != 3 {
+			t.Errorf("3 s later %d of 30 repeated joins were answered, want 3", got)
+		}
 	})
 }
 
