@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"crypto/sha256"
+	"slices"
 
 	"github.com/outspan/outspan/model"
 )
@@ -62,6 +63,9 @@ func (c *checker) trustMembers() {
 		c.want(len(m.PreviousKey) == 0 || len(m.PreviousKey) == sha256.Size && !bytes.Equal(m.PreviousKey, m.Key),
 			"member %s: its previous key has %d bytes, or is its newest one", who, len(m.PreviousKey))
 		c.want(m.Token == "" || m.Token.Valid(), "member %s was admitted by %q", who, m.Token) // none: see MemberFound
+		c.want(len(m.Earlier) <= maxEarlier && !slices.ContainsFunc(m.Earlier, func(id model.TokenID) bool {
+			return !id.Valid() || id == m.Token
+		}), "member %s was admitted before by %v", who, m.Earlier)
 		c.want(m.IssuedIndex <= s.Index && m.RevokedIndex <= s.Index, "member %s: issued at index %d, revoked at %d", who,
 			m.IssuedIndex, m.RevokedIndex)
 		c.want(m.RevokedIndex == 0 || m.RevokedIndex >= m.IssuedIndex, "member %s was revoked at index %d and issued at %d",

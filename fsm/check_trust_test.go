@@ -1,8 +1,11 @@
 package fsm
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // TestCheckFindsBrokenTrust breaks one row of keys, tokens or members at a time. Check must find each.
@@ -52,6 +55,15 @@ func TestCheckFindsBrokenTrust(t *testing.T) {
 		})},
 		{"previous key", "or is its newest one", member(func(m *TrustMember) { m.PreviousKey = m.Key })},
 		{"token of a member", `was admitted by "x"`, member(func(m *TrustMember) { m.Token = "x" })},
+		{"earlier token of a member", "was admitted before by [x]", member(func(m *TrustMember) {
+			m.Earlier = []model.TokenID{"x"}
+		})},
+		{"the token of a member twice", "was admitted before by", member(func(m *TrustMember) {
+			m.Earlier = []model.TokenID{m.Token}
+		})},
+		{"too many earlier tokens", "was admitted before by", member(func(m *TrustMember) {
+			m.Earlier = slices.Repeat([]model.TokenID{agentToken}, maxEarlier+1)
+		})},
 		{"member of the future", "issued at index", member(func(m *TrustMember) { m.IssuedIndex = 1 << 40 })},
 		{"revoked before", "was revoked at index 1", member(func(m *TrustMember) { m.RevokedIndex = 1 })},
 		{"revoked and valid", "its certificates before 0 are void", member(func(m *TrustMember) {

@@ -11,7 +11,8 @@ import (
 // Bounds of the rows of members.
 const (
 	maxMembers      = 20_000
-	maxRevokeReason = 256                         // bytes
+	maxRevokeReason = 256 // bytes
+	maxEarlier      = 16
 	memberKept      = int64(90 * 24 * model.Hour) // Unix ms; see roomForMember
 )
 
@@ -36,6 +37,8 @@ type TrustMember struct {
 	// AnyKey says that an agent may have got a newer key than the row has, because the state was recovered. The first key
 	// that it shows then takes the place of the others. Until then, each certificate of the CA for its name counts.
 	AnyKey bool `cbor:"11,keyasint,omitempty"`
+	// Earlier are tokens that admitted the member before Token did and admitted others still, the newest maxEarlier.
+	Earlier []model.TokenID `cbor:"15,keyasint,omitempty"`
 }
 
 // MemberAdmit admits a newcomer by a join token and spends one use of it. A token of role server admits agents too. In
@@ -68,8 +71,8 @@ type MemberRenew struct {
 	NotAfter int64         `cbor:"4,keyasint"`
 }
 
-// MemberRevoke revokes a member: none of its keys counts any more. It also revokes the join token that admitted the
-// member, if the token has uses left, because the machine may still have the token. If the member is an agent, the
+// MemberRevoke revokes a member: none of its keys counts any more. It also revokes the join tokens that admitted the
+// member, if they have uses left, because the machine may still have them. If the member is an agent, the
 // heartbeats of its node no longer count, so the node gets no instances and becomes offline. A server without a row gets
 // one, because a recovered state may lack a server whose certificates are good. If the member is revoked already, nothing
 // changes. Codes: invalid if Reason is too long; not_found for an agent, for a name that no server can have, or without a
@@ -118,7 +121,7 @@ func (c *MemberAdmit) apply(s *State) error {
 	}
 	before := ""
 	if known {
-		row.VoidBefore = old.VoidBefore
+		row.VoidBefore, row.Earlier = old.VoidBefore, s.earlierTokens(old, c.Token)
 		if old.RevokedIndex != 0 {
 			before = "revoked"
 		}
@@ -339,7 +342,7 @@ func (c *MemberRevoke) apply(s *State) error {
 	next.RevokedIndex, next.Reason, next.VoidBefore, next.AnyKey = s.Index, c.Reason, s.MomentNumber(), false
 	s.putMember(&next)
 	s.touchMember(c.Subject)
-	if token, ok := s.JoinTokens.Get(m.Token); ok && token.Used < token.Uses && s.Now < token.Expires {
+	for _, token := range s.openTokens(m) {
 		token.revoke(s)
 	}
 	if c.Subject.Kind == model.SubjectAgent {

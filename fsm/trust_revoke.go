@@ -1,6 +1,10 @@
 package fsm
 
-import "github.com/outspan/outspan/model"
+import (
+	"slices"
+
+	"github.com/outspan/outspan/model"
+)
 
 // row returns the row of the member to revoke. A server that has none gets an empty one, for which this makes room.
 // Codes: not_found, conflict.
@@ -21,6 +25,27 @@ func (c *MemberRevoke) row(s *State) (*TrustMember, *model.Error) {
 		s.delMember(drop.Subject)
 	}
 	return &TrustMember{Subject: c.Subject}, nil
+}
+
+// openTokens returns the join tokens that admitted a member and would admit others now, the latest one last.
+func (s *State) openTokens(m *TrustMember) (open []*JoinToken) {
+	for _, id := range append(slices.Clone(m.Earlier), m.Token) {
+		t, ok := s.JoinTokens.Get(id)
+		if ok && t.RevokedIndex == 0 && t.Used < t.Uses && s.Now < t.Expires && !slices.Contains(open, t) {
+			open = append(open, t)
+		}
+	}
+	return open
+}
+
+// earlierTokens returns TrustMember.Earlier of a member that the token next admits.
+func (s *State) earlierTokens(m *TrustMember, next model.TokenID) (earlier []model.TokenID) {
+	for _, t := range s.openTokens(m) {
+		if t.ID != next {
+			earlier = append(earlier, t.ID)
+		}
+	}
+	return earlier[max(len(earlier)-maxEarlier, 0):]
 }
 
 // voidHeartbeats removes the heartbeat key of the node of a revoked agent. The node gets another one when the agent has
