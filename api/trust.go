@@ -13,7 +13,7 @@ type TrustMember struct {
 	Name         string            `json:"name" doc:"of the server or node"`
 	Token        model.TokenID     `json:"token" doc:"the join token that admitted it last"`
 	IssuedIndex  uint64            `json:"issued_index" doc:"the log entry of its last admission or renewal"`
-	NotAfter     time.Time         `json:"not_after" doc:"when its newest certificate expires"`
+	NotAfter     time.Time         `json:"not_after" doc:"when its newest certificate expires; 1970-01-01T00:00:00Z if a server was revoked that the servers did not know"`
 	Revoked      bool              `json:"revoked"`
 	RevokedIndex uint64            `json:"revoked_index,omitempty"`
 	Reason       string            `json:"reason,omitempty" doc:"why it was revoked"`

@@ -226,7 +226,7 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Trust.RevokeNode(ctx, "x", api.RevokeBody{}, wo)
 	},
 	"revoke-member": func(ctx context.Context, c *client.Client) (any, error) {
-		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, wo)
+		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, client.RevokeServerOptions{WriteOptions: wo, Unknown: true})
 	},
 
 	"list-volumes": func(ctx context.Context, c *client.Client) (any, error) {

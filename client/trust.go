@@ -32,11 +32,23 @@ func (t Trust) RevokeNode(
 	return write[api.RevokeReply](ctx, t.calls, http.MethodPost, route("nodes", ref, "revoke"), o.query(), body)
 }
 
+// RevokeServerOptions are the options of Trust.RevokeServer.
+type RevokeServerOptions struct {
+	WriteOptions
+	// Unknown also revokes a server that the servers don't know. After a recovery they don't know a server that joined
+	// after the snapshot, but its certificates are good.
+	Unknown bool
+}
+
 // RevokeServer revokes a server for ever: none of its certificates counts any more. ref is its name, or its id while it
 // is known. Codes: not_found; conflict if the server votes and is alive, see Members.Remove; invalid if the reason is
 // too long.
 func (t Trust) RevokeServer(
-	ctx context.Context, ref string, body api.RevokeBody, o WriteOptions,
+	ctx context.Context, ref string, body api.RevokeBody, o RevokeServerOptions,
 ) (Response[api.RevokeReply], error) {
-	return write[api.RevokeReply](ctx, t.calls, http.MethodPost, route("members", ref, "revoke"), o.query(), body)
+	query := o.query()
+	if o.Unknown {
+		query.Set("unknown", "true")
+	}
+	return write[api.RevokeReply](ctx, t.calls, http.MethodPost, route("members", ref, "revoke"), query, body)
 }

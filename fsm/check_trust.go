@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"crypto/sha256"
+	"slices"
 
 	"github.com/outspan/outspan/model"
 )
@@ -58,11 +59,14 @@ func (c *checker) trustMembers() {
 	s := c.s
 	c.want(s.TrustMembers.Len() <= maxMembers, "there are %d members", s.TrustMembers.Len())
 	for who, m := range s.TrustMembers.All() {
-		refusal := checkMember(m.Subject, m.NotAfter, m.Key)
+		refusal := m.check()
 		c.want(m.Subject.String() == who && refusal == nil, "member %s: its row names %s: %v", who, m.Subject, refusal)
 		c.want(len(m.PreviousKey) == 0 || len(m.PreviousKey) == sha256.Size && !bytes.Equal(m.PreviousKey, m.Key),
 			"member %s: its previous key has %d bytes, or is its newest one", who, len(m.PreviousKey))
 		c.want(m.Token == "" || m.Token.Valid(), "member %s was admitted by %q", who, m.Token) // none: see MemberFound
+		c.want(len(m.Earlier) <= maxEarlier && !slices.ContainsFunc(m.Earlier, func(id model.TokenID) bool {
+			return !id.Valid() || id == m.Token
+		}), "member %s was admitted before by %v", who, m.Earlier)
 		c.want(m.IssuedIndex <= s.Index && m.RevokedIndex <= s.Index, "member %s: issued at index %d, revoked at %d", who,
 			m.IssuedIndex, m.RevokedIndex)
 		c.want(m.RevokedIndex == 0 || m.RevokedIndex >= m.IssuedIndex, "member %s was revoked at index %d and issued at %d",
@@ -84,6 +88,15 @@ func CheckTrust(before, after State) error {
 	c := &checker{rule: S19, s: &after}
 	c.trustSteps(&before)
 	return c.found.Err()
+}
+
+// check refuses a row that no member has. A server that had no row when it was revoked has neither a key nor an end.
+func (m *TrustMember) check() *model.Error {
+	if m.Subject.Kind == model.SubjectServer && m.RevokedIndex != 0 && m.IssuedIndex == 0 && len(m.Key) == 0 &&
+		m.NotAfter == 0 {
+		return checkMember(m.Subject, 1)
+	}
+	return checkMember(m.Subject, m.NotAfter, m.Key)
 }
 
 // trustSteps checks that no key returns to an earlier phase, that no join token gets back its uses or its validity, and

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,8 +52,20 @@ func TestCheckFindsBrokenTrust(t *testing.T) {
 		{"pattern", `names "["`, token(func(t *JoinToken) { t.NodeName = "[" })},
 		{"name of a member", "its row names agent:n9", member(func(m *TrustMember) { m.Subject.Name = "n9" })},
 		{"key of a member", "has 3 bytes, not 32", member(func(m *TrustMember) { m.Key = []byte("abc") })},
+		{"an agent without a key", "has the end 0", member(func(m *TrustMember) {
+			m.Key, m.NotAfter, m.IssuedIndex, m.RevokedIndex = nil, 0, 0, 1
+		})},
 		{"previous key", "or is its newest one", member(func(m *TrustMember) { m.PreviousKey = m.Key })},
 		{"token of a member", `was admitted by "x"`, member(func(m *TrustMember) { m.Token = "x" })},
+		{"earlier token of a member", "was admitted before by [x]", member(func(m *TrustMember) {
+			m.Earlier = []model.TokenID{"x"}
+		})},
+		{"the token of a member twice", "was admitted before by", member(func(m *TrustMember) {
+			m.Earlier = []model.TokenID{m.Token}
+		})},
+		{"too many earlier tokens", "was admitted before by", member(func(m *TrustMember) {
+			m.Earlier = slices.Repeat([]model.TokenID{agentToken}, maxEarlier+1)
+		})},
 		{"member of the future", "issued at index", member(func(m *TrustMember) { m.IssuedIndex = 1 << 40 })},
 		{"revoked before", "was revoked at index 1", member(func(m *TrustMember) { m.RevokedIndex = 1 })},
 		{"revoked and valid", "its certificates before 0 are void", member(func(m *TrustMember) {

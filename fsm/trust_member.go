@@ -12,7 +12,8 @@ import (
 // Bounds of the rows of members.
 const (
 	maxMembers      = 20_000
-	maxRevokeReason = 256                         // bytes
+	maxRevokeReason = 256 // bytes
+	maxEarlier      = 16
 	memberKept      = int64(90 * 24 * model.Hour) // Unix ms; see roomForMember
 )
 
@@ -20,11 +21,11 @@ const (
 // member's certificate. A certificate counts only while its key is in the row and the row is not revoked; see AnyKey.
 type TrustMember struct {
 	Subject model.Subject `cbor:"1,keyasint"` // of kind server or agent
-	Key     []byte        `cbor:"2,keyasint"` // the newest key
+	Key     []byte        `cbor:"2,keyasint"` // the newest key; empty if a server without a row was revoked
 	// PreviousKey counts too, because the member may not have got the certificate of the newest key. It is empty once the
 	// member has used the newest key.
 	PreviousKey  []byte        `cbor:"3,keyasint,omitempty"`
-	NotAfter     int64         `cbor:"4,keyasint"` // when the newest certificate expires, in Unix ms
+	NotAfter     int64         `cbor:"4,keyasint"` // when the newest certificate expires, in Unix ms, or 0 without a key
 	Token        model.TokenID `cbor:"5,keyasint"` // the token that admitted the member last
 	IssuedIndex  uint64        `cbor:"6,keyasint"` // index of the last admission or renewal
 	RevokedIndex uint64        `cbor:"7,keyasint,omitempty"`
@@ -37,6 +38,8 @@ type TrustMember struct {
 	// AnyKey says that an agent may have got a newer key than the row has, because the state was recovered. The first key
 	// that it shows then takes the place of the others. Until then, each certificate of the CA for its name counts.
 	AnyKey bool `cbor:"11,keyasint,omitempty"`
+	// Earlier are tokens that admitted the member before Token did and admitted others still, the newest maxEarlier.
+	Earlier []model.TokenID `cbor:"15,keyasint,omitempty"`
 }
 
 // MemberAdmit admits a newcomer by a join token and spends one use of it. A token of role server admits agents too. In
@@ -69,10 +72,12 @@ type MemberRenew struct {
 	NotAfter int64         `cbor:"4,keyasint"`
 }
 
-// MemberRevoke revokes a member: none of its keys counts any more. It also revokes the join token that admitted the
-// member, if the token has uses left, because the machine may still have the token. If the member is an agent, the
-// heartbeats of its node no longer count, so the node gets no instances and becomes offline. If the member is revoked
-// already, nothing changes. Codes: invalid if Reason is too long; not_found.
+// MemberRevoke revokes a member: none of its keys counts any more. It also revokes the join tokens that admitted the
+// member, if they have uses left, because the machine may still have them. If the member is an agent, the
+// heartbeats of its node no longer count, so the node gets no instances and becomes offline. A server without a row gets
+// one, because a recovered state may lack a server whose certificates are good. If the member is revoked already, nothing
+// changes. Codes: invalid if Reason is too long; not_found for an agent, for a name that no server can have, or without a
+// CA; conflict if there are too many members.
 type MemberRevoke struct {
 	Subject model.Subject `cbor:"1,keyasint"`
 	Reason  string        `cbor:"2,keyasint,omitempty"`
@@ -117,7 +122,7 @@ func (c *MemberAdmit) apply(s *State) error {
 	}
 	before := ""
 	if known {
-		row.VoidBefore = old.VoidBefore
+		row.VoidBefore, row.Earlier = old.VoidBefore, s.earlierTokens(old, c.Token)
 		if old.RevokedIndex != 0 {
 			before = "revoked"
 		}
@@ -327,10 +332,9 @@ func (c *MemberRevoke) apply(s *State) error {
 		return model.Refuse(model.CodeInvalid, "the reason has %d bytes, at most %d are allowed", len(c.Reason),
 			maxRevokeReason)
 	}
-	m, ok := s.TrustMemberOf(c.Subject)
-	if !ok {
-		return model.Refuse(model.CodeNotFound, "%q is no member of the cluster", model.ClipText(c.Subject.String(), 100)).
-			WithHint("nothing is to be revoked; check the name")
+	m, refusal := c.row(s)
+	if refusal != nil {
+		return refusal
 	}
 	if m.RevokedIndex != 0 {
 		return nil
@@ -339,7 +343,7 @@ func (c *MemberRevoke) apply(s *State) error {
 	next.RevokedIndex, next.Reason, next.VoidBefore, next.AnyKey = s.Index, c.Reason, s.MomentNumber(), false
 	s.putMember(&next)
 	s.touchMember(c.Subject)
-	if token, ok := s.JoinTokens.Get(m.Token); ok && token.Used < token.Uses && s.Now < token.Expires {
+	for _, token := range s.openTokens(m) {
 		token.revoke(s)
 	}
 	if c.Subject.Kind == model.SubjectAgent {
@@ -348,19 +352,6 @@ func (c *MemberRevoke) apply(s *State) error {
 	s.emit(Event{Type: model.EventMemberRevoked, Subject: "member/" + c.Subject.String(), Before: "joined",
 		After: "revoked", Data: map[string]string{"reason": c.Reason}})
 	return nil
-}
-
-// voidHeartbeats removes the heartbeat key of the node of a revoked agent. The node gets another one when the agent has
-// joined again and registers.
-func voidHeartbeats(s *State, name string) {
-	id, _ := s.nodeNames.Get(name)
-	n, ok := s.Nodes.Get(id)
-	if !ok || len(n.Agent.Key) == 0 {
-		return
-	}
-	next := *n
-	next.Agent.Key = nil
-	s.setNode(n, next)
 }
 
 // MemberFound makes a server or agent a member without a token, because there are no tokens before there is a CA. It

@@ -74,6 +74,56 @@ func TestRevocationsAreRemembered(t *testing.T) {
 	}
 }
 
+// A revocation ends all tokens that admitted the member and have uses left, not only the last one. Other tokens stay, and
+// at most 16 earlier ones are remembered.
+func TestRevocationEndsAllTokensOfAMember(t *testing.T) {
+	n2 := agentNamed("n2")
+	token := func(n int, uses int) *TokenCreate {
+		return &TokenCreate{ID: model.TokenID(fmt.Sprintf("t%011d", n)), Role: "agent", Verifier: hashOf('t'), TTL: model.Hour,
+			Uses: uses}
+	}
+	by := func(n int) *MemberAdmit {
+		return &MemberAdmit{Subject: n2, Key: hashOf(2), NotAfter: 9, Token: token(n, 0).ID, Verifier: hashOf('t')}
+	}
+	s := run(t, trustState(t), 1000, token(1, 20), token(2, 1), token(3, 5), token(4, 5), by(1), by(2), by(3), by(1), by(3))
+	s = checked(t, s, 1000, "", "token.revoked token/t00000000001 revoked; token.revoked token/t00000000003 revoked; "+
+		"member.revoked member/agent:n2 revoked", &MemberRevoke{Subject: n2})
+	if other, _ := s.JoinTokens.Get(token(4, 0).ID); other.RevokedIndex != 0 {
+		t.Error("a token that did not admit it is revoked")
+	}
+	s = trustState(t)
+	for n := range maxEarlier + 3 {
+		s = run(t, s, 1000, token(n, 5), by(n))
+	}
+	m, _ := s.TrustMemberOf(n2)
+	if len(m.Earlier) != maxEarlier || m.Earlier[0] != token(2, 0).ID {
+		t.Errorf("remembered are %v", m.Earlier)
+	}
+	if err := Check(s); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server that the state does not know is revoked too, so that a recovery does not protect a stolen one. When it has
+// joined again, its earlier certificates stay void. Without a CA there is nothing to revoke.
+func TestRevokeUnknownServer(t *testing.T) {
+	checked(t, run(t, NewState(), 1000), 1000, model.CodeNotFound, "", &MemberRevoke{Subject: serverNamed("s9")})
+	s := trustState(t)
+	stolen := s.MomentNumber()
+	s = run(t, s, 1000, &MemberRevoke{serverNamed("s9"), "stolen"})
+	row := func() *TrustMember { m, _ := s.TrustMemberOf(serverNamed("s9")); return m }
+	if m := row(); m.Counts(hashOf(1)) || m.Counts(nil) || m.VoidBefore <= stolen || m.Reason != "stolen" {
+		t.Errorf("the row is %+v", m)
+	}
+	void := row().VoidBefore
+	s = checked(t, run(t, s, 1000, &TokenCreate{ID: "cccccccccccc", Role: "server", Verifier: hashOf('c'), TTL: model.Hour,
+		Uses: 1}), 1000, "", "member.joined member/server:s9 joined", &MemberAdmit{Subject: serverNamed("s9"), Key: hashOf(2),
+		NotAfter: 9, Token: "cccccccccccc", Verifier: hashOf('c')})
+	if m := row(); !m.Counts(hashOf(2)) || m.VoidBefore != void {
+		t.Errorf("after its return the row is %+v", m)
+	}
+}
+
 // The node of a revoked agent gets no instances and has no heartbeat key, also after a restore. It may register again
 // once the agent has joined again.
 func TestNodeOfARevokedAgent(t *testing.T) {

@@ -245,6 +245,13 @@ func TestTrustCommands(t *testing.T) {
 			"member.revoked member/agent:n2 revoked", []Command{&MemberRevoke{Subject: n2}}},
 		{"revoke twice", []Command{&MemberRevoke{n1, "stolen"}}, in, "", "", []Command{&MemberRevoke{n1, "lost"}}},
 		{"revoke no member", nil, in, model.CodeNotFound, "", []Command{&MemberRevoke{Subject: n2}}},
+		{"revoke a server without a row", nil, in, "", "member.revoked member/server:s9 revoked",
+			[]Command{&MemberRevoke{serverNamed("s9"), "stolen"}}},
+		{"revoke a server of no name", nil, in, model.CodeNotFound, "", []Command{&MemberRevoke{Subject: serverNamed("a/b")}}},
+		{"a server that was revoked without a row renews", []Command{&MemberRevoke{Subject: serverNamed("s9")}}, in,
+			model.CodeMemberRevoked, "", []Command{&MemberRenew{serverNamed("s9"), hashOf(1), hashOf(2), 2000}}},
+		{"a server that was revoked without a row joins by an older token", []Command{&MemberRevoke{Subject: serverNamed("s9")}},
+			in, model.CodeTokenRevoked, "", []Command{admit(serverNamed("s9"), 2)}},
 		{"a long reason", nil, in, model.CodeInvalid, "",
 			[]Command{&MemberRevoke{n1, strings.Repeat("x", maxRevokeReason+1)}}},
 	}

@@ -18,6 +18,7 @@ import (
 type gate struct {
 	net.Conn
 	source string              // SourceOf the peer's address
+	host   string              // HostOf the peer's address
 	since  time.Time           // when waiting admitted it
 	peer   pki.Identity        // set before the gate enters the account of raft or the API, as is proof
 	proof  []*x509.Certificate // the peer's certificates, its own first
@@ -28,27 +29,35 @@ type gate struct {
 }
 
 func newGate(c net.Conn) *gate {
-	return &gate{Conn: c, source: SourceOf(c.RemoteAddr())}
+	return &gate{Conn: c, source: SourceOf(c.RemoteAddr()), host: HostOf(c.RemoteAddr())}
 }
 
 // SourceOf returns by what limits tell peers apart before they have proved who they are: an IPv4 address, or the first
 // 64 bits of an IPv6 address, because one machine usually has all addresses of such a network.
 func SourceOf(a net.Addr) string {
+	host := HostOf(a)
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.Is4() {
+		return host
+	}
+	return netip.PrefixFrom(ip, 64).Masked().String()
+}
+
+// HostOf returns the IP address of a peer, without a port or zone. It is the same as SourceOf for IPv4: many machines may
+// have one such address. It returns what is no IP address as it is, and an empty string for nil.
+func HostOf(a net.Addr) string {
 	if a == nil {
 		return ""
 	}
-	source := a.String()
-	if host, _, err := net.SplitHostPort(source); err == nil {
-		source = host
+	text := a.String()
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		text = host
 	}
-	ip, err := netip.ParseAddr(source)
+	ip, err := netip.ParseAddr(text)
 	if err != nil {
-		return source
+		return text
 	}
-	if ip = ip.Unmap(); ip.Is4() {
-		return ip.String()
-	}
-	return netip.PrefixFrom(ip.WithZone(""), 64).Masked().String()
+	return ip.Unmap().WithZone("").String()
 }
 
 // Close closes the connection and removes it from its account. It may be called many times, also concurrently. A call
@@ -76,19 +85,21 @@ func (g *gate) enter(account *budget, peer string) bool {
 	return true
 }
 
-// budget counts open connections of one kind, in total and per peer. At a limit it refuses new connections and keeps
+// budget counts open connections of one kind, in total, per peer, and if that is wanted per IPv6 address. At a limit it refuses new connections and keeps
 // the open ones, because these have proved their identity and do work.
 type budget struct {
 	mu      sync.Mutex
 	max     int
 	perPeer int
+	perHost int // from one IPv6 address; 0 means no such limit
 	closed  bool
 	open    map[*gate]string
 	peers   map[string]int
+	hosts   map[string]int
 }
 
 func newBudget(limit, perPeer int) *budget {
-	return &budget{max: limit, perPeer: perPeer, open: map[*gate]string{}, peers: map[string]int{}}
+	return &budget{max: limit, perPeer: perPeer, open: map[*gate]string{}, peers: map[string]int{}, hosts: map[string]int{}}
 }
 
 func (b *budget) setMax(limit, perPeer int) {
@@ -100,11 +111,13 @@ func (b *budget) setMax(limit, perPeer int) {
 func (b *budget) add(g *gate, peer string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || len(b.open) >= b.max || b.peers[peer] >= b.perPeer {
+	if b.closed || len(b.open) >= b.max || b.peers[peer] >= b.perPeer ||
+		b.perHost > 0 && g.host != g.source && b.hosts[g.host] >= b.perHost {
 		return false
 	}
 	b.open[g] = peer
 	b.peers[peer]++
+	b.hosts[g.host]++
 	return true
 }
 
@@ -118,6 +131,9 @@ func (b *budget) remove(g *gate) {
 	delete(b.open, g)
 	if b.peers[peer]--; b.peers[peer] == 0 {
 		delete(b.peers, peer)
+	}
+	if b.hosts[g.host]--; b.hosts[g.host] == 0 {
+		delete(b.hosts, g.host)
 	}
 }
 

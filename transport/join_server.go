@@ -16,10 +16,17 @@ import (
 // Bounds of the connections of newcomers.
 const (
 	maxJoin          = 64              // open at once
-	maxJoinPerSource = 4               // open at once from one source, see SourceOf
+	maxJoinPerSource = 16              // open at once from one source, see SourceOf; many machines may be behind it
+	maxJoinPerHost   = 4               // open at once from one IPv6 address
 	joinReadTime     = 5 * time.Second // until the whole request has arrived
 	joinWriteTime    = 2 * time.Second // for the reply, at the end of joinTime
 )
+
+func newJoinBudget() *budget {
+	b := newBudget(maxJoin, maxJoinPerSource)
+	b.perHost = maxJoinPerHost
+	return b
+}
 
 var errMixedHello = errors.New("a hello offers " + pki.JoinProtocol + " together with other protocols")
 

@@ -109,7 +109,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 		handshakes: newHandshakeLimiter(runtime.GOMAXPROCS(0) / 2),
 		raft:       newBudget(lim.MaxRaft, lim.MaxRaft),
 		api:        newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
-		join:       newBudget(maxJoin, maxJoinPerSource),
+		join:       newJoinBudget(),
 		raftQ:      newQueue(raw.Addr()),
 		apiQ:       newQueue(raw.Addr()),
 	}

@@ -38,7 +38,8 @@ type Cluster interface {
 	Now() model.Time
 	// Includes reports whether a server with this name belongs to the configuration of the log.
 	Includes(name string) bool
-	// Addresses returns the host:port of the API and of the gossip of each server.
+	// Addresses returns the host:port of the API and of the gossip of the servers in the configuration of the log, this
+	// server's first. It leaves out servers that only gossip knows. It returns at most 32 of each.
 	Addresses() (api, gossip []string)
 }
 
@@ -77,6 +78,7 @@ type Engine struct {
 
 	unwritten unwritten // this server's certificate; only keepOwn uses it
 	strangers strangers
+	repeats   strangers // repeated joins, by the id of the token
 	pins      *pins
 }
 
@@ -94,6 +96,10 @@ func NewEngine(cfg Config) (*Engine, error) {
 		self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
 	if err := e.openKeyring(); err != nil {
 		return nil, err
+	}
+	if e.ring.Load() == nil {
+		e.log.Error("the keyring is missing: until it is there, this server admits no newcomers and renews no certificates",
+			"file", e.keyringPath())
 	}
 	cfg.Credentials.SetAdmission(e.Admit)
 	return e, nil

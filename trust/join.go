@@ -35,9 +35,9 @@ const askTime = 15 * time.Second
 // log.
 func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
-	from := transport.SourceOf(source)
+	from := e.blamed(source, r.Token)
 	if !e.strangers.allowed(from) {
-		return transport.JoinReply{}, model.Refuse(model.CodeRateLimited, "%s sent too many wrong requests to join", from).
+		return transport.JoinReply{}, model.Refuse(model.CodeRateLimited, "%s made too many wrong requests to join", from).
 			WithHint("wait a few seconds, then try again with a good token")
 	}
 	reply, err := e.answerJoin(ctx, source, r)
@@ -198,6 +198,11 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	left, again := e.repeated(state, all)
 	lifetime := e.cfg.Lifetime
 	if again {
+		if !e.repeats.take(token.ID()) {
+			return transport.JoinReply{}, model.Refuse(model.CodeRateLimited,
+				"machines that joined by token %s repeat it too often", token.ID()).
+				WithHint("wait a few seconds, then try again")
+		}
 		lifetime = left
 	}
 	for i := range all {
@@ -209,7 +214,7 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 		all[i].admit.NotAfter = all[i].cert.NotAfter.UnixMilli()
 	}
 	if again {
-		e.log.Info("a member repeated its join", "member", all[0].admit.Subject, "token", token.ID())
+		e.log.Debug("a member repeated its join", "member", all[0].admit.Subject, "token", token.ID())
 		return e.joinReply(ring, all, model.TokenID(token.ID()))
 	}
 	if err := e.cfg.Servers.Submit(ctx, group(all)); err != nil {

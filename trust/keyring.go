@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/outspan/outspan/keyring"
@@ -24,19 +25,109 @@ func (e *Engine) keyring() (*keyring.Ring, error) {
 	}
 	return nil, model.Refuse(model.CodeNotFound, "keyring %s does not exist, so this server can't make certificates",
 		e.keyringPath()).
-		WithHint("it is asked of the other servers; or stop this server and run: outspan server keyring import")
+		WithHint("it is asked of the other servers; or run: outspan server keyring import")
 }
 
 func (e *Engine) keyringPath() string { return filepath.Join(e.cfg.DataDir, keyring.FileName) }
 
-// openKeyring opens the keyring. A missing file is no error, because other servers may have the keys.
+// openKeyring opens the keyring, or opens it again after another process has changed it. A missing file is no error,
+// because other servers may have the keys.
 func (e *Engine) openKeyring() error {
 	ring, err := keyring.Open(e.keyringPath())
-	if errors.Is(err, &model.Error{Code: model.CodeNotFound}) {
-		e.log.Error("the keyring is missing: until it is there, this server admits no newcomers and renews no certificates",
-			"error", err)
+	switch old := e.ring.Load(); {
+	case errors.Is(err, &model.Error{Code: model.CodeNotFound}):
+		return nil
+	case err != nil:
+		return err
+	case old == nil || !slices.Equal(old.IDs(), ring.IDs()):
+		e.ring.Store(ring)
+	}
+	return nil
+}
+
+// lacks returns the keys that encrypt data keys of the state and are not in the keyring.
+func (e *Engine) lacks() (missing []keyring.ID) {
+	var has []keyring.ID
+	if ring := e.ring.Load(); ring != nil {
+		has = ring.IDs()
+	}
+	for _, row := range e.cfg.Store.Current().KeysOf(model.KeyData) {
+		if id := keyring.ID(row.Under); !slices.Contains(has, id) && !slices.Contains(missing, id) {
+			missing = append(missing, id)
+		}
+	}
+	return missing
+}
+
+func (e *Engine) complete() bool { return e.ring.Load() != nil && len(e.lacks()) == 0 }
+
+// seekKeyring gets the keys that the keyring lacks, until ctx ends: from the file if another process has written it, and
+// otherwise from other servers.
+func (e *Engine) seekKeyring(ctx context.Context) {
+	e.onTopic(ctx, "keys", func() {
+		retry := backoff{first: time.Second, last: time.Minute}
+		for ctx.Err() == nil && !e.complete() {
+			err := e.completeKeyring(ctx)
+			if err == nil {
+				e.log.Warn("the keyring lacked keys, and has them now", "file", e.keyringPath())
+				return
+			}
+			wait := retry.after()
+			e.log.Warn("the keyring still lacks keys", "keys", e.lacks(), "retry_in", wait, "error", err)
+			sleep(ctx, wait)
+		}
+	})
+}
+
+func (e *Engine) completeKeyring(ctx context.Context) error {
+	if err := e.openKeyring(); err != nil || e.complete() {
+		return err
+	}
+	return e.fetchKeyring(ctx)
+}
+
+// Bounds of the search for keys.
+const (
+	maxKeyServers = 32              // how many servers are asked, at the same time
+	keyTime       = 5 * time.Second // for an answer
+)
+
+// fetchKeyring asks the leader and other servers for the keys that are missing.
+func (e *Engine) fetchKeyring(ctx context.Context) error {
+	addresses, _ := e.cfg.Servers.Addresses()
+	if leader, self, ok := e.cfg.Servers.Leader(); ok && !self {
+		addresses = slices.Insert(slices.DeleteFunc(addresses, func(a string) bool { return a == leader.APIAddress }), 0,
+			leader.APIAddress)
+	}
+	addresses = addresses[:min(len(addresses), maxKeyServers)]
+	answers, failures := make([][]keyring.Key, len(addresses)), make([]error, len(addresses))
+	var wg sync.WaitGroup
+	for i, address := range addresses {
+		wg.Go(func() { answers[i], failures[i] = e.askKeys(ctx, address) })
+	}
+	wg.Wait()
+	for i := range answers {
+		if failures[i] == nil && !e.complete() {
+			failures[i] = e.addKeys(answers[i])
+		}
+	}
+	if e.complete() {
 		return nil
 	}
+	if err := errors.Join(failures...); err != nil {
+		return err
+	}
+	return model.Refuse(model.CodeNotFound, "no other server has the keys").WithHint("%s",
+		"put the keys of an export there: outspan server keyring import")
+}
+
+// addKeys makes the keyring from the keys of another server, or adds those that are missing.
+func (e *Engine) addKeys(keys []keyring.Key) error {
+	if ring := e.ring.Load(); ring != nil {
+		missing := e.lacks()
+		return ring.Add(slices.DeleteFunc(keys, func(k keyring.Key) bool { return !slices.Contains(missing, k.ID()) })...)
+	}
+	ring, err := keyring.Create(e.keyringPath(), keys...)
 	if err != nil {
 		return err
 	}
@@ -44,49 +135,9 @@ func (e *Engine) openKeyring() error {
 	return nil
 }
 
-// seekKeyring gets a missing keyring from other servers. It returns once it is there, or when ctx ends.
-func (e *Engine) seekKeyring(ctx context.Context) {
-	retry := backoff{first: time.Second, last: time.Minute}
-	for ctx.Err() == nil && e.ring.Load() == nil {
-		err := e.fetchKeyring(ctx)
-		if err == nil {
-			e.log.Warn("the keyring was missing, and other servers gave its keys", "file", e.keyringPath())
-			return
-		}
-		wait := retry.after()
-		e.log.Warn("the keyring is still missing", "retry_in", wait, "error", err)
-		sleep(ctx, wait)
-	}
-}
-
-// fetchKeyring asks the leader, and then every other server.
-func (e *Engine) fetchKeyring(ctx context.Context) error {
-	addresses, _ := e.cfg.Servers.Addresses()
-	if leader, self, ok := e.cfg.Servers.Leader(); ok && !self {
-		addresses = slices.Insert(slices.DeleteFunc(addresses, func(a string) bool { return a == leader.APIAddress }), 0,
-			leader.APIAddress)
-	}
-	var failed error
-	for _, address := range addresses {
-		keys, err := e.askKeys(ctx, address)
-		if err == nil {
-			ring, err := keyring.Create(e.keyringPath(), keys...)
-			if err != nil {
-				return err
-			}
-			e.ring.Store(ring)
-			return nil
-		}
-		failed = errors.Join(failed, err)
-	}
-	if failed == nil {
-		failed = model.Refuse(model.CodeNotFound, "there is no other server").WithHint("%s",
-			"put the keys of an export there: outspan server keyring import")
-	}
-	return failed
-}
-
 func (e *Engine) askKeys(ctx context.Context, address string) ([]keyring.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTime)
+	defer cancel()
 	var reply keysReply
 	if err := e.ask(ctx, transport.ServerInfo{APIAddress: address}, questionKeyring, struct{}{}, &reply); err != nil {
 		return nil, err
@@ -105,7 +156,7 @@ func (e *Engine) askKeys(ctx context.Context, address string) ([]keyring.Key, er
 	return keys, nil
 }
 
-// giveKeys answers a server that has lost its keyring. Every server gets the keys when it joins.
+// giveKeys answers a server that lacks keys of its keyring. Every server gets the keys when it joins.
 func (e *Engine) giveKeys(ctx context.Context) (keysReply, error) {
 	who, _ := transport.SubjectFrom(ctx)
 	if who.Kind != model.SubjectServer {
@@ -118,7 +169,7 @@ func (e *Engine) giveKeys(ctx context.Context) (keysReply, error) {
 	if err != nil {
 		return keysReply{}, err
 	}
-	e.log.Warn("a server that lost its keyring gets the keys", "server", who.Name)
+	e.log.Warn("a server that lacks keys of the keyring gets them", "server", who.Name)
 	return keysReply{encodedKeys(ring)}, nil
 }
 

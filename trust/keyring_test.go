@@ -1,9 +1,12 @@
 package trust_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -50,6 +53,66 @@ func TestLostKeyring(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A keyring that outspan server keyring import writes while the server runs is used, although no other server answers.
+func TestImportedKeyring(t *testing.T) {
+	r := newRig(t)
+	s1 := r.found(time.Hour)
+	s1.lead()
+	r.addresses = []string{}
+	path := filepath.Join(s1.dir, keyring.FileName)
+	keys := must(keyring.Open(path))(t).Keys()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	s := r.start("s1", s1.dir, time.Hour)
+	s.run()
+	der, _ := request(t, pki.RoleAgent, "n1")
+	token := s.token(pki.RoleAgent)
+	_, err := s.join(token, transport.JoinRequest{Agent: der})
+	wantCode(t, err, model.CodeNotFound)
+	must(keyring.Create(path, keys...))(t)
+	eventually(t, "the server uses it", func() bool {
+		_, err := s.join(token, transport.JoinRequest{Agent: der})
+		return err == nil
+	})
+}
+
+// A keyring from an older export is completed by another server, although most addresses never answer. Keys that the
+// state does not need stay where they are.
+func TestIncompleteKeyring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s1 := r.found(time.Hour)
+		s1.lead()
+		s2 := s1.joinServer("s2", time.Hour)
+		other := must(must(keyring.Open(filepath.Join(s1.dir, keyring.FileName)))(t).Generate())(t)
+		s1 = r.start("s1", s1.dir, time.Hour)
+		path := filepath.Join(s2.dir, keyring.FileName)
+		want := must(keyring.Open(path))(t).Active()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		old := must(keyring.Create(path))(t).Active()
+		s2 = r.start("s2", s2.dir, time.Hour)
+		r.leader = ""
+		for i := range 30 {
+			r.addresses = append(r.addresses, fmt.Sprint("nobody", i))
+		}
+		r.addresses = append(r.addresses, "s1")
+		s2.run()
+		time.Sleep(10 * time.Second)
+		got := must(keyring.Open(path))(t).IDs()
+		if !slices.Equal(got, []keyring.ID{old, want}) {
+			t.Errorf("the keyring has %v, want %v; %s is not needed", got, []keyring.ID{old, want}, other.ID())
+		}
+		_, _, err := s2.engine.AnswerPeer(transport.WithSubject(t.Context(), who(model.SubjectServer, "s1")), "trust-keyring",
+			[]byte{0xa0})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Neither an agent nor a revoked server gets the keys.

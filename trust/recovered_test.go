@@ -60,6 +60,33 @@ func TestRecoveredAgents(t *testing.T) {
 	}
 }
 
+// A server that joined after the snapshot is revoked although the recovered state never knew it: its certificate counts
+// nowhere, also after another machine has joined under its name, and it gets no keys.
+func TestRevokeServerAfterRecovery(t *testing.T) {
+	r := newRig(t)
+	s1 := r.found(time.Hour)
+	s1.lead()
+	saved := len(r.log)
+	stolen := must(tlsLeaf(s1.joinServer("s3", time.Hour)))(t)
+	recovered := newRig(t)
+	recovered.log, recovered.leader = r.log[:saved:saved], "s1"
+	s1 = recovered.start("s1", s1.dir, time.Hour)
+	s1.do(&fsm.RestoreMark{Recovered: true})
+	s3 := who(model.SubjectServer, "s3")
+	if err := s1.engine.Admit(id(pki.RoleServer, "s3"), stolen); err != nil {
+		t.Fatalf("before its revocation: %v", err)
+	}
+	s1.do(&fsm.MemberRevoke{Subject: s3, Reason: "stolen"})
+	wantCode(t, s1.engine.Admit(id(pki.RoleServer, "s3"), stolen), model.CodeMemberRevoked)
+	_, _, err := s1.engine.AnswerPeer(transport.WithSubject(t.Context(), s3), "trust-keyring", []byte{0xa0})
+	wantCode(t, err, model.CodeMemberRevoked)
+	returned := must(tlsLeaf(s1.joinServer("s3", time.Hour)))(t)
+	if err := s1.engine.Admit(id(pki.RoleServer, "s3"), returned); err != nil {
+		t.Errorf("the machine that joined since: %v", err)
+	}
+	wantCode(t, s1.engine.Admit(id(pki.RoleServer, "s3"), stolen), model.CodeMemberRevoked)
+}
+
 // A server that has only its state and its keyring gets all other keys from these. Without its keyring the refusal
 // names it, and a machine that was never a member gets nothing.
 func TestReviveMakesMissingFiles(t *testing.T) {

@@ -195,12 +195,17 @@ func (s *site) Addresses() (api, gossip []string) {
 	return []string{"10.0.0.1:7640"}, []string{"10.0.0.1:7641"}
 }
 
-// AskPeer implements trust.Asker: it hands the question to the engine of the server that has the address.
+// AskPeer implements trust.Asker: it hands the question to the engine of the server that has the address. Other
+// addresses never answer.
 func (s *site) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
 	s.r.mu.Lock()
 	to := s.r.sites[address]
 	s.asked++
 	s.r.mu.Unlock()
+	if to == nil {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	ctx = transport.WithSubject(ctx, model.Subject{Kind: model.SubjectServer, Name: s.name})
 	answer, known, err := to.engine.AnswerPeer(ctx, question, body)
 	if !known {

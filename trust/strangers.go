@@ -2,23 +2,28 @@ package trust
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
 )
 
-// Bounds of the refused requests of newcomers.
+// Bounds of the refused requests of newcomers, and of joins that are repeated.
 const (
 	refusedAtOnce    = 10   // from one source, after a pause
 	refusedPerSecond = 1    // from one source
 	maxSources       = 4096 // how many sources are remembered; one more, and all are forgotten
 )
 
-// strangers limits how often the requests of one source (transport.SourceOf) may be refused: 10 at once, and then one a
-// second. Requests that are admitted count nothing, so many machines behind one address can join. It is safe for
-// concurrent use.
+// strangers limits how often something may happen for one source: 10 times at once, and then once a second. It counts
+// refused requests for each transport.SourceOf, see blamed, and repeated joins for each token. Requests that are admitted
+// count nothing, so many machines behind one address can join. It is safe for concurrent use.
 type strangers struct {
 	mu      sync.Mutex
 	sources map[string]patience
@@ -57,6 +62,30 @@ func (s *strangers) refused(source string) {
 	p = p.now(now)
 	p.left = max(p.left-1, 0) // requests that run at the same time may be more than the last one that is left
 	s.sources[source] = p
+}
+
+// take counts one more for a source, unless it is not allowed now.
+func (s *strangers) take(source string) bool {
+	if !s.allowed(source) {
+		return false
+	}
+	s.refused(source)
+	return true
+}
+
+// blamed returns for whom a refusal of a request counts. It is the source. But if the token admits newcomers now, it is
+// the address together with the token, so that a good token does not wait for what others in its network did.
+func (e *Engine) blamed(source net.Addr, text string) string {
+	token, err := pki.ParseJoinToken(text)
+	if err != nil {
+		return transport.SourceOf(source)
+	}
+	state, verifier := e.cfg.Store.Current(), token.Verifier()
+	row, refusal := fsm.TokenWith(state, model.TokenID(token.ID()), verifier[:])
+	if refusal != nil || row.Used >= row.Uses || max(state.Now, e.cfg.Servers.Now()) >= row.Expires {
+		return transport.SourceOf(source)
+	}
+	return fmt.Sprintf("%s with join token %s", transport.HostOf(source), row.ID)
 }
 
 // isStrangers reports whether an error is the fault of the newcomer, and would be the same again.

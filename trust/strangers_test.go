@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -12,33 +13,80 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A source that was refused ten times waits, and all addresses of an IPv6 network are one source. Other sources join
-// meanwhile.
+// A source that was refused ten times waits, and all addresses of an IPv6 network are one source. A good token does not
+// wait for others there. If it is refused ten times itself, it waits, but only at that address.
 func TestRefusedSourcesWait(t *testing.T) {
 	s := newRig(t).found(time.Hour)
 	s.lead()
 	der, _ := request(t, pki.RoleAgent, "n1")
-	q := transport.JoinRequest{Agent: der}
+	taken, _ := request(t, pki.RoleAgent, "s1")
+	q, bad := transport.JoinRequest{Agent: der}, transport.JoinRequest{Agent: taken}
 	from := func(network, host int) net.Addr {
 		return &net.TCPAddr{IP: net.ParseIP(fmt.Sprintf("2001:db8:0:%x::%x", network, host)), Port: 1000 + host}
 	}
+	unknown := s.unknownToken(pki.RoleAgent)
 	for i := range 10 {
-		_, err := s.joinFrom(from(1, i+1), s.unknownToken(pki.RoleAgent), q)
+		_, err := s.joinFrom(from(1, i+1), unknown, q)
 		wantCode(t, err, model.CodeTokenInvalid)
 	}
-	good := s.token(pki.RoleAgent)
-	_, err := s.joinFrom(from(1, 99), good, q)
+	_, err := s.joinFrom(from(1, 99), unknown, q)
 	wantCode(t, err, model.CodeRateLimited)
-	must(s.joinFrom(from(2, 1), good, q))(t)
+	gone := s.token(pki.RoleAgent)
+	s.do(&fsm.TokenRevoke{ID: model.TokenID(gone.ID())})
+	_, err = s.joinFrom(from(1, 99), gone, q)
+	wantCode(t, err, model.CodeRateLimited)
+	good := s.token(pki.RoleAgent, func(c *fsm.TokenCreate) { c.Uses = 2 })
+	must(s.joinFrom(from(1, 1), good, q))(t)
 	if _, err := s.joinFrom(from(2, 1), pki.JoinToken{}, q); codeOf(err) != model.CodeInvalid {
 		t.Errorf("a damaged token: %v", err)
 	}
-	for range 20 { // what is admitted counts nothing
-		must(s.joinFrom(from(2, 1), good, q))(t)
+	for range 10 {
+		_, err := s.joinFrom(from(1, 2), good, bad)
+		wantCode(t, err, model.CodeNameTaken)
 	}
-	eventually(t, "a second later the source may ask again", func() bool {
-		_, err := s.joinFrom(from(1, 99), good, q)
-		return err == nil
+	_, err = s.joinFrom(from(1, 2), good, bad)
+	wantCode(t, err, model.CodeRateLimited)
+	der2, _ := request(t, pki.RoleAgent, "n2")
+	must(s.joinFrom(from(1, 3), good, transport.JoinRequest{Agent: der2}))(t)
+	eventually(t, "later the source may ask again", func() bool {
+		_, err := s.joinFrom(from(1, 99), unknown, q)
+		return codeOf(err) == model.CodeTokenInvalid
+	})
+}
+
+// A token that is spent admits its machine again, but not as often as one asks: each time costs signatures.
+func TestRepeatedJoinsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s1 := r.found(time.Hour)
+		s1.lead()
+		s2 := s1.joinServer("s2", time.Hour)
+		token, other := s1.token(pki.RoleAgent), s1.token(pki.RoleAgent)
+		der, _ := request(t, pki.RoleAgent, "n1")
+		q := transport.JoinRequest{Agent: der}
+		must(s1.join(token, q))(t)
+		repeated := func(n int) (done int) {
+			for i := range n {
+				_, err := []*site{s1, s2}[i%2].join(token, q)
+				if err == nil {
+					done++
+				} else {
+					wantCode(t, err, model.CodeRateLimited)
+				}
+			}
+			return done
+		}
+		if got := repeated(30); got != 10 {
+			t.Errorf("%d of 30 repeated joins were answered, want 10", got)
+		}
+		der2, _ := request(t, pki.RoleAgent, "n2")
+		for range 2 {
+			must(s1.join(other, transport.JoinRequest{Agent: der2}))(t)
+		}
+		time.Sleep(3 * time.Second)
+		if got := repeated(30); got != 3 {
+			t.Errorf("3 s later %d of 30 repeated joins were answered, want 3", got)
+		}
 	})
 }
 

@@ -304,7 +304,7 @@ type memberLister struct{ *cluster.Server }
 func (r memberLister) Members(context.Context) ([]httpapi.ServerEntry, error) {
 	var entries []httpapi.ServerEntry
 	for _, s := range r.Servers() {
-		m := httpapi.ServerEntry{Listens: s.Listens, Member: api.Member{
+		m := httpapi.ServerEntry{Listens: s.Listens, Claimed: !s.Member, Member: api.Member{
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "voter", Leader: s.Leader, Voter: s.Voter,
 			State: string(s.Gossip), IndexLag: s.IndexLag,
 		}}

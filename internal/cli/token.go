@@ -226,14 +226,15 @@ type revokeVerb struct {
 	short, long   string
 	warns         string // says what a revocation does, if --yes is missing; its %s is the name
 	next          string // what the user may do next; its %s is the name
+	unknown       string // help of the flag --unknown, or empty if there is none
 	revoke        func(client.Trust, context.Context, string, api.RevokeBody,
-		client.WriteOptions) (client.Response[api.RevokeReply], error)
+		client.RevokeServerOptions) (client.Response[api.RevokeReply], error)
 }
 
 func (v revokeVerb) command(a *app) *cobra.Command {
 	var write writeFlags
 	var message string
-	var yes bool
+	var yes, unknown bool
 	cmd := &cobra.Command{
 		Use: "revoke " + v.arg, Short: v.short, Long: v.long, Args: term.Exactly(v.arg),
 		ValidArgsFunction: a.complete(v.complete),
@@ -241,7 +242,8 @@ func (v revokeVerb) command(a *app) *cobra.Command {
 			if !yes && !write.dryRun {
 				return term.Usage(v.warns, args[0]).WithHint("if that is what you want, say so with --yes")
 			}
-			got, err := v.revoke(a.client().Trust, cmd.Context(), args[0], api.RevokeBody{Reason: message}, write.options())
+			got, err := v.revoke(a.client().Trust, cmd.Context(), args[0], api.RevokeBody{Reason: message},
+				client.RevokeServerOptions{WriteOptions: write.options(), Unknown: unknown})
 			if err != nil {
 				return err
 			}
@@ -263,6 +265,9 @@ func (v revokeVerb) command(a *app) *cobra.Command {
 	write.register(cmd, "check only, change nothing")
 	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the event")
 	cmd.Flags().BoolVar(&yes, "yes", false, "end its certificates for ever")
+	if v.unknown != "" {
+		cmd.Flags().BoolVar(&unknown, "unknown", false, v.unknown)
+	}
 	return cmd
 }
 
@@ -278,7 +283,10 @@ from the servers: they still exchange data of volumes with the revoked agent unt
 		warns: "revoking %s ends the certificates of its agent for ever; it comes back only with a new join token",
 		next: "the node becomes offline; what runs there continues until that machine is switched off; then: " +
 			"outspan node confirm-dead %s",
-		revoke: client.Trust.RevokeNode,
+		revoke: func(t client.Trust, ctx context.Context, ref string, body api.RevokeBody, o client.RevokeServerOptions) (
+			client.Response[api.RevokeReply], error) {
+			return t.RevokeNode(ctx, ref, body, o.WriteOptions)
+		},
 	}.command(a)
 }
 
@@ -289,10 +297,12 @@ func serverRevoke(a *app) *cobra.Command {
 that server as long as it makes itself new ones, so switch the machine off, or keep it away from the agents. It is refused for a server that votes and is alive:
 take that out first with outspan server remove. The machine comes back only by joining with a token that was made after the revocation, and a new key. The token
 with which it joined is revoked too, if it has uses left.
+After a recovery the servers don't know a server that joined after the snapshot, but its certificates count: revoke it with --unknown.
 The server has had every secret of the cluster, such as the keys that sign certificates. A revocation does not change those. An agent on the same machine
 has a certificate of its own: outspan node revoke.`,
-		warns:  "revoking %s ends the certificates of this server for ever; it comes back only with a new join token",
-		next:   "an agent on the same machine has a certificate of its own: outspan node revoke %s",
-		revoke: client.Trust.RevokeServer,
+		warns:   "revoking %s ends the certificates of this server for ever; it comes back only with a new join token",
+		next:    "an agent on the same machine has a certificate of its own: outspan node revoke %s",
+		unknown: "also revoke a server that the servers don't know, as after a recovery",
+		revoke:  client.Trust.RevokeServer,
 	}.command(a)
 }

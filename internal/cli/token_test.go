@@ -51,6 +51,12 @@ func trustServer(t *testing.T, body *string) string {
 				`"token":"aaaaaaaaaaaa"}`)
 		case "POST /v1/members/s3/revoke":
 			fmt.Fprint(w, `{"index":12,"member":{"subject":"server:s3","kind":"server","name":"s3","revoked":true}}`)
+		case "POST /v1/members/s4/revoke":
+			if r.URL.Query().Get("unknown") != "true" {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			fmt.Fprint(w, `{"index":13,"member":{"subject":"server:s4","kind":"server","name":"s4","revoked":true}}`)
 		case "GET /v1/trust/members":
 			name := map[string]string{"kind=agent,revoked=false": "n1", "kind=server,revoked=false": "s3"}[r.URL.Query().
 				Get("filter")]
@@ -101,6 +107,9 @@ func TestTokenCommands(t *testing.T) {
 		{"node revoke 01N1 --dry-run", 0, `{}`, []string{"node n1 would be revoked"}},
 		{"server revoke s3", 2, "", []string{"revoking s3 ends the certificates", "say so with --yes"}},
 		{"server revoke s3 --yes", 0, `{}`, []string{"server s3 is revoked (index 12)", "outspan node revoke s3"}},
+		{"server revoke s4 --yes", 4, `{}`, nil},
+		{"server revoke s4 --yes --unknown", 0, `{}`, []string{"server s4 is revoked (index 13)"}},
+		{"node revoke n1 --yes --unknown", 2, "", []string{"--unknown"}},
 		{"__complete token create --role ", 0, "", []string{"agent\nserver\n"}},
 		{"__complete token revoke ", 0, "", []string{"bbbbbbbbbbbb\naaaaaaaaaaaa\n"}},
 		{"__complete node revoke ", 0, "", []string{"n1\n"}},

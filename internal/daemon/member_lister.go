@@ -24,7 +24,7 @@ func (r memberLister) Members(context.Context) ([]httpapi.ServerEntry, error) {
 			Name: s.Name, ID: s.ID, Address: s.Address, Role: "nonvoter", Leader: s.Leader, Voter: s.Voter,
 			State: string(s.Gossip), IndexLag: s.IndexLag, Version: s.Version,
 			ClockAhead: api.ClockOffset(s.ClockAhead.Milliseconds()), Answers: s.Answers, MemberMachine: machineOf(s),
-		}, Listens: s.Listens}
+		}, Listens: s.Listens, Claimed: !s.Member}
 		if s.Voter {
 			m.Role = "voter"
 		}

@@ -94,12 +94,35 @@ func (t trustCluster) Includes(name string) bool {
 
 // Addresses implements trust.Cluster.
 func (t trustCluster) Addresses() (api, gossip []string) {
-	for _, one := range t.s.cluster.Servers() {
+	return addressesOf(t.s.cluster.Servers(), t.s.cluster.ID(), func(id model.ServerID) string {
+		g, _ := t.s.cluster.Pool().Member(string(id))
+		return g.Address
+	})
+}
+
+// maxAddresses is how many servers a newcomer or agent is told. More than a few servers are never useful.
+const maxAddresses = 32
+
+// addressesOf returns the addresses of the servers in the log's configuration, this server's first. Whoever has the
+// gossip key can make gossip show any number of other servers.
+func addressesOf(servers []cluster.ServerStatus, own model.ServerID,
+	gossipOf func(model.ServerID) string) (api, gossip []string) {
+	members := slices.DeleteFunc(slices.Clone(servers), func(one cluster.ServerStatus) bool { return !one.Member })
+	slices.SortStableFunc(members, func(a, b cluster.ServerStatus) int {
+		switch own {
+		case a.ID:
+			return -1
+		case b.ID:
+			return 1
+		}
+		return 0
+	})
+	for _, one := range members[:min(len(members), maxAddresses)] {
 		if one.Address != "" {
 			api = append(api, one.Address)
 		}
-		if g, ok := t.s.cluster.Pool().Member(string(one.ID)); ok && g.Address != "" {
-			gossip = append(gossip, g.Address)
+		if address := gossipOf(one.ID); address != "" {
+			gossip = append(gossip, address)
 		}
 	}
 	return api, gossip

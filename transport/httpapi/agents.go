@@ -256,7 +256,11 @@ func (s *Server) follows(q transport.RegisterRequest, ours model.History) error 
 			"server recover --supersedes %s on one server", clip(theirs.Lineage()))
 }
 
-// serverInfos returns the addresses and listeners of the servers. If the servers can't be listed now, it returns nil,
+// maxServerInfos is how many servers an agent is told.
+const maxServerInfos = 32
+
+// serverInfos returns the addresses and listeners of the servers. It leaves out addresses that only gossip claims,
+// because an agent would keep and try them all. If the servers can't be listed now, it returns nil,
 // and the agent keeps the addresses that it knows.
 func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, listens []string) {
 	if s.cfg.Servers.List == nil {
@@ -268,7 +272,9 @@ func (s *Server) serverInfos(ctx context.Context) (all []transport.ServerInfo, l
 		return nil, nil
 	}
 	for _, m := range members {
-		all = append(all, transport.ServerInfo{ID: m.ID, Name: m.Name, APIAddress: m.Address, Gossip: m.Gossip})
+		if !m.Claimed && len(all) < maxServerInfos {
+			all = append(all, transport.ServerInfo{ID: m.ID, Name: m.Name, APIAddress: m.Address, Gossip: m.Gossip})
+		}
 		listens = append(listens, m.Listens...)
 	}
 	return all, listens

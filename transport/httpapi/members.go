@@ -19,6 +19,7 @@ type ServerEntry struct {
 	api.Member
 	Own     MemberOwn
 	Listens []string // host:port of its listeners; sent to agents in transport.RegisterReply
+	Claimed bool     // only gossip knows it, and may be wrong; agents are not told of it
 }
 
 // shown returns the parts of a list of servers that the API shows.

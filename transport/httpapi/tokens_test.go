@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -350,9 +351,21 @@ func TestRevokeServer(t *testing.T) {
 		t.Errorf("revoked are %v, want %v", revoked, want)
 	}
 	_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/members/s/revoke", nil, nil)
-	if wantCode(t, err, model.CodeNotFound); !strings.Contains(hintOf(err), "s1 or s2 or s3") {
+	if wantCode(t, err, model.CodeNotFound); !strings.Contains(hintOf(err), "s1 or s2 or s3") ||
+		!strings.Contains(hintOf(err), "outspan server revoke s --unknown") {
 		t.Errorf("an unknown server: %q", hintOf(err))
 	}
+	unknown := url.Values{"unknown": {"true"}}
+	raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/members/s/revoke", unknown, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := decode(t, raw)["member"].(map[string]any); m["subject"] != "server:s" || !isTrue(m["revoked"]) {
+		t.Errorf("revoking a server that nobody knows answers %v", m)
+	}
+	r.shapeServer("s1", "alive", true)
+	_, _, err = r.cli().Do(t.Context(), http.MethodPost, "/v1/members/s1/revoke", unknown, nil)
+	wantCode(t, err, model.CodeConflict)
 }
 
 // shapeServer changes one server in the list of servers.

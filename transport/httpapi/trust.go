@@ -23,7 +23,8 @@ func (in *revokeNodeInput) body() any { return &in.Input }
 type revokeServerInput struct {
 	WriteParams
 	MemberPath
-	Input api.RevokeBody
+	Unknown bool `query:"unknown" doc:"revoke a server that the servers don't know, as after a recovery"`
+	Input   api.RevokeBody
 }
 
 func (in *revokeServerInput) body() any { return &in.Input }
@@ -104,8 +105,9 @@ func (s *Server) revokeServer() change[revokeServerInput, api.RevokeReply] {
 				return nil, err
 			}
 			who, refusal := serverOf(&r.State, servers, in.ID)
-			if refusal != nil {
-				return nil, refusal
+			if refusal != nil && !in.Unknown {
+				return nil, refusal.WithHint("%s; if the servers have lost what they knew of it: outspan server revoke %s --unknown",
+					refusal.Hint, clip(in.ID))
 			}
 			for _, m := range servers {
 				alive := m.State == api.MemberAlive || m.State == string(fsm.GossipSuspect)

@@ -138,7 +138,7 @@ func keyringImport(t *term.Console) *cobra.Command {
 		Use: "import FILE", Short: "put the keys of an export into a server's data directory", Args: term.Exactly("FILE"),
 		Example: "outspan server keyring import --data-dir /var/lib/outspan --passphrase-file - monday.keys",
 		Long: `Makes the keyring of a server from an export, or adds the keys that it lacks. No key is removed, and the active one stays. Run it as the user of the
-server. A server that runs uses the new keys once it has been started again.
+server. A server that runs and lacks these keys uses them within about a minute.
 
 The passphrase is the first line of --passphrase-file. With - it is read from standard input.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -172,7 +172,7 @@ The passphrase is the first line of --passphrase-file. With - it is read from st
 				return err
 			}
 			return showKeyring(t, viewOf(path, ring),
-				fmt.Sprintf("%s has %d keys, %d of them new; start the server again if it runs", path, len(ring.Keys()),
+				fmt.Sprintf("%s has %d keys, %d of them new; a server that runs and lacks them uses them within a minute", path, len(ring.Keys()),
 					len(ring.Keys())-before))
 		},
 	}
