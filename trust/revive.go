@@ -28,8 +28,8 @@ type Revival struct {
 	Logger   hclog.Logger
 }
 
-// Revive gives a server whose certificate has expired while it was off, or that has none, a new one before the server
-// starts. It also renews an expired certificate of the agent of the same process. It needs no
+// Revive gives a server whose certificate has expired while it was off, or that lacks a file of the directory tls, new
+// files before the server starts. It also renews an expired certificate of the agent of the same process. It needs no
 // other server: the state on the disk has the CA's key, and the keyring decrypts it. An expired certificate is renewed
 // for the same key, so the other servers need no new row. It does nothing while the certificates are valid, nor while
 // they are not valid yet: then the clock is behind, and a new certificate would end by that clock. It blocks while it
@@ -59,14 +59,13 @@ type revivalSource struct {
 
 func (s *revivalSource) revive(ctx context.Context, role pki.Role) (unwritten *tls.Certificate, err error) {
 	pair, found, err := s.dir.Pair(role)
-	if err != nil {
+	if role == pki.RoleServer {
+		if why := lacking(s.dir, found, err); why != nil {
+			return nil, s.of.makeMissing(ctx, s.dir, pair.Leaf, why)
+		}
+	}
+	if err != nil || !found || time.Now().Before(pair.Leaf.NotAfter) {
 		return nil, err
-	}
-	if !found && role == pki.RoleServer {
-		return nil, s.of.makeMissing(ctx, s.dir)
-	}
-	if !found || time.Now().Before(pair.Leaf.NotAfter) {
-		return nil, nil
 	}
 	if s.ca == nil {
 		if s.ca, s.state, err = s.of.authority(ctx, s.dir); err != nil {
