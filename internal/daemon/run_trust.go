@@ -134,11 +134,21 @@ func (p peerAnswers) AnswerPeer(ctx context.Context, question string, body []byt
 	return p.Server.AnswerPeer(ctx, question, body)
 }
 
+// useFiles makes the agent use the certificate in its files. The servers may have refused the one before, and with it
+// the registration of the node.
+func (a *agentPart) useFiles() error {
+	err := a.listener.Reload()
+	if err == nil {
+		a.agent.RegisterAgain()
+	}
+	return err
+}
+
 // renewal returns what renews the agent's certificate, or nil if the cluster issues no certificates.
 func (a *agentPart) renewal() func(context.Context) error {
 	if !a.p.cfg.TLS.Managed {
 		return nil
 	}
 	return trust.Agent{Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
-		Reload: a.listener.Reload, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}.Run
+		Reload: a.useFiles, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}.Run
 }
