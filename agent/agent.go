@@ -30,8 +30,8 @@ type Identity struct {
 	Incarnation string // the id of this agent process; each start has a new id
 }
 
-// Agent is the worker of one node. Make it with New, then call Run once. Handler, Identity, NotePort, SetLabels and
-// Status may be called from any goroutine.
+// Agent is the worker of one node. Make it with New, then call Run once. Handler, Identity, NotePort, RegisterAgain,
+// SetLabels and Status may be called from any goroutine.
 type Agent struct {
 	cfg         Config
 	servers     *answers // also in cfg.Servers
@@ -169,6 +169,10 @@ func (a *Agent) SetLabels(labels map[string]string) {
 		a.session.renew()
 	}
 }
+
+// RegisterAgain makes the agent register again, for example because it has another certificate: if the servers refused
+// the one before, they have given up the present registration.
+func (a *Agent) RegisterAgain() { a.session.renew() }
 
 // flushTimeout is how long the agent may take to send its last reports when it stops.
 const flushTimeout = 3 * time.Second

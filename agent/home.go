@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/oklog/ulid/v2"
@@ -209,8 +210,31 @@ func KnownServers(dataDir string) []string {
 	return strings.Fields(string(text))
 }
 
+// Running reports whether an agent runs on the data directory dataDir. It is false if this user can't find out. To an
+// agent that starts at the same moment the lock may seem taken.
+func Running(dataDir string) bool {
+	lock, err := os.Open(filepath.Join(dataDir, "lock"))
+	if err != nil {
+		return false
+	}
+	defer lock.Close()
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	return errors.Is(err, unix.EWOULDBLOCK)
+}
+
+// LastRegistration returns when the agent with the data directory dataDir last registered at the servers. It is zero
+// before the first registration.
+func LastRegistration(dataDir string) time.Time {
+	info, err := os.Stat(filepath.Join(dataDir, "servers"))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
 // keepServers saves the servers' addresses for the next start of the agent, because the servers in the configuration
-// may be gone at that time. It writes nothing if no server has an address, or if the addresses are in the file already.
+// may be gone at that time. It writes nothing if no server has an address. If the addresses are in the file already, it
+// only notes the time; see LastRegistration.
 func (h *home) keepServers(servers []transport.ServerInfo) error {
 	var addresses []string
 	for _, s := range servers {
@@ -218,8 +242,11 @@ func (h *home) keepServers(servers []transport.ServerInfo) error {
 			addresses = append(addresses, s.APIAddress)
 		}
 	}
-	if len(addresses) == 0 || slices.Equal(addresses, KnownServers(h.dir)) {
+	if len(addresses) == 0 {
 		return nil
+	}
+	if slices.Equal(addresses, KnownServers(h.dir)) {
+		return os.Chtimes(h.path("servers"), time.Time{}, time.Now())
 	}
 	return durable.ReplaceBytes(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"), 0o600)
 }

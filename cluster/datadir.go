@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/oklog/ulid/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
@@ -86,6 +87,18 @@ func Started(dataDir string) bool {
 		_, err := os.Lstat(filepath.Join(dataDir, name))
 		return err == nil
 	})
+}
+
+// Running reports whether a server runs on this data directory. It is false if this user can't find out. A server that
+// starts at the same moment waits until Running has looked.
+func Running(dataDir string) bool {
+	log, err := os.Open(filepath.Join(dataDir, fileLog))
+	if err != nil {
+		return false
+	}
+	defer log.Close()
+	err = unix.Flock(int(log.Fd()), unix.LOCK_SH|unix.LOCK_NB) // the lock of the log store
+	return errors.Is(err, unix.EWOULDBLOCK)
 }
 
 // openDataDir reads this server's identity, or makes a new one. The log store must be open already, because its lock

@@ -19,8 +19,9 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// The default lifetimes. CAs and certificates are valid from a day before their creation (backdate), so that a machine
-// with a slow clock accepts them.
+// The default lifetimes. A CA is valid from a day before its creation (backdate), so that a machine with a slow clock
+// accepts it. A certificate is valid from the same moment as its CA: a later one would protect nothing, and a certificate
+// that was made while a clock was ahead would be refused once the clock is right.
 const (
 	DefaultCATTL   = 10 * 365 * 24 * time.Hour
 	DefaultCertTTL = 365 * 24 * time.Hour
@@ -196,7 +197,7 @@ func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
 }
 
 // template returns the certificate of r, valid until end. It ignores the TTL of r.
-func (a *Authority) template(r CertRequest, now, end time.Time) (*x509.Certificate, error) {
+func (a *Authority) template(r CertRequest, now, end time.Time) (t *x509.Certificate, err error) {
 	if !r.Role.Valid() {
 		return nil, model.Refuse(model.CodeInvalid, "role %q is unknown", model.Clip(string(r.Role))).
 			WithHint("use server, agent or cli")
@@ -206,14 +207,17 @@ func (a *Authority) template(r CertRequest, now, end time.Time) (*x509.Certifica
 			WithHint("use at most 128 letters, digits and \"-_.@\", starting with a letter or digit")
 	}
 	id := pki.Identity{Cluster: a.cluster, Role: r.Role, Name: r.Name}
-	t := &x509.Certificate{
+	t = &x509.Certificate{
 		SerialNumber: serial(),
 		Subject:      pkix.Name{CommonName: id.String()},
-		NotBefore:    now.Add(-backdate),
+		NotBefore:    a.cert.NotBefore,
 		NotAfter:     end,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		URIs:         []*url.URL{{Scheme: "outspan", Host: id.Cluster, Path: "/" + string(id.Role) + "/" + id.Name}},
+	}
+	if t.ExtraExtensions, err = issuedAt(now); err != nil {
+		return nil, err
 	}
 	return t, addHosts(t, r)
 }

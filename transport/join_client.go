@@ -33,6 +33,33 @@ func Join(ctx context.Context, addresses []string, token pki.JoinToken,
 	return newcomer{now: time.Now, retry: joinRetry}.join(ctx, addresses, token, r)
 }
 
+// Admitted asks the servers at addresses (host:port) whether they accept the certificate of creds, one after the other
+// until one of them answers. It blocks for at most 10 s for each server, or until ctx ends. Codes: certificate_refused
+// if a server refuses the certificate; unreachable if no server answered.
+func Admitted(ctx context.Context, creds *Credentials, addresses []string) error {
+	for _, address := range addresses {
+		conn, err := Dialer{Credentials: creds}.DialAPI(ctx, "tcp", address)
+		if err != nil {
+			continue
+		}
+		// A server of HTTP/2 speaks first. In TLS 1.3 a refusal arrives after the client's part of the handshake.
+		_ = conn.SetDeadline(time.Now().Add(admittedWait)) // if it fails, so does the read
+		_, err = conn.Read(make([]byte, 1))
+		_ = conn.Close()
+		if err == nil {
+			return nil
+		}
+		if err = reach.Explain(address, err); errors.Is(err, &model.Error{Code: model.CodeCertificateRefused}) {
+			return err
+		}
+	}
+	return model.Refuse(model.CodeUnreachable, "no server answered: %s", strings.Join(addresses, ", ")).
+		WithHint("check the addresses, that a server runs there, and that this machine may reach its port")
+}
+
+// admittedWait is how long Admitted waits for the first byte of a server.
+const admittedWait = 5 * time.Second
+
 // newcomer is how Join works. Tests change the clock and the time of retries.
 type newcomer struct {
 	now   func() time.Time

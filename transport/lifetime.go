@@ -2,9 +2,12 @@ package transport
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 )
 
@@ -21,15 +24,36 @@ func (l Lifetime) NearEnd(now time.Time) bool {
 	return !l.Until.IsZero() && left < endsSoon && left < l.Until.Sub(l.From)/3
 }
 
-// LifetimeOf returns the lifetime of a certificate. A certificate of our CA was created backdate after its NotBefore.
-// For a certificate of another CA that is valid for more than a day, From is up to a day late. A certificate that is
-// valid for no longer than backdate is not of our CA, so From is its NotBefore.
+// LifetimeOf returns the lifetime of a certificate. Certificates of our CA say when they were created; a certificate of
+// another CA counts from its NotBefore on.
 func LifetimeOf(cert *x509.Certificate) Lifetime {
-	from := cert.NotBefore
-	if issued := from.Add(backdate); issued.Before(cert.NotAfter) {
-		from = issued
+	for _, one := range cert.Extensions {
+		var period keyUsagePeriod
+		if !one.Id.Equal(oidKeyUsagePeriod) {
+			continue
+		}
+		if rest, err := asn1.Unmarshal(one.Value, &period); err == nil && len(rest) == 0 && !period.From.IsZero() {
+			return Lifetime{period.From, cert.NotAfter}
+		}
 	}
-	return Lifetime{from, cert.NotAfter}
+	return Lifetime{cert.NotBefore, cert.NotAfter}
+}
+
+// oidKeyUsagePeriod is the standard extension privateKeyUsagePeriod, whose begin is the time from which the holder uses
+// the key. Programs that don't know it ignore it.
+var oidKeyUsagePeriod = asn1.ObjectIdentifier{2, 5, 29, 16}
+
+type keyUsagePeriod struct {
+	From time.Time `asn1:"optional,generalized,tag:0"`
+}
+
+// issuedAt returns the extension by which a certificate says when it was created, in whole seconds.
+func issuedAt(at time.Time) ([]pkix.Extension, error) {
+	der, err := asn1.Marshal(keyUsagePeriod{at.UTC().Truncate(time.Second)})
+	if err != nil {
+		return nil, model.Refuse(model.CodeCertificateInvalid, "can't encode the time %s: %v", at, err)
+	}
+	return []pkix.Extension{{Id: oidKeyUsagePeriod, Value: der}}, nil
 }
 
 // maxSeenCerts is how many certificates are remembered. A cluster has at most 5,000 agents.

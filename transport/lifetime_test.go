@@ -31,7 +31,7 @@ func TestNearEnd(t *testing.T) {
 	}
 }
 
-// The day before the creation of a certificate is no part of its life. Otherwise a short-lived certificate would count
+// The time before the creation of a certificate is no part of its life. Otherwise a short-lived certificate would count
 // as old from the beginning.
 func TestLifetimeBeginsAtCreation(t *testing.T) {
 	ca, err := NewAuthority("c1", 0)
@@ -55,8 +55,8 @@ func TestLifetimeBeginsAtCreation(t *testing.T) {
 			t.Errorf("a certificate for %s made at %s: from %s until %s", ttl, now, life.From, life.Until)
 		}
 	}
-	short := &x509.Certificate{NotBefore: now, NotAfter: now.Add(12 * time.Hour)}
-	if life := LifetimeOf(short); !life.From.Equal(now) {
-		t.Errorf("a short certificate of another CA begins at %s, not %s", life.From, now)
+	foreign := &x509.Certificate{NotBefore: now, NotAfter: now.Add(12 * time.Hour)}
+	if life := LifetimeOf(foreign); !life.From.Equal(now) {
+		t.Errorf("a certificate of another CA begins at %s, not %s", life.From, now)
 	}
 }

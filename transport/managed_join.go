@@ -13,18 +13,35 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// RequestKey returns the key for which this machine asks for the certificate of a role. It makes a key at the first
-// call and returns the same one until Write has written a certificate for it, also after a crash, so that a repeated
-// request uses its join token once. The key is on disk when RequestKey returns. Calls for one directory must not
-// overlap. Codes: file_error, internal.
+// RequestKey returns the key for which this machine asks for the certificate of a role: the key of a request that got
+// no certificate, or else that of the certificate that is there, or else a new one. So the same call after a crash
+// returns the same key, a repeated request uses its join token once, and a member whose certificate has expired is known
+// by its key. The key is on disk when RequestKey returns. Calls for one directory must not overlap. Codes: file_error,
+// internal.
 func (m Managed) RequestKey(role pki.Role) (*ecdsa.PrivateKey, error) {
-	path := m.nextKeyFile(role)
-	text, err := pki.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fileError("read", path, err)
+	for _, path := range []string{m.nextKeyFile(role), m.keyFile(role)} {
+		if path == m.keyFile(role) && !m.fits(role, path) { // its certificate is gone, and nobody knows the key
+			break
+		}
+		text, err := pki.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fileError("read", path, err)
+		}
+		if key := parseRequestKey(text); key != nil {
+			return key, nil
+		}
 	}
-	if key := parseRequestKey(text); key != nil {
-		return key, nil
+	return m.NewRequestKey(role)
+}
+
+// NewRequestKey makes the key that RequestKey returns from now on. It is for a member that was revoked, whose earlier
+// keys no longer count. Calls for one directory must not overlap. Codes: file_error, internal.
+func (m Managed) NewRequestKey(role pki.Role) (*ecdsa.PrivateKey, error) {
+	path := m.nextKeyFile(role)
+	if m.fits(role, path) {
+		if err := m.promote(role); err != nil {
+			return nil, err
+		}
 	}
 	if err := m.makeDir(); err != nil {
 		return nil, err

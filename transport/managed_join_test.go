@@ -42,8 +42,12 @@ func TestRequestKey(t *testing.T) {
 	if !dir.Holds(pki.RoleAgent) || dir.Holds(pki.RoleServer) {
 		t.Error("the certificates that are there are not seen")
 	}
-	if later := must(dir.RequestKey(pki.RoleAgent))(t); later.Equal(key) {
-		t.Error("the request after the certificate has the same key")
+	if later := must(dir.RequestKey(pki.RoleAgent))(t); !later.Equal(key) {
+		t.Error("the request for another certificate has another key")
+	}
+	later := must(dir.NewRequestKey(pki.RoleAgent))(t)
+	if again := must(dir.RequestKey(pki.RoleAgent))(t); later.Equal(key) || !again.Equal(later) {
+		t.Error("the request of a revoked member has the old key")
 	}
 	if !dir.Holds(pki.RoleAgent) {
 		t.Error("the next request hides the certificate")

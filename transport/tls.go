@@ -35,6 +35,7 @@ type CredentialsConfig struct {
 type Credentials struct {
 	load      func() (*pki.Certificate, error)
 	cur       atomic.Pointer[pki.Certificate]
+	loaded    atomic.Pointer[pki.Certificate] // the last result of load that was in use; cur differs after Use
 	admission atomic.Pointer[func(pki.Identity, *x509.Certificate) error]
 	dialled   dialled // connections opened with these credentials
 	// rootedLast is the last result of rooted.
@@ -76,6 +77,7 @@ func newCredentials(load func() (*pki.Certificate, error)) (*Credentials, error)
 	}
 	c := &Credentials{load: load}
 	c.cur.Store(m)
+	c.loaded.Store(m)
 	return c, nil
 }
 
@@ -103,8 +105,8 @@ func (c *Credentials) Reload() error {
 }
 
 // Use makes the process use a certificate that is in no file. The parameters are a certificate with its key, and all
-// CAs that count, as DER; with no CAs, they stay the same. The next Reload replaces it by the content of the files.
-// Code: certificate_invalid, also if it is for another identity.
+// CAs that count, as DER; with no CAs, they stay the same. Reload changes nothing as long as the files have the same
+// certificate as before: it is the older one. Code: certificate_invalid, also if it is for another identity.
 func (c *Credentials) Use(pair tls.Certificate, roots [][]byte) error {
 	old := c.cur.Load()
 	next := &pki.Certificate{Pair: pair, Roots: old.Roots, ID: old.ID}
@@ -137,7 +139,11 @@ func (c *Credentials) reload() (ended int, err error) {
 			m.ID.URI(), old.ID.URI()).
 			WithHint("restart the process to change its identity")
 	}
+	if last := c.loaded.Load(); c.cur.Load() != last && m.Pair.Leaf.Equal(last.Pair.Leaf) {
+		return 0, nil
+	}
 	c.cur.Store(m)
+	c.loaded.Store(m)
 	return c.dialled.closeIf(func(o *outward) bool { return !c.Trusts(o.proof) }), nil
 }
 

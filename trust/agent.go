@@ -43,7 +43,7 @@ type agentWork struct {
 
 // Run renews the certificate each time when about half of its life has passed, until ctx ends. After a failed attempt
 // it tries again, with pauses that grow from 1 s to 10 min. The certificate in use stays meanwhile. Run also uses a
-// certificate that another process puts into the files, as outspan join does. It returns nil.
+// certificate that another process puts into the files, as outspan join does, within seconds. It returns nil.
 func (a Agent) Run(ctx context.Context) error {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
 	var work agentWork
@@ -56,7 +56,7 @@ func (a Agent) Run(ctx context.Context) error {
 		} else {
 			retry.reset()
 		}
-		sleep(ctx, wait)
+		pauseUnlessReplaced(ctx, wait, a.Dir.CertFile(pki.RoleAgent))
 	}
 	return nil
 }

@@ -161,57 +161,6 @@ func TestExpiredAgentJoinsAgain(t *testing.T) {
 	})
 }
 
-// A certificate that a clock ahead of the others has made is replaced once the clock is right: before the start, and in
-// a server that runs.
-func TestCertificatesFromTheFuture(t *testing.T) {
-	const life = 30 * 24 * time.Hour
-	good, ahead := t.TempDir(), t.TempDir()
-	var state fsm.State
-	var log []fsm.Entry
-	revive := func(t *testing.T, dir string) {
-		t.Helper()
-		unwritten, err := trust.Revive(t.Context(), trust.Revival{Name: "s1", Agent: true, DataDir: dir,
-			Logger: hclog.NewNullLogger(), State: func(context.Context) (fsm.State, error) { return state, nil }})
-		if err != nil || unwritten != nil {
-			t.Fatalf("revived: %v, unwritten %v", err, unwritten != nil)
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		s := newRig(t).found(life)
-		s.lead()
-		state, log = s.machine.State(), s.r.log
-		copyTo(t, good, s.dir)
-		time.Sleep(40 * 24 * time.Hour)
-		revive(t, s.dir)
-		copyTo(t, ahead, s.dir)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		r.leader, r.log = "s1", log
-		s := r.start("s1", good, life)
-		files := transport.ManagedDir(good)
-		pair, _, err := transport.ManagedDir(ahead).Pair(pki.RoleServer)
-		if err != nil || !pair.Leaf.NotBefore.After(time.Now()) {
-			t.Fatalf("the certificate is valid from %s: %v", pair.Leaf.NotBefore, err)
-		}
-		if err := files.Write(transport.ManagedFiles{Pairs: pairs(pki.RoleServer, pair)}); err != nil {
-			t.Fatal(err)
-		}
-		stop := s.run()
-		time.Sleep(11 * time.Minute)
-		stop()
-		if _, err := files.Credentials("c1", pki.RoleServer, "s1"); err != nil {
-			t.Errorf("the running server: %v", err)
-		}
-		revive(t, ahead)
-		for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent} {
-			if _, err := transport.ManagedDir(ahead).Credentials("c1", role, "s1"); err != nil {
-				t.Errorf("before the start: %v", err)
-			}
-		}
-	})
-}
-
 // A revoked agent does not keep the server of its machine from starting. A process without an agent leaves the files of
 // an agent alone.
 func TestReviveWithoutTheAgent(t *testing.T) {

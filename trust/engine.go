@@ -62,6 +62,8 @@ type Config struct {
 	Reload func() error
 	// CloseWhere closes open connections; see transport.Listener.CloseWhere.
 	CloseWhere func(func(pki.Identity, *x509.Certificate) bool) int
+	// Agent says that the process of the server runs an agent too.
+	Agent bool
 	// Lifetime is that of new certificates of servers and agents; default transport.MemberTTL.
 	Lifetime time.Duration
 	Logger   hclog.Logger // default: nothing is logged
@@ -105,12 +107,13 @@ func NewEngine(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run keeps this server's own certificate alive, ends the connections of peers that Admit refuses since, records the
+// Run keeps the certificates of this server and of the agent of its process alive, ends the connections of peers that Admit refuses since, records the
 // keys of agents after a recovery, gets a missing keyring from other servers, and removes the file with the CA's key
 // once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn, e.keepPins, e.seekKeyring} {
+	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn, e.keepAgent, e.keepPins,
+		e.seekKeyring} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()

@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"os"
+	"time"
 
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -46,6 +48,20 @@ func write(ctx context.Context, dir transport.Managed, role pki.Role, pair tls.C
 		files.GossipKey = gossip[0]
 	}
 	return dir.Lock(ctx, func() error { return dir.Write(files) })
+}
+
+// lookAtFiles is how often a process that waits looks whether another one has replaced a file.
+const lookAtFiles = 10 * time.Second
+
+// pauseUnlessReplaced waits for d, until ctx ends, or until another process replaces the file, whichever is first.
+func pauseUnlessReplaced(ctx context.Context, d time.Duration, path string) {
+	was, _ := os.Stat(path) // a missing file counts as one
+	for end := time.Now().Add(d); ctx.Err() == nil && time.Now().Before(end); {
+		sleep(ctx, min(time.Until(end), lookAtFiles))
+		if now, _ := os.Stat(path); !os.SameFile(was, now) && (was != nil || now != nil) {
+			return
+		}
+	}
 }
 
 // hostsOf returns the hosts of a certificate, without those that each certificate of its role has.

@@ -3,7 +3,6 @@ package trust_test
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -97,7 +96,9 @@ func TestReviveMakesMissingFiles(t *testing.T) {
 	state := func(context.Context) (fsm.State, error) { return s.machine.State(), nil }
 	revival := trust.Revival{Name: "s9", DataDir: dir, State: state, Lifetime: time.Hour, Logger: hclog.NewNullLogger()}
 	none := revival
-	none.State = func(context.Context) (fsm.State, error) { return fsm.State{}, errors.New("no log") }
+	none.State = func(context.Context) (fsm.State, error) {
+		return fsm.State{}, model.Refuse(model.CodeInvalid, "no log")
+	}
 	if err := revive(t.Context(), none); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"path/filepath"
 	"time"
 
@@ -29,11 +28,12 @@ type Revival struct {
 	Logger   hclog.Logger
 }
 
-// Revive gives a server whose certificate has expired while it was off, or that has none, a new one before the server
-// starts. It does the same for a certificate that is not valid yet, because it was made while the clock was ahead, and
-// for such a certificate of the agent of the same process. It needs no other server: the state on the disk has the CA's
-// key, and the keyring decrypts it. The keys of certificates that are there stay the same, so the other servers need no
-// new row. It does nothing while the certificates are valid. It blocks while it reads the state.
+// Revive gives a server whose certificate has expired while it was off, or that lacks a file of the directory tls, new
+// files before the server starts. It also renews an expired certificate of the agent of the same process. It needs no
+// other server: the state on the disk has the CA's key, and the keyring decrypts it. An expired certificate is renewed
+// for the same key, so the other servers need no new row. It does nothing while the certificates are valid, nor while
+// they are not valid yet: then the clock is behind, and a new certificate would end by that clock. It blocks while it
+// reads the state.
 //
 // If the server's certificate can't be written, for example because the disk is full, Revive returns it as unwritten.
 // If there is none for the agent, it only logs why, because the server can start without its agent. Codes:
@@ -59,29 +59,27 @@ type revivalSource struct {
 
 func (s *revivalSource) revive(ctx context.Context, role pki.Role) (unwritten *tls.Certificate, err error) {
 	pair, found, err := s.dir.Pair(role)
-	if err != nil {
+	if role == pki.RoleServer {
+		if why := lacking(s.dir, found, err); why != nil {
+			return nil, s.of.makeMissing(ctx, s.dir, pair.Leaf, why)
+		}
+	}
+	if err != nil || !found || time.Now().Before(pair.Leaf.NotAfter) {
 		return nil, err
-	}
-	if !found && role == pki.RoleServer {
-		return nil, s.of.makeMissing(ctx, s.dir)
-	}
-	now := time.Now()
-	if !found || now.Before(pair.Leaf.NotAfter) && !now.Before(pair.Leaf.NotBefore) {
-		return nil, nil
 	}
 	if s.ca == nil {
 		if s.ca, s.state, err = s.of.authority(ctx, s.dir); err != nil {
-			return nil, model.Refuse(model.CodeCertificateInvalid, "the certificate %s is valid from %s to %s, and this "+
-				"server can't make a new one: %s", s.dir.CertFile(role), pki.Stamp(pair.Leaf.NotBefore),
-				pki.Stamp(pair.Leaf.NotAfter), model.Reason(err)).
-				WithHint("check the clock of this machine; if it is right, let this machine join again with a token: outspan join")
+			return nil, model.Refuse(model.CodeCertificateInvalid, "the certificate %s expired at %s, and this server can't "+
+				"make a new one: %s", s.dir.CertFile(role), pki.Stamp(pair.Leaf.NotAfter), model.Reason(err)).
+				WithHint("mend that first. If the clock of this machine is right and the state can't be read any more, replace this " +
+					"server: outspan server remove NAME, outspan server revoke NAME, then let it join with an empty data directory")
 		}
 	}
 	who, _ := memberOf(pki.Identity{Role: role, Name: s.of.Name})
 	if row, ok := s.state.TrustMemberOf(who); ok && row.RevokedIndex != 0 {
 		return nil, revoked(who)
 	}
-	cert, err := s.of.again(s.ca, role, pair.Leaf)
+	cert, err := signAgain(s.ca, role, s.of.Name, pair.Leaf, s.of.lifetime())
 	if err != nil {
 		return nil, err
 	}
@@ -101,9 +99,7 @@ func (s *revivalSource) revive(ctx context.Context, role pki.Role) (unwritten *t
 // authority returns the CA, from the file of a cluster that never had a leader, or from the state.
 func (r Revival) authority(ctx context.Context, dir transport.Managed) (*transport.Authority, fsm.State, error) {
 	state, err := r.State(ctx)
-	refusal, known := errors.AsType[*model.Error](err)
-	fresh := known && (refusal.Code == model.CodeInvalid || refusal.Code == model.CodeNotFound)
-	if err != nil && !fresh {
+	if err != nil && !neverStarted(err) {
 		return nil, fsm.State{}, err
 	}
 	if !state.Managed() {
@@ -123,15 +119,19 @@ func (r Revival) authority(ctx context.Context, dir transport.Managed) (*transpo
 	return ca, state, err
 }
 
-// again issues a certificate like an expired one, for the same key.
-func (r Revival) again(ca *transport.Authority, role pki.Role, old *x509.Certificate) (*x509.Certificate, error) {
+// neverStarted reports whether an error of Revival.State says that the server has no state yet.
+func neverStarted(err error) bool { return refusedAs(err, model.CodeInvalid, model.CodeNotFound) }
+
+// signAgain issues a certificate like an expired one, for the same key.
+func signAgain(ca *transport.Authority, role pki.Role, name string, old *x509.Certificate,
+	lifetime time.Duration) (*x509.Certificate, error) {
 	key, ok := old.PublicKey.(*ecdsa.PublicKey)
 	if !ok {
 		return nil, model.Refuse(model.CodeCertificateInvalid, "the key of the %s is of a kind that outspan does not make",
 			role)
 	}
-	return ca.Sign(pki.Request{Role: role, Name: r.Name, Hosts: hostsOf(old), PublicKey: key,
-		AdmittedAt: pki.AdmittedAt(old)}, r.lifetime())
+	return ca.Sign(pki.Request{Role: role, Name: name, Hosts: hostsOf(old), PublicKey: key,
+		AdmittedAt: pki.AdmittedAt(old)}, lifetime)
 }
 
 func (r Revival) lifetime() time.Duration {

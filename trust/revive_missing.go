@@ -1,22 +1,44 @@
 package trust
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"path/filepath"
 
 	"github.com/outspan/outspan/keyring"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
-// makeMissing makes all files of the directory tls for a server that has none, from its state and its keyring. A server
+// lacking returns why the directory tls is of no use to a server: its certificate, the key of that, the roots or the
+// gossip key are missing or damaged. found and pairErr are the results of dir.Pair. It returns nil if nothing is missing.
+func lacking(dir transport.Managed, found bool, pairErr error) error {
+	if pairErr != nil || !found {
+		return cmp.Or(pairErr, errors.New("there is no certificate"))
+	}
+	roots, err := dir.Roots()
+	if err != nil || len(roots) == 0 {
+		return cmp.Or(err, errors.New("there are no roots"))
+	}
+	_, err = dir.GossipKey()
+	return err
+}
+
+// makeMissing makes all files of the directory tls for a server that lacks some, from its state and its keyring. A server
 // that was recovered from a snapshot has only those. It does nothing if the state has no CA, because then the machine
-// has never been a member. Codes: keyring_invalid, not_found (no keyring), member_revoked, file_error.
-func (r Revival) makeMissing(ctx context.Context, dir transport.Managed) error {
+// has never been a member. old is the certificate that is there, or nil; why is what is wrong with the files. Codes:
+// keyring_invalid, not_found (no keyring), member_revoked, file_error, and those of State.
+func (r Revival) makeMissing(ctx context.Context, dir transport.Managed, old *x509.Certificate, why error) error {
 	state, err := r.State(ctx)
+	if err != nil && !neverStarted(err) {
+		return err
+	}
 	if err != nil || !state.Managed() {
-		return nil // what needs the certificate says which file is missing
+		return nil // what needs the files says which one is missing
 	}
 	who, _ := memberOf(pki.Identity{Role: pki.RoleServer, Name: r.Name})
 	if row, ok := state.TrustMemberOf(who); ok && row.RevokedIndex != 0 {
@@ -34,7 +56,11 @@ func (r Revival) makeMissing(ctx context.Context, dir transport.Managed) error {
 	if err != nil {
 		return err
 	}
-	der, key, err := pki.NewRequest(pki.RoleServer, r.Name, nil)
+	var hosts []string
+	if old != nil {
+		hosts = hostsOf(old)
+	}
+	der, key, err := pki.NewRequest(pki.RoleServer, r.Name, hosts)
 	if err != nil {
 		return err
 	}
@@ -51,7 +77,7 @@ func (r Revival) makeMissing(ctx context.Context, dir transport.Managed) error {
 	if err := write(ctx, dir, pki.RoleServer, pair, roots(&state), gossip); err != nil {
 		return err
 	}
-	r.Logger.Warn("the certificate of this server was missing, and was made from its state", "directory", dir.Path(),
-		"expires", pki.Stamp(cert.NotAfter))
+	r.Logger.Warn("files of this server were missing, and were made from its state", "directory", dir.Path(),
+		"expires", pki.Stamp(cert.NotAfter), "because", model.Reason(why))
 	return nil
 }

@@ -116,7 +116,7 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	r.t.Helper()
 	s := &site{r: r, name: name, dir: dir, machine: fsm.NewMachine(),
 		closed: func(func(pki.Identity, *x509.Certificate) bool) int { return 0 }}
-	s.creds = must(transport.ManagedDir(dir).Credentials("c1", pki.RoleServer, name))(r.t)
+	s.creds = must(transport.ManagedDir(dir).CredentialsAnyTime("c1", pki.RoleServer, name))(r.t)
 	r.mu.Lock()
 	for i, e := range r.log {
 		s.apply(i, e)
@@ -124,7 +124,7 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	r.sites[name] = s
 	r.mu.Unlock()
 	s.engine = must(trust.NewEngine(trust.Config{Name: name, Cluster: "c1", DataDir: dir, Store: s.machine, Servers: s,
-		Peers: s, Credentials: s.creds, Lifetime: lifetime, Logger: hclog.NewNullLogger(),
+		Peers: s, Credentials: s.creds, Agent: true, Lifetime: lifetime, Logger: hclog.NewNullLogger(),
 		Reload:     func() error { s.reloads++; return s.creds.Reload() },
 		CloseWhere: func(f func(pki.Identity, *x509.Certificate) bool) int { return s.closed(f) },
 	}))(r.t)

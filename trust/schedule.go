@@ -14,12 +14,9 @@ import (
 // lookAgain is the longest time between two looks at a certificate, so that a changed clock is noticed.
 const lookAgain = 10 * time.Minute
 
-// due reports whether a certificate should be renewed: it is renewAt, or the certificate is not valid yet, because it
-// was made while a clock was ahead.
-func due(cert *x509.Certificate) bool {
-	now := time.Now()
-	return !now.Before(renewAt(cert)) || now.Before(cert.NotBefore)
-}
+// due reports whether a certificate should be renewed. One that is not valid yet is not due: the clock is behind, and a
+// new certificate would end by that clock.
+func due(cert *x509.Certificate) bool { return !time.Now().Before(renewAt(cert)) }
 
 // renewAt returns when a certificate should be renewed: after 45 to 55 % of its life. The place in this range follows
 // from the certificate's key, so machines that joined together don't renew together.

@@ -39,6 +39,8 @@ import (
 //	agent NAME API GOSSIP  start another agent of the cluster, which listens on these ports
 //	hold VAR            listen on a free port, and set VAR to its number
 //	letgo VAR           free that port again
+//	expire DIR ROLE NAME CA  replace the certificate in the data directory DIR by one for the same key that has expired;
+//	                    CA/tls has the CA with its key
 //	$LOOPBACK           an address 127.x on which no other script listens
 //	expand FILE...      replace $NAME in the files by the values of environment variables
 func TestScripts(t *testing.T) {
@@ -58,7 +60,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"cluster": startCluster, "crash": crashAgent, "agent": agentAt, "hold": holdPort, "letgo": letGo, "rc": exitsWith,
 			"until": repeatUntil, "keys": hasKeys, "value": hasValue, "set": setFrom,
-			"interrupt": interrupt, "expand": expandFiles,
+			"interrupt": interrupt, "expand": expandFiles, "expire": expireCertificate,
 		},
 	})
 }

@@ -71,6 +71,7 @@ type process struct {
 	registry *prometheus.Registry
 	ends     *certificateEnd
 	revived  *tls.Certificate // a new certificate of the server that can't be written; see trust.Revive
+	early    bool             // the certificate of the server is not valid yet, because the clock is behind
 	own      string           // host:port of the server in this process; "" if the process runs only an agent
 	parts    []part           // in the order in which they are opened; they stop in reverse order
 }
@@ -254,13 +255,13 @@ func (p *process) credentials(role pki.Role) (*transport.Credentials, error) {
 }
 
 // loadCredentials loads the certificate of a role. A managed agent may have one that has expired: it keeps its
-// instances running, and uses the next certificate as soon as it has one.
+// instances running, and uses the next certificate as soon as it has one. A server starts although its clock is behind.
 func (p *process) loadCredentials(role pki.Role) (*transport.Credentials, error) {
 	c := p.cfg
 	if c.TLS.Managed {
 		dir := transport.ManagedDir(c.DataDir)
 		switch {
-		case role == pki.RoleAgent:
+		case role == pki.RoleAgent || p.early:
 			return dir.CredentialsAnyTime(c.Cluster, role, c.Name)
 		case role == pki.RoleServer && p.revived != nil:
 			creds, err := dir.CredentialsAnyTime(c.Cluster, role, c.Name)

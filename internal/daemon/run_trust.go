@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/trust"
 )
@@ -23,12 +25,14 @@ func (s *serverPart) openTrust() (err error) {
 		Name: s.p.cfg.Name, Cluster: s.p.cfg.Cluster, DataDir: s.p.cfg.DataDir,
 		Store: s.machine, Servers: trustCluster{s}, Peers: s.peers,
 		Credentials: s.creds, Reload: s.listener.Reload, CloseWhere: s.listener.CloseWhere,
+		Agent:  s.p.cfg.Agent != nil,
 		Logger: s.p.log.Named("trust"),
 	})
 	return err
 }
 
-// revive renews certificates that expired while this server was off.
+// revive renews certificates that expired while this server was off. If the server's is not valid yet, the clock is
+// behind, and the server starts with it all the same: it is good as soon as the clock is right.
 func (p *process) revive(ctx context.Context) (err error) {
 	if !p.cfg.TLS.Managed {
 		return nil
@@ -36,7 +40,16 @@ func (p *process) revive(ctx context.Context) (err error) {
 	p.revived, err = trust.Revive(ctx, trust.Revival{
 		Name: p.cfg.Name, Agent: p.cfg.Agent != nil, DataDir: p.cfg.DataDir, Logger: p.log.Named("trust"),
 		State: func(ctx context.Context) (fsm.State, error) { return stoppedState(ctx, p.cfg.DataDir) }})
-	return err
+	if err != nil {
+		return err
+	}
+	if pair, found, err := transport.ManagedDir(p.cfg.DataDir).Pair(pki.RoleServer); err == nil && found {
+		p.early = time.Now().Before(pair.Leaf.NotBefore)
+	}
+	if p.early {
+		p.log.Warn("the clock of this machine is behind: it is before the beginning of this server's certificate")
+	}
+	return nil
 }
 
 // stoppedState reads the newest state in the data directory of a server that is not running. The last entries of the
@@ -144,11 +157,21 @@ func (p peerAnswers) AnswerPeer(ctx context.Context, question string, body []byt
 	return p.Server.AnswerPeer(ctx, question, body)
 }
 
+// useFiles makes the agent use the certificate in its files. The servers may have refused the one before, and with it
+// the registration of the node.
+func (a *agentPart) useFiles() error {
+	err := a.listener.Reload()
+	if err == nil {
+		a.agent.RegisterAgain()
+	}
+	return err
+}
+
 // renewal returns what renews the agent's certificate, or nil if the cluster issues no certificates.
 func (a *agentPart) renewal() func(context.Context) error {
 	if !a.p.cfg.TLS.Managed {
 		return nil
 	}
 	return trust.Agent{Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
-		Reload: a.listener.Reload, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}.Run
+		Reload: a.useFiles, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}.Run
 }

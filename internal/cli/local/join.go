@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,8 @@ type joinOptions struct {
 	version   string // of this program
 
 	token     pki.JoinToken
-	addresses []string // host:port
+	addresses []string   // host:port
+	refused   []pki.Role // whose certificate the servers refuse, although its time is not over
 }
 
 // Join returns the command join.
@@ -46,7 +48,10 @@ The token is a secret: it must not be an argument, because every user of the mac
 As root on a machine with systemd it also installs, enables and starts the unit outspan.service, and waits until the process works. Otherwise, and with
 --no-start, it prints the command that starts the process.
 
-It changes nothing on a machine that is a member already, unless it is a worker whose certificate has expired. If it failed or was interrupted, run it again: that uses the token only once.`,
+If it failed or was interrupted, run it again: that uses the token only once. On a machine that is a member already it changes nothing, unless a
+certificate is missing, has expired, or is refused by the servers because the machine was revoked. Then it asks for another one, with a new token; the
+configuration, the node's id and its volumes stay, and an agent that runs goes on. On a server, the token of an agent is enough for the certificate of its
+agent.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := refuseTokenInSight(cmd, args); err != nil {
 				return err
@@ -78,9 +83,18 @@ func runJoin(ctx context.Context, t *term.Console, calls SetupCalls, o *joinOpti
 	if err != nil {
 		return err
 	}
-	if found.stage != stageMember {
-		if err := checkPorts(ctx, found.cfg); err != nil {
+	if o.findRefused(ctx, found) {
+		if found, err = o.look(); err != nil {
 			return err
+		}
+	}
+	before := processOf(found.cfg)
+	asked := false
+	if found.stage != stageMember {
+		if !before.server && !before.agent {
+			if err := checkPorts(ctx, found.cfg); err != nil {
+				return err
+			}
 		}
 		if err := makeDirs(found.cfg.DataDir, o.configDir); err != nil {
 			return err
@@ -89,6 +103,7 @@ func runJoin(ctx context.Context, t *term.Console, calls SetupCalls, o *joinOpti
 			if found, err = o.look(); err != nil || found.stage != stageNew {
 				return err
 			}
+			asked = true
 			return o.join(ctx, t, &found)
 		})
 		if err != nil {
@@ -98,27 +113,51 @@ func runJoin(ctx context.Context, t *term.Console, calls SetupCalls, o *joinOpti
 	if found.stage == stageMember { // perhaps because another join was faster
 		return o.show(t, found.cfg, setupResult{Member: true})
 	}
-	started, err := o.start(ctx, t, calls.Ready, found.cfg)
+	result := setupResult{}
+	before.outdated = asked && (before.server || before.agent)
+	if before.outdated && before.agent && !slices.Contains(found.ask, pki.RoleServer) {
+		result.Running = true // the agent finds the new certificate in its files
+		if !o.noStart {
+			t.Note("waiting until the agent has registered with its new certificate")
+			err = before.waitRegistered(ctx, found.cfg)
+		}
+	} else {
+		result.Started, err = o.start(ctx, t, calls.Ready, found.cfg, before)
+		result.restart = before.outdated && !result.Started
+	}
 	if err != nil {
 		return err
 	}
-	return o.show(t, found.cfg, setupResult{Started: started})
+	return o.show(t, found.cfg, result)
+}
+
+// findRefused asks the servers about the certificates of a machine that has all it needs, and notes those that they
+// refuse. It reports whether there is one. Without an answer, the certificates count as good.
+func (o *joinOptions) findRefused(ctx context.Context, found joinState) bool {
+	if found.stage == stageNew {
+		return false
+	}
+	for _, role := range rolesOf(found.cfg) {
+		creds, err := transport.ManagedDir(found.cfg.DataDir).Credentials(found.cfg.Cluster, role, found.cfg.Name)
+		if err != nil {
+			continue // it became useless since the look before, and the next one sees that
+		}
+		err = transport.Admitted(ctx, creds, o.addresses)
+		if errors.Is(err, &model.Error{Code: model.CodeCertificateRefused}) {
+			o.refused = append(o.refused, role)
+		}
+	}
+	return len(o.refused) > 0
 }
 
 // join asks the servers for certificates, and writes the files of this machine. The certificates come last, so that a
 // join that was interrupted is continued by the next one, with the same keys.
 func (o *joinOptions) join(ctx context.Context, t *term.Console, found *joinState) error {
 	cfg := found.cfg
-	wanted, request, err := makeRequests(cfg)
+	t.Note("asking %s to admit %s", term.Joined(o.addresses), askedText(found))
+	wanted, reply, server, err := o.ask(ctx, found)
 	if err != nil {
 		return err
-	}
-	request.Version = o.version
-	request.Address = net.JoinHostPort(cfg.Advertise, strconv.Itoa(cfg.Listen.Port))
-	t.Note("asking %s to admit %s", term.Joined(o.addresses), roleText(cfg))
-	reply, server, err := transport.Join(ctx, o.addresses, o.token, request)
-	if err != nil {
-		return o.explain(err)
 	}
 	if err := wanted.accept(reply, server, t.Now()); err != nil {
 		return err
@@ -129,13 +168,25 @@ func (o *joinOptions) join(ctx context.Context, t *term.Console, found *joinStat
 	return o.write(found, reply, wanted)
 }
 
-// explain adds the next step to errors of servers that don't know the flags of this command.
-func (o *joinOptions) explain(err error) error {
-	var refusal *model.Error
-	if errors.As(err, &refusal) && refusal.Code == model.CodeMemberRevoked {
-		return model.Refuse(refusal.Code, "%s", model.Reason(err)).
-			WithHint("remove the old keys of this machine, which count no more: rm -r %s; then join again",
-				transport.ManagedDir(o.dataDir).Path())
+// ask sends the request, with the keys of this machine. A member that was revoked comes back with a new key. The servers
+// don't say which of two keys was revoked, so the agent's is replaced first.
+func (o *joinOptions) ask(ctx context.Context, found *joinState) (c certificates, reply transport.JoinReply,
+	server pki.JoinServer, err error) {
+	rounds := [][]pki.Role{nil, found.ask}
+	if len(found.ask) > 1 {
+		rounds = slices.Insert(rounds, 1, []pki.Role{pki.RoleAgent})
 	}
-	return err
+	for _, fresh := range rounds {
+		var request transport.JoinRequest
+		if c, request, err = makeRequests(found.cfg, found.ask, fresh); err != nil {
+			break
+		}
+		request.Version = o.version
+		request.Address = net.JoinHostPort(found.cfg.Advertise, strconv.Itoa(found.cfg.Listen.Port))
+		reply, server, err = transport.Join(ctx, o.addresses, o.token, request)
+		if !errors.Is(err, &model.Error{Code: model.CodeMemberRevoked}) {
+			break
+		}
+	}
+	return c, reply, server, err
 }

@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/outspan/outspan/cluster"
@@ -18,11 +20,12 @@ import (
 )
 
 // joinState is what join finds on a machine. In stageNew, cfg is the configuration that the machine gets or, if written
-// is true, has already.
+// is true, has already, and ask has the roles for which it needs certificates.
 type joinState struct {
 	stage   setupStage
 	cfg     *config.Config
 	written bool
+	ask     []pki.Role
 }
 
 // look finds out how far this machine is, and changes nothing. Codes: conflict if the directories belong to something
@@ -39,47 +42,61 @@ func (o *joinOptions) look() (joinState, error) {
 	if err := o.sameCluster(cfg.DataDir); err != nil {
 		return joinState{}, err
 	}
-	managed := transport.ManagedDir(cfg.DataDir)
-	complete := true
-	for _, role := range rolesOf(cfg) {
-		complete = complete && managed.Holds(role)
-	}
-	if complete && cfg.Server == nil { // a server renews its certificates itself when it starts
-		if complete, err = lasts(managed); err != nil {
-			return joinState{}, err
-		}
-	}
-	if complete && worked(cfg) {
-		return joinState{stageMember, cfg, true}, nil
+	ask := o.lacking(cfg)
+	if len(ask) == 0 && worked(cfg) {
+		return joinState{stageMember, cfg, true, nil}, nil
 	}
 	if err := o.contradiction(cfg); err != nil {
 		return joinState{}, err
 	}
-	if o.server != (cfg.Server != nil) {
-		return joinState{}, model.Refuse(model.CodeConflict, "%s makes this machine %s",
-			filepath.Join(o.configDir, configFile), roleText(cfg)).
-			WithHint("remove that file to begin again as another role, or use a token and flags for this one")
+	if ask, err = o.allowed(cfg, ask); err != nil {
+		return joinState{}, err
 	}
 	if err := o.writable(cfg); err != nil {
 		return joinState{}, err
 	}
-	if !complete {
-		return joinState{stageNew, cfg, true}, nil
+	if len(ask) > 0 {
+		return joinState{stageNew, cfg, true, ask}, nil
 	}
 	if _, err := daemon.CheckFiles(cfg); err != nil {
 		return joinState{}, err
 	}
-	return joinState{stageWritten, cfg, true}, nil
+	return joinState{stageWritten, cfg, true, nil}, nil
 }
 
-// lasts reports whether the certificate of a worker has not expired. The servers refuse an expired one, so the machine
-// has to join again. Code: certificate_invalid.
-func lasts(managed transport.Managed) (bool, error) {
-	pair, found, err := managed.Pair(pki.RoleAgent)
-	if err != nil || !found {
-		return false, err
+// lacking returns the roles of a configuration whose certificates this machine lacks, or can't use: they have expired,
+// lack their key, belong to another name, or are refused by the servers. Without the gossip key it needs all of them.
+func (o *joinOptions) lacking(cfg *config.Config) (roles []pki.Role) {
+	managed := transport.ManagedDir(cfg.DataDir)
+	_, noKey := managed.GossipKey()
+	for _, role := range rolesOf(cfg) {
+		_, err := managed.Credentials(cfg.Cluster, role, cfg.Name)
+		if err != nil || noKey != nil || slices.Contains(o.refused, role) {
+			roles = append(roles, role)
+		}
 	}
-	return time.Now().Before(pair.Leaf.NotAfter), nil
+	return roles
+}
+
+// allowed returns the roles for which the token of the command line may ask. On a server, the token of an agent is
+// enough for its agent. A server that has worked makes its own certificate at its start. Code: conflict, also for a
+// server that was revoked: its data is of no use any more.
+func (o *joinOptions) allowed(cfg *config.Config, ask []pki.Role) ([]pki.Role, error) {
+	if cfg.Server != nil && cluster.Started(cfg.DataDir) && slices.Contains(o.refused, pki.RoleServer) {
+		return nil, model.Refuse(model.CodeConflict, "the servers refuse the certificate of this server: it was revoked").
+			WithHint("to use this machine again, stop it, remove %s, and join with a token that was made after the revocation",
+				cfg.DataDir)
+	}
+	if cfg.Server != nil && !o.server && cluster.Started(cfg.DataDir) {
+		ask = slices.DeleteFunc(ask, func(role pki.Role) bool { return role == pki.RoleServer })
+	}
+	onlyAgent := cfg.Agent != nil && slices.Equal(ask, []pki.Role{pki.RoleAgent})
+	if o.server == (cfg.Server != nil) || !o.server && onlyAgent {
+		return ask, nil
+	}
+	return nil, model.Refuse(model.CodeConflict, "%s makes this machine %s", filepath.Join(o.configDir, configFile),
+		roleText(cfg)).
+		WithHint("remove that file to begin again as another role, or use a token and flags for this one")
 }
 
 // lookNew is look for a machine without a configuration.
@@ -107,7 +124,7 @@ func (o *joinOptions) lookNew() (joinState, error) {
 	if err := completeConfig(cfg); err != nil {
 		return joinState{}, err
 	}
-	return joinState{stageNew, cfg, false}, o.writable(cfg)
+	return joinState{stageNew, cfg, false, rolesOf(cfg)}, o.writable(cfg)
 }
 
 // sameCluster refuses a data directory with the CA of another cluster than that of the token. Codes: conflict,
@@ -145,6 +162,15 @@ func rolesOf(cfg *config.Config) (roles []pki.Role) {
 	return roles
 }
 
+// askedText says as what this machine asks to be admitted.
+func askedText(found *joinState) string {
+	names := make([]string, len(found.ask))
+	for i, role := range found.ask {
+		names[i] = string(role)
+	}
+	return strings.Join(names, " and ") + " " + found.cfg.Name
+}
+
 // certificates are the certificates that this machine asks for.
 type certificates struct {
 	name  string
@@ -152,12 +178,16 @@ type certificates struct {
 	pairs map[pki.Role]tls.Certificate // set by accept
 }
 
-// makeRequests makes the keys of this machine, or finds those of a join that was interrupted, and the requests for
-// certificates of them.
-func makeRequests(cfg *config.Config) (c certificates, r transport.JoinRequest, err error) {
+// makeRequests finds the keys of this machine for the roles of ask, or makes them, and the requests for certificates of
+// them. The roles of fresh get new keys.
+func makeRequests(cfg *config.Config, ask, fresh []pki.Role) (c certificates, r transport.JoinRequest, err error) {
 	c = certificates{name: cfg.Name, keys: map[pki.Role]*ecdsa.PrivateKey{}, pairs: map[pki.Role]tls.Certificate{}}
-	for _, role := range rolesOf(cfg) {
-		if c.keys[role], err = transport.ManagedDir(cfg.DataDir).RequestKey(role); err != nil {
+	for _, role := range ask {
+		keyOf := transport.ManagedDir(cfg.DataDir).RequestKey
+		if slices.Contains(fresh, role) {
+			keyOf = transport.ManagedDir(cfg.DataDir).NewRequestKey
+		}
+		if c.keys[role], err = keyOf(role); err != nil {
 			return c, r, err
 		}
 		der, err := pki.RequestFor(c.keys[role], role, cfg.Name, []string{cfg.Advertise})
@@ -224,7 +254,7 @@ func (o *joinOptions) write(found *joinState, reply transport.JoinReply, c certi
 	if err != nil {
 		return err
 	}
-	if cfg.Server != nil {
+	if c.keys[pki.RoleServer] != nil {
 		if err := addKeyring(filepath.Join(cfg.DataDir, keyring.FileName), reply.Keyring); err != nil {
 			return err
 		}

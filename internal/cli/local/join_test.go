@@ -136,10 +136,14 @@ func (g *gate) newcomer(t *testing.T, role pki.Role) *joinOptions {
 func (o *joinOptions) run(t *testing.T, off time.Duration) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	console := &term.Console{Out: &out, Err: io.Discard, Env: func(string) string { return "" },
-		Now: func() time.Time { return time.Now().Add(off) }}
-	err := runJoin(t.Context(), console, SetupCalls{Ready: func(context.Context, string) error { return nil }}, o)
+	ready := func(context.Context, string) error { return nil }
+	err := runJoin(t.Context(), consoleAt(&out, off), SetupCalls{Ready: ready}, o)
 	return out.String(), err
+}
+
+func consoleAt(out io.Writer, off time.Duration) *term.Console {
+	return &term.Console{Out: out, Err: io.Discard, Env: func(string) string { return "" },
+		Now: func() time.Time { return time.Now().Add(off) }}
 }
 
 // wantRefusal checks the code of an error, and that its message and its hint say something.

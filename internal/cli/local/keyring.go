@@ -236,15 +236,22 @@ func readPassphrase(t *term.Console, cmd *cobra.Command, from string) (string, e
 	return strings.TrimSuffix(text, "\r"), nil
 }
 
-// writeNew writes a file with mode 0600 that must not exist yet. Codes: file_exists, file_error.
+// writeNew writes a file with mode 0600 that must not exist yet, not even as a link. It touches no other file. Codes:
+// file_exists, file_error.
 func writeNew(path, text string) error {
-	if _, err := os.Lstat(path); err == nil {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
 		return model.Refuse(model.CodeFileExists, "%s exists already", path).WithHint("choose another file")
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fileError("look at", path, err)
 	}
-	if err := durable.ReplaceBytes(path, []byte(text), 0o600); err != nil {
-		return fileError("write", path, err)
+	if err != nil {
+		return fileError("make", path, err)
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = durable.SyncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fileError("write", path, errors.Join(err, os.Remove(path)))
 	}
 	return nil
 }

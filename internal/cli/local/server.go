@@ -54,7 +54,8 @@ func ServerRecover(t *term.Console) *cobra.Command {
 outspan server recover --data-dir /var/lib/outspan --advertise 10.0.0.1:7640 --snapshot monday.snap --yes`,
 		Use: "recover", Short: "begin again with one server, when a majority is lost for good", Args: term.Exactly(),
 		Long: `Makes one stopped server the whole cluster. Use it only when the majority of servers can't come back: what they had acknowledged and this one
-had not yet received is lost. Run it on one server only; the others join it with empty data directories.
+had not yet received is lost. Run it on one server only; the others join it with empty data directories. If the cluster makes its certificates itself
+(tls { managed = true }), each keeps the directory tls and the file keyring.
 
 With --snapshot it makes that server's data directory from a saved state: for when all servers are lost. The directory must be missing, or have nothing
 but the keys of a server: the directory tls and the file keyring. If the cluster makes its certificates itself (tls { managed = true }), the server
@@ -94,8 +95,13 @@ outspan settings resume restore.`,
 			s, err := term.ResultOf(r, []string{string(r.ID)}, func(p *term.Page) {
 				p.Line("server %s at %s is the only member now", r.ID, cfg.Address)
 				r.Trust.show(p, cfg.DataDir)
-				p.Line("  next: start it, then add others: start them with empty data directories, or outspan server join " +
-					"--address HOST:7642")
+				if r.Trust == nil {
+					p.Line("  next: start it, then add others: start them with empty data directories, or outspan server join " +
+						"--address HOST:7642")
+				} else {
+					p.Line("  next: start it, then start the others with data directories that have nothing but tls and keyring; those " +
+						"that lost them join again: outspan server revoke NAME, then outspan join --server with a new token")
+				}
 				p.Line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore " +
 					"--dry-run; confirm with: outspan settings resume restore")
 			})

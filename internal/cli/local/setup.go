@@ -159,10 +159,26 @@ func (o *setupFlags) startCommand(cfg *config.Config) []string {
 	return []string{role, "run", "--config", o.configDir}
 }
 
-// start starts the unit of this machine, and waits at most readyWait until the process works. Without systemd, or with
-// --no-start, it starts nothing. Codes: file_error, start_failed.
+// process is what a machine runs of a configuration before a command changes its files.
+type process struct {
+	server, agent bool
+	registered    time.Time // of the agent; see agent.LastRegistration
+	outdated      bool      // it has to be started again to use the changed files
+}
+
+func processOf(cfg *config.Config) (p process) {
+	p.server = cfg.Server != nil && cluster.Running(cfg.DataDir)
+	if cfg.Agent != nil {
+		dir := daemon.AgentDataDir(cfg)
+		p.agent, p.registered = agent.Running(dir), agent.LastRegistration(dir)
+	}
+	return p
+}
+
+// start starts the unit of this machine, or starts it again if its process is outdated, and waits at most readyWait until the
+// process works. Without systemd, or with --no-start, it starts nothing. Codes: file_error, start_failed.
 func (o *setupFlags) start(ctx context.Context, t *term.Console, ready func(context.Context, string) error,
-	cfg *config.Config) (started bool, err error) {
+	cfg *config.Config, before process) (started bool, err error) {
 	if o.noStart || !o.system.usable() {
 		return false, nil
 	}
@@ -171,28 +187,35 @@ func (o *setupFlags) start(ctx context.Context, t *term.Console, ready func(cont
 		return false, fmt.Errorf("find this program: %w", err)
 	}
 	t.Note("starting %s", unitName)
-	if err := o.system.start(ctx, append([]string{binary}, o.startCommand(cfg)...)...); err != nil {
+	verb := "start"
+	if before.outdated {
+		verb = "restart"
+	}
+	if err := o.system.start(ctx, verb, append([]string{binary}, o.startCommand(cfg)...)...); err != nil {
 		return false, err
+	}
+	if cfg.Server == nil {
+		return true, before.waitRegistered(ctx, cfg)
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyWait)
 	defer cancel()
-	if cfg.Server == nil {
-		return true, waitRegistered(ctx, cfg)
-	}
 	if err := ready(ctx, socketOf(cfg)); err != nil {
 		return true, startFailed("the server was started, but does not answer: %v", err)
 	}
 	return true, nil
 }
 
-// waitRegistered waits until the agent of this machine has registered at a server. Code: start_failed.
-func waitRegistered(ctx context.Context, cfg *config.Config) error {
+// waitRegistered waits at most readyWait until the agent of this machine has registered at a server since before. Code:
+// start_failed.
+func (before process) waitRegistered(ctx context.Context, cfg *config.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWait)
+	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for len(agent.KnownServers(daemon.AgentDataDir(cfg))) == 0 {
+	for !agent.LastRegistration(daemon.AgentDataDir(cfg)).After(before.registered) {
 		select {
 		case <-ctx.Done():
-			return startFailed("the agent was started, but has not registered at a server")
+			return startFailed("the agent runs, but has not registered at a server")
 		case <-tick.C:
 		}
 	}
@@ -215,7 +238,10 @@ type setupResult struct {
 	Agent   bool     `json:"agent"`
 	Member  bool     `json:"member_already"` // the machine was a member before, and nothing was changed
 	Started bool     `json:"started"`
-	Next    []string `json:"next"` // commands, in order
+	Running bool     `json:"running"` // a process that ran before goes on, and uses new certificates
+	Next    []string `json:"next"`    // commands, in order
+
+	restart bool // a process that runs must be stopped before it is started again
 }
 
 // show fills the fields of r that follow from cfg, and shows r. r.Next has the commands after the start.
@@ -224,7 +250,7 @@ func (o *setupFlags) show(t *term.Console, cfg *config.Config, r setupResult) er
 	r.Config, r.DataDir = filepath.Join(o.configDir, configFile), cfg.DataDir
 	r.Server, r.Agent = cfg.Server != nil, cfg.Agent != nil
 	steps := r.Next
-	if !r.Member && !r.Started {
+	if !r.Member && !r.Started && !r.Running {
 		r.Next = append([]string{"outspan " + strings.Join(o.startCommand(cfg), " ")}, steps...)
 	} else if r.Next == nil {
 		r.Next = []string{}
@@ -234,9 +260,14 @@ func (o *setupFlags) show(t *term.Console, cfg *config.Config, r setupResult) er
 		switch {
 		case r.Member:
 			p.Line("this machine is a member already: %s (%s); nothing was changed", who, r.Config)
+		case r.Running:
+			p.Line("%s has a new certificate, and its process uses it within seconds", who)
 		case r.Started:
 			p.Line("%s runs at %s", who, r.Address)
 			p.Line("  configuration: %s; data and keys: %s; log: journalctl -u outspan", r.Config, r.DataDir)
+		case r.restart:
+			p.Line("%s has a new certificate", who)
+			p.Line("  next: stop its process, then start it again with: %s", r.Next[0])
 		default:
 			p.Line("%s is set up: configuration %s, data and keys in %s", who, r.Config, r.DataDir)
 			p.Line("  next: start it with: %s", r.Next[0])

@@ -42,10 +42,10 @@ func (s systemd) usable() bool {
 	return os.Geteuid() == 0 && missing == nil && exists(s.booted)
 }
 
-// start installs outspan.service with the given command line, enables it, and starts it. It replaces an earlier
-// outspan.service. It blocks until the process has reported that it is up, at most startWait. Codes: file_error,
-// start_failed.
-func (s systemd) start(ctx context.Context, command ...string) error {
+// start installs outspan.service with the given command line, enables it, and starts it; verb is start or restart. It
+// replaces an earlier outspan.service. It blocks until the process has reported that it is up, at most startWait. Codes:
+// file_error, start_failed.
+func (s systemd) start(ctx context.Context, verb string, command ...string) error {
 	path := filepath.Join(s.units, unitName)
 	if err := durable.ReplaceBytes(path, []byte(dist.Unit(command...)), 0o644); err != nil {
 		return model.Refuse(model.CodeFile, "can't write %s: %v", path, err).
@@ -57,7 +57,7 @@ func (s systemd) start(ctx context.Context, command ...string) error {
 	}{
 		{controlWait, []string{"daemon-reload"}},
 		{controlWait, []string{"enable", unitName}},
-		{startWait, []string{"start", unitName}},
+		{startWait, []string{verb, unitName}},
 	} {
 		if err := s.call(ctx, step.most, step.args...); err != nil {
 			return err

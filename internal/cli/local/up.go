@@ -74,7 +74,7 @@ func runUp(ctx context.Context, t *term.Console, calls SetupCalls, o *upOptions)
 		t.Note("warning: no other machine can reach %s, so none can join", found.cfg.Advertise)
 	}
 	socket := ""
-	started, err := o.start(ctx, t, calls.Ready, found.cfg)
+	started, err := o.start(ctx, t, calls.Ready, found.cfg, process{})
 	if err != nil {
 		return err
 	}

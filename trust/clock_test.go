@@ -1,0 +1,146 @@
+package trust_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/trust"
+)
+
+// filesOf returns the certificates and the keys of a machine that is server and agent.
+func filesOf(t testing.TB, dir string) (all []byte) {
+	t.Helper()
+	for _, name := range []string{"server.pem", "server-key.pem", "agent.pem", "agent-key.pem"} {
+		all = append(all, must(os.ReadFile(filepath.Join(dir, "tls", name)))(t)...)
+	}
+	return all
+}
+
+// A clock that is behind replaces no certificate, neither before the start nor in a server that runs. A new one would
+// end by that clock, and so perhaps before the clock is set right.
+func TestClockBehind(t *testing.T) {
+	const life = 30 * 24 * time.Hour
+	dir := t.TempDir()
+	var state fsm.State
+	var log []fsm.Entry
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(400 * 24 * time.Hour)
+		s := newRig(t).found(life)
+		s.lead()
+		state, log = s.machine.State(), s.r.log
+		copyTo(t, dir, s.dir)
+	})
+	good := filesOf(t, dir)
+	synctest.Test(t, func(t *testing.T) {
+		unwritten, err := trust.Revive(t.Context(), trust.Revival{Name: "s1", Agent: true, DataDir: dir,
+			Logger: hclog.NewNullLogger(), State: func(context.Context) (fsm.State, error) { return state, nil }})
+		if err != nil || unwritten != nil {
+			t.Fatalf("revived: %v, unwritten %v", err, unwritten != nil)
+		}
+		if !bytes.Equal(filesOf(t, dir), good) {
+			t.Error("certificates were replaced before the start")
+		}
+		r := newRig(t)
+		r.leader, r.log = "s1", log
+		s := r.start("s1", dir, life)
+		stop := s.run()
+		time.Sleep(11 * time.Minute)
+		stop()
+		if !bytes.Equal(filesOf(t, dir), good) {
+			t.Error("certificates were replaced while the server runs")
+		}
+	})
+}
+
+// Certificates that were made while a clock was ahead stay good once it is right: those of servers, of agents that
+// renewed meanwhile, and of newcomers.
+func TestClockWasAhead(t *testing.T) {
+	const life = 30 * 24 * time.Hour
+	ahead := t.TempDir()
+	var log []fsm.Entry
+	var chains [][]byte
+	synctest.Test(t, func(t *testing.T) {
+		s := newRig(t).found(life)
+		s.lead()
+		time.Sleep(20 * 24 * time.Hour)
+		defer s.run()()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		der, leafOf := request(t, pki.RoleAgent, "n1")
+		reply := must(s.join(s.token(pki.RoleAgent), transport.JoinRequest{Agent: der}))(t)
+		first := leafOf(reply.Agent)
+		der, _ = request(t, pki.RoleAgent, "n1")
+		renewed := must(s.engine.Renew(shown(t, pki.KeyHash(first), first.NotAfter), who(model.SubjectAgent, "n1"),
+			transport.RenewRequest{Request: der}))(t)
+		chains = append(reply.Agent, renewed.Chain...)
+		log = s.r.log
+		copyTo(t, ahead, s.dir)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := transport.ManagedDir(ahead).Credentials("c1", pki.RoleServer, "s1"); err != nil {
+			t.Error(err)
+		}
+		for _, der := range chains {
+			leaf := must(x509.ParseCertificate(der))(t)
+			if leaf.NotBefore.After(time.Now()) {
+				t.Errorf("the certificate of %s is valid from %s", leaf.Subject.CommonName, leaf.NotBefore)
+			}
+		}
+		// The leader's clock is right again, and the agent renews by the certificate that it got while it was ahead.
+		r := newRig(t)
+		r.leader, r.log = "s1", log
+		s := r.start("s1", ahead, life)
+		last := must(x509.ParseCertificate(chains[len(chains)-1]))(t)
+		der, leafOf := request(t, pki.RoleAgent, "n1")
+		next := must(s.engine.Renew(shown(t, pki.KeyHash(last), last.NotAfter), who(model.SubjectAgent, "n1"),
+			transport.RenewRequest{Request: der}))(t)
+		if leaf := leafOf(next.Chain); leaf.NotBefore.After(time.Now()) {
+			t.Errorf("the next certificate is valid from %s", leaf.NotBefore)
+		}
+	})
+}
+
+// The agent of a server's machine can't ask for a certificate once its own has expired, for example because the clock
+// was behind at the start. Its server makes one.
+func TestServerKeepsItsAgentAlive(t *testing.T) {
+	for name, revoked := range map[string]bool{"member": false, "revoked": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const life = 30 * 24 * time.Hour
+				s := newRig(t).found(life)
+				s.lead()
+				if revoked {
+					s.do(&fsm.MemberRevoke{Subject: who(model.SubjectAgent, "s1")})
+				}
+				defer s.run()()
+				before, _, err := transport.ManagedDir(s.dir).Pair(pki.RoleAgent)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(life + 11*time.Minute)
+				creds, err := transport.ManagedDir(s.dir).Credentials("c1", pki.RoleAgent, "s1")
+				if revoked {
+					wantCode(t, err, model.CodeCertificateInvalid)
+					return
+				}
+				after, _, _ := transport.ManagedDir(s.dir).Pair(pki.RoleAgent)
+				if err != nil || time.Until(creds.NotAfter()) < life/2 ||
+					!bytes.Equal(pki.KeyHash(after.Leaf), pki.KeyHash(before.Leaf)) {
+					t.Errorf("the agent's certificate: %v", err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package trust
+
+import (
+	"context"
+	"time"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+)
+
+// keepAgent renews the certificate of the agent of this server's process once it has expired. An agent renews its own
+// certificate before that, but the servers refuse an expired one. It expires if the cluster had no leader for weeks, or
+// if the clock of this machine was behind at the start, so that Revive took it for valid.
+func (e *Engine) keepAgent(ctx context.Context) {
+	for e.cfg.Agent && ctx.Err() == nil {
+		if err := e.keepAgentNow(ctx); err != nil {
+			e.log.Warn("the certificate of this machine's agent is not renewed yet", "retry_in", lookAgain, "error", err)
+		}
+		sleep(ctx, lookAgain)
+	}
+}
+
+// keepAgentNow does what is due. The key stays the same, so the agent needs no new row.
+func (e *Engine) keepAgentNow(ctx context.Context) error {
+	pair, found, err := e.dir.Pair(pki.RoleAgent)
+	if err != nil || !found || time.Now().Before(pair.Leaf.NotAfter) {
+		return err
+	}
+	state := e.cfg.Store.Current()
+	who := model.Subject{Kind: model.SubjectAgent, Name: e.cfg.Name}
+	if row, ok := state.TrustMemberOf(who); !ok || row.RevokedIndex != 0 {
+		return nil // a token lets it join again
+	}
+	ring, err := e.keyring()
+	if err != nil {
+		return err
+	}
+	ca, err := authority(ring, state)
+	if err != nil {
+		return err
+	}
+	cert, err := signAgain(ca, pki.RoleAgent, e.cfg.Name, pair.Leaf, e.cfg.Lifetime)
+	if err != nil {
+		return err
+	}
+	pair.Certificate, pair.Leaf = [][]byte{cert.Raw}, cert
+	if err := write(ctx, e.dir, pki.RoleAgent, pair, nil, nil); err != nil {
+		return err
+	}
+	e.log.Warn("the expired certificate of this machine's agent was renewed", "expires", pki.Stamp(cert.NotAfter))
+	return nil
+}
