@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// A certificate is valid from the moment from which its CA is, whatever the clock said when it was made. Its age is known
-// all the same.
+// A certificate is valid from the moment from which its CA is, whatever the clock said when it was made. Its age is
+// known all the same.
 func TestCertificatesBeginWithTheirCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := authority(t, "c1")

@@ -20,8 +20,8 @@ import (
 )
 
 // The default lifetimes. A CA is valid from a day before its creation (backdate), so that a machine with a slow clock
-// accepts it. A certificate is valid from the same moment as its CA: a later one would protect nothing, and a certificate
-// that was made while a clock was ahead would be refused once the clock is right.
+// accepts it. A certificate is valid from the same moment as its CA: a later one would protect nothing, and a
+// certificate that was made while a clock was ahead would be refused once the clock is right.
 const (
 	DefaultCATTL   = 10 * 365 * 24 * time.Hour
 	DefaultCertTTL = 365 * 24 * time.Hour

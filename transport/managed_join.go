@@ -15,9 +15,9 @@ import (
 
 // RequestKey returns the key for which this machine asks for the certificate of a role: the key of a request that got
 // no certificate, or else that of the certificate that is there, or else a new one. So the same call after a crash
-// returns the same key, a repeated request uses its join token once, and a member whose certificate has expired is known
-// by its key. The key is on disk when RequestKey returns. Calls for one directory must not overlap. Codes: file_error,
-// internal.
+// returns the same key, a repeated request uses its join token once, and a member whose certificate has expired is
+// known by its key. The key is on disk when RequestKey returns. Calls for one directory must not overlap. Codes:
+// file_error, internal.
 func (m Managed) RequestKey(role pki.Role) (*ecdsa.PrivateKey, error) {
 	for _, path := range []string{m.nextKeyFile(role), m.keyFile(role)} {
 		if path == m.keyFile(role) && !m.fits(role, path) { // its certificate is gone, and nobody knows the key

@@ -71,8 +71,9 @@ func (s *revivalSource) revive(ctx context.Context, role pki.Role) (unwritten *t
 		if s.ca, s.state, err = s.of.authority(ctx, s.dir); err != nil {
 			return nil, model.Refuse(model.CodeCertificateInvalid, "the certificate %s expired at %s, and this server can't "+
 				"make a new one: %s", s.dir.CertFile(role), pki.Stamp(pair.Leaf.NotAfter), model.Reason(err)).
-				WithHint("mend that first. If the clock of this machine is right and the state can't be read any more, replace this " +
-					"server: outspan server remove NAME, outspan server revoke NAME, then let it join with an empty data directory")
+				WithHint("mend that first. If the clock of this machine is right and the state can't be read any more, replace " +
+					"this server: outspan server remove NAME, outspan server revoke NAME, then let it join with an empty data " +
+					"directory")
 		}
 	}
 	who, _ := memberOf(pki.Identity{Role: role, Name: s.of.Name})

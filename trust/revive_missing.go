@@ -15,7 +15,8 @@ import (
 )
 
 // lacking returns why the directory tls is of no use to a server: its certificate, the key of that, the roots or the
-// gossip key are missing or damaged. found and pairErr are the results of dir.Pair. It returns nil if nothing is missing.
+// gossip key are missing or damaged. found and pairErr are the results of dir.Pair. It returns nil if nothing is
+// missing.
 func lacking(dir transport.Managed, found bool, pairErr error) error {
 	if pairErr != nil || !found {
 		return cmp.Or(pairErr, errors.New("there is no certificate"))
@@ -28,10 +29,10 @@ func lacking(dir transport.Managed, found bool, pairErr error) error {
 	return err
 }
 
-// makeMissing makes all files of the directory tls for a server that lacks some, from its state and its keyring. A server
-// that was recovered from a snapshot has only those. It does nothing if the state has no CA, because then the machine
-// has never been a member. old is the certificate that is there, or nil; why is what is wrong with the files. Codes:
-// keyring_invalid, not_found (no keyring), member_revoked, file_error, and those of State.
+// makeMissing makes all files of the directory tls for a server that lacks some, from its state and its keyring. A
+// server that was recovered from a snapshot has only those. It does nothing if the state has no CA, because then the
+// machine has never been a member. old is the certificate that is there, or nil; why is what is wrong with the files.
+// Codes: keyring_invalid, not_found (no keyring), member_revoked, file_error, and those of State.
 func (r Revival) makeMissing(ctx context.Context, dir transport.Managed, old *x509.Certificate, why error) error {
 	state, err := r.State(ctx)
 	if err != nil && !neverStarted(err) {

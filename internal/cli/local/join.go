@@ -168,8 +168,8 @@ func (o *joinOptions) join(ctx context.Context, t *term.Console, found *joinStat
 	return o.write(found, reply, wanted)
 }
 
-// ask sends the request, with the keys of this machine. A member that was revoked comes back with a new key. The servers
-// don't say which of two keys was revoked, so the agent's is replaced first.
+// ask sends the request, with the keys of this machine. A member that was revoked comes back with a new key. The
+// servers don't say which of two keys was revoked, so the agent's is replaced first.
 func (o *joinOptions) ask(ctx context.Context, found *joinState) (c certificates, reply transport.JoinReply,
 	server pki.JoinServer, err error) {
 	rounds := [][]pki.Role{nil, found.ask}

@@ -213,7 +213,8 @@ func TestExpiredWorkerJoinsAgain(t *testing.T) {
 	}
 }
 
-// A worker that was revoked joins again with a token that was made after that, and a new key. Nothing is removed before.
+// A worker that was revoked joins again with a token that was made after that, and a new key. Nothing is removed
+// before.
 func TestRevokedWorkerJoinsAgain(t *testing.T) {
 	w := newTown(t, func(o *upOptions) { o.noAgent = true })
 	w.worker()
@@ -286,4 +287,51 @@ func TestJoinBetweenTwoCertificates(t *testing.T) {
 	if _, err := daemon.CheckFiles(cfg); err != nil {
 		t.Error(err)
 	}
+}
+
+// A server that was removed and revoked comes back with an empty data directory. With its data it is told so, before the
+// token is spent.
+func TestRevokedServerJoinsAgain(t *testing.T) {
+	w := newTown(t, func(o *upOptions) { o.noAgent = true })
+	o := w.join("s2", pki.RoleServer, 1)
+	o.name, o.advertise = "s2", w.network+".2"
+	w.must(o)
+	w.run("s2")
+	voter := func(ctx context.Context) error {
+		members, err := w.api.Members.List(ctx, client.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, one := range members.Items {
+			if one.Name == "s2" && one.Voter {
+				return nil
+			}
+		}
+		return errors.New("s2 has no vote")
+	}
+	w.eventually("s2 votes", voter)
+	w.active("s2", 0)
+	_, err := w.api.Members.Remove(t.Context(), "s2", client.RemoveOptions{})
+	if err == nil {
+		_, err = w.api.Trust.RevokeServer(t.Context(), "s2", api.RevokeBody{}, client.WriteOptions{})
+	}
+	if err == nil {
+		_, err = w.api.Trust.RevokeNode(t.Context(), "s2", api.RevokeBody{}, client.WriteOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.halt("s2")
+	again := w.join("s2", pki.RoleServer, 1)
+	_, err = again.run(t, 0)
+	wantRefusal(t, err, model.CodeConflict, "the servers refuse the certificate of this server: it was revoked",
+		"stop it, remove "+w.data("s2"))
+	if err := os.RemoveAll(w.data("s2")); err != nil {
+		t.Fatal(err)
+	}
+	again.refused = nil // as in another call of the command
+	w.must(again)
+	w.run("s2")
+	w.eventually("s2 votes again", voter)
+	w.active("s2", 1)
 }

@@ -99,8 +99,8 @@ outspan settings resume restore.`,
 					p.Line("  next: start it, then add others: start them with empty data directories, or outspan server join " +
 						"--address HOST:7642")
 				} else {
-					p.Line("  next: start it, then start the others with data directories that have nothing but tls and keyring; those " +
-						"that lost them join again: outspan server revoke NAME, then outspan join --server with a new token")
+					p.Line("  next: start it, then start the others with data directories that have nothing but tls and keyring; " +
+						"those that lost them join again: outspan server revoke NAME, then outspan join --server with a new token")
 				}
 				p.Line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore " +
 					"--dry-run; confirm with: outspan settings resume restore")

@@ -175,8 +175,8 @@ func processOf(cfg *config.Config) (p process) {
 	return p
 }
 
-// start starts the unit of this machine, or starts it again if its process is outdated, and waits at most readyWait until the
-// process works. Without systemd, or with --no-start, it starts nothing. Codes: file_error, start_failed.
+// start starts the unit of this machine, or starts it again if its process is outdated, and waits at most readyWait
+// until the process works. Without systemd, or with --no-start, it starts nothing. Codes: file_error, start_failed.
 func (o *setupFlags) start(ctx context.Context, t *term.Console, ready func(context.Context, string) error,
 	cfg *config.Config, before process) (started bool, err error) {
 	if o.noStart || !o.system.usable() {

@@ -43,8 +43,8 @@ func (s systemd) usable() bool {
 }
 
 // start installs outspan.service with the given command line, enables it, and starts it; verb is start or restart. It
-// replaces an earlier outspan.service. It blocks until the process has reported that it is up, at most startWait. Codes:
-// file_error, start_failed.
+// replaces an earlier outspan.service. It blocks until the process has reported that it is up, at most startWait.
+// Codes: file_error, start_failed.
 func (s systemd) start(ctx context.Context, verb string, command ...string) error {
 	path := filepath.Join(s.units, unitName)
 	if err := durable.ReplaceBytes(path, []byte(dist.Unit(command...)), 0o644); err != nil {
