@@ -74,10 +74,10 @@ type MemberRenew struct {
 
 // MemberRevoke revokes a member: none of its keys counts any more. It also revokes the join tokens that admitted the
 // member, if they have uses left, because the machine may still have them. If the member is an agent, the
-// heartbeats of its node no longer count, so the node gets no instances and becomes offline. A server without a row gets
-// one, because a recovered state may lack a server whose certificates are good. If the member is revoked already, nothing
-// changes. Codes: invalid if Reason is too long; not_found for an agent, for a name that no server can have, or without a
-// CA; conflict if there are too many members.
+// heartbeats of its node no longer count, so the node gets no instances and becomes offline. A server without a row
+// gets one, because a recovered state may lack a server whose certificates are good. If the member is revoked already,
+// nothing changes. Codes: invalid if Reason is too long; not_found for an agent, for a name that no server can have, or
+// without a CA; conflict if there are too many members.
 type MemberRevoke struct {
 	Subject model.Subject `cbor:"1,keyasint"`
 	Reason  string        `cbor:"2,keyasint,omitempty"`

@@ -74,18 +74,19 @@ func TestRevocationsAreRemembered(t *testing.T) {
 	}
 }
 
-// A revocation ends all tokens that admitted the member and have uses left, not only the last one. Other tokens stay, and
-// at most 16 earlier ones are remembered.
+// A revocation ends all tokens that admitted the member and have uses left, not only the last one. Other tokens stay,
+// and at most 16 earlier ones are remembered.
 func TestRevocationEndsAllTokensOfAMember(t *testing.T) {
 	n2 := agentNamed("n2")
 	token := func(n int, uses int) *TokenCreate {
-		return &TokenCreate{ID: model.TokenID(fmt.Sprintf("t%011d", n)), Role: "agent", Verifier: hashOf('t'), TTL: model.Hour,
-			Uses: uses}
+		return &TokenCreate{ID: model.TokenID(fmt.Sprintf("t%011d", n)), Role: "agent", Verifier: hashOf('t'),
+			TTL: model.Hour, Uses: uses}
 	}
 	by := func(n int) *MemberAdmit {
 		return &MemberAdmit{Subject: n2, Key: hashOf(2), NotAfter: 9, Token: token(n, 0).ID, Verifier: hashOf('t')}
 	}
-	s := run(t, trustState(t), 1000, token(1, 20), token(2, 1), token(3, 5), token(4, 5), by(1), by(2), by(3), by(1), by(3))
+	s := run(t, trustState(t), 1000, token(1, 20), token(2, 1), token(3, 5), token(4, 5), by(1), by(2), by(3), by(1),
+		by(3))
 	s = checked(t, s, 1000, "", "token.revoked token/t00000000001 revoked; token.revoked token/t00000000003 revoked; "+
 		"member.revoked member/agent:n2 revoked", &MemberRevoke{Subject: n2})
 	if other, _ := s.JoinTokens.Get(token(4, 0).ID); other.RevokedIndex != 0 {

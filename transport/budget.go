@@ -43,8 +43,8 @@ func SourceOf(a net.Addr) string {
 	return netip.PrefixFrom(ip, 64).Masked().String()
 }
 
-// HostOf returns the IP address of a peer, without a port or zone. It is the same as SourceOf for IPv4: many machines may
-// have one such address. It returns what is no IP address as it is, and an empty string for nil.
+// HostOf returns the IP address of a peer, without a port or zone. It is the same as SourceOf for IPv4: many machines
+// may have one such address. It returns what is no IP address as it is, and an empty string for nil.
 func HostOf(a net.Addr) string {
 	if a == nil {
 		return ""
@@ -85,8 +85,8 @@ func (g *gate) enter(account *budget, peer string) bool {
 	return true
 }
 
-// budget counts open connections of one kind, in total, per peer, and if that is wanted per IPv6 address. At a limit it refuses new connections and keeps
-// the open ones, because these have proved their identity and do work.
+// budget counts open connections of one kind, in total, per peer, and if that is wanted per IPv6 address. At a limit it
+// refuses new connections and keeps the open ones, because these have proved their identity and do work.
 type budget struct {
 	mu      sync.Mutex
 	max     int
@@ -99,7 +99,8 @@ type budget struct {
 }
 
 func newBudget(limit, perPeer int) *budget {
-	return &budget{max: limit, perPeer: perPeer, open: map[*gate]string{}, peers: map[string]int{}, hosts: map[string]int{}}
+	return &budget{max: limit, perPeer: perPeer, open: map[*gate]string{}, peers: map[string]int{},
+		hosts: map[string]int{}}
 }
 
 func (b *budget) setMax(limit, perPeer int) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Newcomers of one IPv6 address get 4 places and those of its network 16. Those of one IPv4 address get 16, because many
-// machines may share it. Places that were given back are used again.
+// Newcomers of one IPv6 address get 4 places and those of its network 16. Those of one IPv4 address get 16, because
+// many machines may share it. Places that were given back are used again.
 func TestPlacesOfNewcomers(t *testing.T) {
 	account := newJoinBudget()
 	var open []*gate

@@ -96,7 +96,7 @@ func TestJoinMessages(t *testing.T) {
 	}
 }
 
-// Strangers who connect as newcomers and say nothing take only places of newcomers: 16 of each IPv4 address and 64 in all.
+// Strangers who connect as newcomers and say nothing take only places of newcomers: 16 of each IPv4 address, 64 in all.
 // Raft and the API go on. A newcomer without a place is told to try again, and a place that becomes free is used.
 func TestNewcomersHaveTheirOwnPlaces(t *testing.T) {
 	ca := authority(t, "c1")

@@ -61,8 +61,8 @@ func (e *Engine) lacks() (missing []keyring.ID) {
 
 func (e *Engine) complete() bool { return e.ring.Load() != nil && len(e.lacks()) == 0 }
 
-// seekKeyring gets the keys that the keyring lacks, until ctx ends: from the file if another process has written it, and
-// otherwise from other servers.
+// seekKeyring gets the keys that the keyring lacks, until ctx ends: from the file if another process has written it,
+// and otherwise from other servers.
 func (e *Engine) seekKeyring(ctx context.Context) {
 	e.onTopic(ctx, "keys", func() {
 		retry := backoff{first: time.Second, last: time.Minute}

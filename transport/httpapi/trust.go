@@ -106,7 +106,7 @@ func (s *Server) revokeServer() change[revokeServerInput, api.RevokeReply] {
 			}
 			who, refusal := serverOf(&r.State, servers, in.ID)
 			if refusal != nil && !in.Unknown {
-				return nil, refusal.WithHint("%s; if the servers have lost what they knew of it: outspan server revoke %s --unknown",
+				return nil, refusal.WithHint("%s; if the servers lost what they knew of it: outspan server revoke %s --unknown",
 					refusal.Hint, clip(in.ID))
 			}
 			for _, m := range servers {

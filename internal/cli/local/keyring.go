@@ -172,8 +172,8 @@ The passphrase is the first line of --passphrase-file. With - it is read from st
 				return err
 			}
 			return showKeyring(t, viewOf(path, ring),
-				fmt.Sprintf("%s has %d keys, %d of them new; a server that runs and lacks them uses them within a minute", path, len(ring.Keys()),
-					len(ring.Keys())-before))
+				fmt.Sprintf("%s has %d keys, %d of them new; a server that runs and lacks them uses them within a minute", path,
+					len(ring.Keys()), len(ring.Keys())-before))
 		},
 	}
 	dataDirFlag(cmd, &dir)
