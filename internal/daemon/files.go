@@ -19,7 +19,8 @@ type NamedFiles struct {
 }
 
 // CheckFiles checks the certificate and the keys that a configuration names, as the process does when it starts. An
-// error says why the process would not start. If the configuration names a TLS directory, CheckFiles only looks for
+// error says why the process would not start. On a managed machine an expired certificate is no error: a server makes
+// itself a new one, and an agent starts without. If the configuration names a TLS directory, CheckFiles only looks for
 // keys that every user can read.
 func CheckFiles(c *config.Config) (NamedFiles, error) {
 	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[pki.Role]time.Time{}}
@@ -35,7 +36,13 @@ func CheckFiles(c *config.Config) (NamedFiles, error) {
 		roles = append(roles, pki.RoleAgent)
 	}
 	for _, role := range roles {
-		creds, err := p.credentials(role)
+		load := p.credentials
+		if c.TLS.Managed {
+			load = func(role pki.Role) (*transport.Credentials, error) {
+				return transport.ManagedDir(c.DataDir).CredentialsAnyTime(c.Cluster, role, c.Name)
+			}
+		}
+		creds, err := load(role)
 		if err != nil {
 			return found, err
 		}

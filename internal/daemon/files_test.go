@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/keyring"
@@ -14,7 +15,7 @@ import (
 )
 
 // On a managed machine the certificate of each role is checked, and so is the gossip key. Keys that every user can read
-// are named.
+// are named. An expired certificate is no error.
 func TestCheckFilesOfAManagedMachine(t *testing.T) {
 	c := &config.Config{Name: "s1", Cluster: "c1", DataDir: t.TempDir(), TLS: config.TLS{Managed: true},
 		Server: &config.Server{}, Agent: &config.Agent{}}
@@ -26,8 +27,8 @@ func TestCheckFilesOfAManagedMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	managed := transport.ManagedDir(c.DataDir)
-	write := func(role pki.Role) {
-		cert, key, err := ca.Issue(transport.CertRequest{Role: role, Name: c.Name, TTL: transport.MemberTTL})
+	write := func(role pki.Role, ttl time.Duration) {
+		cert, key, err := ca.Issue(transport.CertRequest{Role: role, Name: c.Name, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,11 +44,11 @@ func TestCheckFilesOfAManagedMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(pki.RoleServer)
+	write(pki.RoleServer, transport.MemberTTL)
 	if _, err := CheckFiles(c); err == nil {
 		t.Fatal("a machine without the certificate of its agent passes")
 	}
-	write(pki.RoleAgent)
+	write(pki.RoleAgent, transport.MemberTTL)
 	ring := filepath.Join(c.DataDir, keyring.FileName)
 	for _, path := range []string{managed.CAKeyFile(), ring} {
 		if err := os.WriteFile(path, nil, 0o644); err != nil {
@@ -60,5 +61,9 @@ func TestCheckFilesOfAManagedMachine(t *testing.T) {
 	got, err := CheckFiles(c)
 	if err != nil || len(got.Ends) != 2 || !slices.Equal(got.ReadableKeys, []string{managed.CAKeyFile(), ring}) {
 		t.Errorf("got %+v, %v", got, err)
+	}
+	write(pki.RoleServer, time.Nanosecond)
+	if got, err = CheckFiles(c); err != nil || time.Now().Before(got.Ends[pki.RoleServer]) {
+		t.Errorf("with an expired certificate of the server, got %+v, %v", got, err)
 	}
 }

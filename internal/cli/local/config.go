@@ -74,7 +74,7 @@ func ConfigValidate(t *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate FILE|DIR...", Short: "check the files of a server or agent", Args: term.AtLeast(0),
 		Long: `Checks the files, and what they name on this machine: that the certificate and its key fit each other, the CA, the role and the name, that they
-have not expired, and that the gossip key can be read. Warns of private keys that everybody can read, and of a certificate that ends soon.`,
+have not expired, and that the gossip key can be read. Warns of private keys that everybody can read, and of a certificate that ends soon. On a machine that outspan up or outspan join has set up, a certificate that has ended is a warning too.`,
 		Example: "outspan config validate /etc/outspan.d\noutspan config validate server.hcl --elsewhere",
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := config.Load(args...)
@@ -121,7 +121,10 @@ func namedFiles(c *config.Config, now time.Time) ([]string, error) {
 		left := found.Ends[role].Sub(now)
 		switch {
 		case left >= soonExpired:
-		case c.TLS.Managed && left < 0: // of an agent: a server with such a certificate does not start
+		case c.TLS.Managed && left < 0 && c.Server != nil:
+			warnings = append(warnings, fmt.Sprintf("certificate %s expired %s ago; the server makes a new one when it starts",
+				transport.ManagedDir(c.DataDir).CertFile(role), term.Span(-left)))
+		case c.TLS.Managed && left < 0:
 			warnings = append(warnings, fmt.Sprintf("certificate %s expired %s ago; let this machine join again with a token: "+
 				"outspan join", transport.ManagedDir(c.DataDir).CertFile(role), term.Span(-left)))
 		case c.TLS.Managed:
