@@ -123,13 +123,13 @@ func (w *town) join(name string, role pki.Role, uses int) *joinOptions {
 }
 
 // worker lets the machine n1 join, and starts its agent.
-func (w *town) worker() {
+func (w *town) worker() (epoch uint64) {
 	w.t.Helper()
 	o := w.join("n1", pki.RoleAgent, 1)
 	o.name, o.advertise = "n1", w.network+".2"
 	w.must(o)
 	w.run("n1")
-	w.active("n1", 0)
+	return w.active("n1", 0)
 }
 
 func (w *town) must(o *joinOptions) string {
@@ -190,7 +190,7 @@ func (w *town) expire(name string, role pki.Role) {
 // certificate, and the node is the same.
 func TestExpiredWorkerJoinsAgain(t *testing.T) {
 	w := newTown(t, func(o *upOptions) { o.noAgent = true })
-	w.worker()
+	epoch := w.worker()
 	w.halt("n1")
 	w.expire("n1", pki.RoleAgent)
 	before, _, _ := w.files("n1").Pair(pki.RoleAgent)
@@ -204,7 +204,7 @@ func TestExpiredWorkerJoinsAgain(t *testing.T) {
 	if string(pki.KeyHash(before.Leaf)) != string(pki.KeyHash(after.Leaf)) || !after.Leaf.NotAfter.After(time.Now()) {
 		t.Errorf("the certificate ends at %s", after.Leaf.NotAfter)
 	}
-	w.active("n1", 1)
+	w.active("n1", epoch)
 	if now := fileText(t, filepath.Join(w.data("n1"), "node")); now != node {
 		t.Errorf("the node %s became %s", node, now)
 	}
@@ -217,7 +217,7 @@ func TestExpiredWorkerJoinsAgain(t *testing.T) {
 // before.
 func TestRevokedWorkerJoinsAgain(t *testing.T) {
 	w := newTown(t, func(o *upOptions) { o.noAgent = true })
-	w.worker()
+	epoch := w.worker()
 	before, _, _ := w.files("n1").Pair(pki.RoleAgent)
 	old := w.join("n1", pki.RoleAgent, 1)
 	if _, err := w.api.Trust.RevokeNode(t.Context(), "n1", api.RevokeBody{}, client.WriteOptions{}); err != nil {
@@ -225,7 +225,6 @@ func TestRevokedWorkerJoinsAgain(t *testing.T) {
 	}
 	_, err := old.run(t, 0)
 	wantRefusal(t, err, model.CodeTokenRevoked, "is older than the revocation of agent:n1", "outspan token create")
-	epoch := uint64(1)
 	w.must(w.join("n1", pki.RoleAgent, 1))
 	after, _, _ := w.files("n1").Pair(pki.RoleAgent)
 	if string(pki.KeyHash(before.Leaf)) == string(pki.KeyHash(after.Leaf)) {
@@ -238,13 +237,13 @@ func TestRevokedWorkerJoinsAgain(t *testing.T) {
 // server of the cluster: after its agent was revoked, and if the agent's certificate is lost.
 func TestServerGetsItsAgentBack(t *testing.T) {
 	w := newTown(t, func(*upOptions) {})
-	w.active("s1", 0)
+	epoch := w.active("s1", 0)
 	if _, err := w.api.Trust.RevokeNode(t.Context(), "s1", api.RevokeBody{}, client.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	server := fileText(t, w.files("s1").CertFile(pki.RoleServer))
 	w.must(w.join("s1", pki.RoleAgent, 1))
-	w.active("s1", 1)
+	epoch = w.active("s1", epoch)
 	w.halt("s1")
 	if err := os.Remove(w.files("s1").CertFile(pki.RoleAgent)); err != nil {
 		t.Fatal(err)
@@ -263,7 +262,7 @@ func TestServerGetsItsAgentBack(t *testing.T) {
 	}
 	w.halt("s1")
 	w.run("s1")
-	w.active("s1", 2)
+	w.active("s1", epoch)
 }
 
 // A join that ended between the certificates of a server and its agent goes on with the same token.
@@ -310,7 +309,7 @@ func TestRevokedServerJoinsAgain(t *testing.T) {
 		return errors.New("s2 has no vote")
 	}
 	w.eventually("s2 votes", voter)
-	w.active("s2", 0)
+	epoch := w.active("s2", 0)
 	_, err := w.api.Members.Remove(t.Context(), "s2", client.RemoveOptions{})
 	if err == nil {
 		_, err = w.api.Trust.RevokeServer(t.Context(), "s2", api.RevokeBody{}, client.WriteOptions{})
@@ -333,5 +332,5 @@ func TestRevokedServerJoinsAgain(t *testing.T) {
 	w.must(again)
 	w.run("s2")
 	w.eventually("s2 votes again", voter)
-	w.active("s2", 1)
+	w.active("s2", epoch)
 }
