@@ -288,8 +288,8 @@ func TestJoinBetweenTwoCertificates(t *testing.T) {
 	}
 }
 
-// A server that was removed and revoked comes back with an empty data directory. With its data it is told so, before the
-// token is spent.
+// A server that was removed and revoked comes back with an empty data directory. With its data it is told so, before
+// the token is spent.
 func TestRevokedServerJoinsAgain(t *testing.T) {
 	w := newTown(t, func(o *upOptions) { o.noAgent = true })
 	o := w.join("s2", pki.RoleServer, 1)
@@ -312,7 +312,7 @@ func TestRevokedServerJoinsAgain(t *testing.T) {
 	epoch := w.active("s2", 0)
 	_, err := w.api.Members.Remove(t.Context(), "s2", client.RemoveOptions{})
 	if err == nil {
-		_, err = w.api.Trust.RevokeServer(t.Context(), "s2", api.RevokeBody{}, client.WriteOptions{})
+		_, err = w.api.Trust.RevokeServer(t.Context(), "s2", api.RevokeBody{}, client.RevokeServerOptions{})
 	}
 	if err == nil {
 		_, err = w.api.Trust.RevokeNode(t.Context(), "s2", api.RevokeBody{}, client.WriteOptions{})

@@ -3,6 +3,8 @@ package invariant
 import (
 	"bytes"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -30,7 +32,8 @@ func (j *Judge) admissions(f *fsm.Findings, s *Step) {
 			}
 		}
 	})
-	for id, n := range a.spent {
+	for _, id := range slices.Sorted(maps.Keys(a.spent)) {
+		n := a.spent[id]
 		before, _ := s.Before.JoinTokens.Get(id)
 		after, ok := s.After.JoinTokens.Get(id)
 		used := 0
