@@ -1,13 +1,14 @@
 package fsm
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/outspan/outspan/model"
 )
 
 // CheckStep compares a state with a later state of the same history. A restored snapshot begins a new history.
-// CheckStep returns Findings with each difference that must never occur (S1, S8, S9), or nil.
+// CheckStep returns Findings with each difference that must never occur (S1, S8, S9, S19), or nil.
 func CheckStep(before, after State) error {
 	c := &checker{rule: S8, s: &after, gone: map[string]bool{}}
 	c.endings(before.Index)
@@ -31,10 +32,10 @@ func CheckStep(before, after State) error {
 		c.want(b.Index > a.Index && a.At.Add(requestMinimum) <= after.Now, "the outcome of request %s was rewritten", a.ID)
 	})
 	c.newRows(&before)
-	c.trustSteps(&before)
 	c.assigned(&before)
 	c.listed(&before)
-	return c.found.Err()
+	trust, _ := errors.AsType[Findings](CheckTrust(before, after))
+	return append(c.found, trust...).Err()
 }
 
 // endings records in gone the nodes that were forgotten, the jobs that were purged and the instances that stopped after

@@ -160,6 +160,11 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 	// the invariants that cases break; a case that is not listed breaks S8
 	rules := map[string]Invariant{"overfull": S1, "new and overfull": S1, "back from the dead": S9, "old event": S9,
 		"a token came back": S9}
+	for _, name := range []string{"version of a key", "a retired key is active", "a use came back",
+		"a revoked token is valid", "another token", "a token was dropped", "a member was dropped", "a server was dropped",
+		"a void certificate counts again", "a revoked member is valid", "a revoked member has another key"} {
+		rules[name] = S19
+	}
 	start := busyState(t).WithTrustOf(run(t, trustState(t), 1000, admit(agentNamed("n2"), 2), &TokenRevoke{serverToken},
 		&MemberRevoke{agentNamed("n1"), ""}))
 	start.putMember(&TrustMember{Subject: serverNamed("s1"), Key: hashOf(1), NotAfter: 1})

@@ -43,7 +43,8 @@ func (c *checker) joinTokens() {
 		c.want(oneOf(model.SubjectKind(t.Role), model.SubjectServer, model.SubjectAgent), "join token %s has the role %q", id,
 			t.Role)
 		c.want(len(t.Verifier) == sha256.Size, "join token %s: its verifier has %d bytes", id, len(t.Verifier))
-		c.want(t.Used >= 0 && t.Used <= t.Uses && t.Uses <= maxTokenUses, "join token %s: %d of %d uses", id, t.Used, t.Uses)
+		c.holds(S19, t.Used <= t.Uses, "join token %s admitted %d members, it has %d uses", id, t.Used, t.Uses)
+		c.want(t.Used >= 0 && t.Uses <= maxTokenUses, "join token %s: %d of %d uses", id, t.Used, t.Uses)
 		c.want((t.Ended != 0) == (t.RevokedIndex != 0 || t.Used == t.Uses) && t.Ended <= max(s.Now, 1),
 			"join token %s: %d of %d uses, revoked at index %d, ended at %d", id, t.Used, t.Uses, t.RevokedIndex, t.Ended)
 		c.want(t.CreatedIndex <= s.Index && t.RevokedIndex <= s.Index, "join token %s: created at index %d, revoked at %d",
@@ -76,11 +77,20 @@ func (c *checker) trustMembers() {
 	}
 }
 
+// CheckTrust compares the keys, join tokens and members of a state with those of a later state. A restore does not take
+// them back, so the later state may be a restored one, for which CheckStep has no meaning. CheckTrust returns Findings
+// with each difference that must never occur (S9, S19), or nil. A recovery begins a new history for CheckTrust too.
+func CheckTrust(before, after State) error {
+	c := &checker{rule: S19, s: &after}
+	c.trustSteps(&before)
+	return c.found.Err()
+}
+
 // trustSteps checks that no key returns to an earlier phase, that no join token gets back its uses or its validity, and
 // that a revoked member returns only by a token.
 func (c *checker) trustSteps(before *State) {
 	eachChange(before.TrustKeys, c.s.TrustKeys, func(name model.KeyName, a, b *TrustKey) {
-		if b.CreatedIndex > before.Index { // the key was retired and dropped, and another key got its name
+		if b.CreatedIndex > before.Index || a.same(b) { // a new key of the same name; or rows that were read from snapshots
 			return
 		}
 		c.want(b.Version > a.Version && !b.Phase.Before(a.Phase) && b.CreatedIndex == a.CreatedIndex,
@@ -96,6 +106,12 @@ func (c *checker) trustSteps(before *State) {
 		c.want(row.has || row.before.Subject.Kind == model.SubjectAgent && c.s.TrustMembers.Len() == maxMembers &&
 			(row.before.RevokedIndex != 0 || row.before.overdue(c.s.Wall)), "member %s was dropped", who)
 	}
+}
+
+// same reports whether two rows have the same content.
+func (k *TrustKey) same(o *TrustKey) bool {
+	return k.Name == o.Name && k.Version == o.Version && k.Phase == o.Phase && k.Under == o.Under &&
+		bytes.Equal(k.Sealed, o.Sealed) && bytes.Equal(k.Public, o.Public) && k.CreatedIndex == o.CreatedIndex && k.At == o.At
 }
 
 func (c *checker) tokenStep(id model.TokenID, a, b *JoinToken) {

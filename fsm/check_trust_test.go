@@ -1,8 +1,11 @@
 package fsm
 
 import (
+	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/outspan/outspan/model"
 )
 
 // TestCheckFindsBrokenTrust breaks one row of keys, tokens or members at a time. Check must find each.
@@ -40,7 +43,8 @@ func TestCheckFindsBrokenTrust(t *testing.T) {
 		{"id of a token", "its row names", token(func(t *JoinToken) { t.ID = "bbbbbbbbbbbb" })},
 		{"role of a token", `role "cli"`, token(func(t *JoinToken) { t.Role = "cli" })},
 		{"verifier", "verifier has 3 bytes", token(func(t *JoinToken) { t.Verifier = []byte("abc") })},
-		{"too many uses", "2 of 1 uses", token(func(t *JoinToken) { t.Used = 2 })},
+		{"too many uses", "admitted 2 members, it has 1 uses", token(func(t *JoinToken) { t.Used = 2 })},
+		{"fewer than no uses", "-1 of 1 uses", token(func(t *JoinToken) { t.Used = -1 })},
 		{"ended for nothing", "ended at 5", token(func(t *JoinToken) { t.Ended = 5 })},
 		{"spent and not ended", "ended at 0", token(func(t *JoinToken) { t.Used = 1 })},
 		{"token of the future", "created at index", token(func(t *JoinToken) { t.CreatedIndex = 1 << 40 })},
@@ -65,6 +69,7 @@ func TestCheckFindsBrokenTrust(t *testing.T) {
 			m.RevokedIndex, m.Reason = m.IssuedIndex, strings.Repeat("x", maxRevokeReason+1)
 		})},
 	}
+	rules := map[string]Invariant{"too many uses": S19} // the other cases break no numbered rule
 	good := trustState(t)
 	if err := Check(good); err != nil {
 		t.Fatal(err)
@@ -73,7 +78,75 @@ func TestCheckFindsBrokenTrust(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := good.fork()
 			tt.spoil(s)
-			wantFinding(t, Check(*s), "", tt.says)
+			wantFinding(t, Check(*s), rules[tt.name], tt.says)
+		})
+	}
+}
+
+// CheckTrust accepts the state of a restore that kept the rows of the live state. It finds each row that came back.
+func TestCheckTrustAcrossARestore(t *testing.T) {
+	old := trustState(t)
+	create := func(id model.TokenID) *TokenCreate {
+		return &TokenCreate{ID: id, Role: "agent", Verifier: hashOf('a'), TTL: model.Hour, Uses: 2}
+	}
+	live := run(t, old, 1000, &MemberRevoke{agentNamed("n1"), "stolen"}, create("cccccccccccc"),
+		with(admit(agentNamed("n1"), 6), func(c *MemberAdmit) { c.Token = "cccccccccccc" }), admit(agentNamed("n2"), 2),
+		&TokenRevoke{serverToken}, &MemberRevoke{agentNamed("n2"), ""})
+	restored := func(s State) State {
+		s.Index = live.Index
+		after, results := s.Apply(live.Index+1, 1, Entry{Format: s.Format, At: live.Now,
+			Groups: [][]Command{{&RestoreMark{}}}})
+		if results[0].Refusal != nil {
+			t.Fatal(results[0].Refusal)
+		}
+		return after
+	}
+	good := restored(old.WithTrustOf(live))
+	var saved bytes.Buffer
+	if err := WriteSnapshot(&saved, good); err != nil {
+		t.Fatal(err)
+	}
+	read, err := ReadSnapshot(&saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, s := range map[string]State{"in memory": good, "read from a snapshot": read} {
+		if err := CheckTrust(live, s); err != nil {
+			t.Errorf("a restore that keeps the rows, %s: %v", what, err)
+		}
+	}
+	if err := CheckTrust(live, run(t, good, 2000, create("dddddddddddd"),
+		with(admit(agentNamed("n2"), 7), func(c *MemberAdmit) { c.Token = "dddddddddddd" }))); err != nil {
+		t.Errorf("a member that returned by a younger token: %v", err)
+	}
+	older := CheckTrust(live, restored(old))
+	for _, says := range []string{"join token " + string(agentToken) + ": 1 of its uses were spent, and now 0",
+		"join token " + string(serverToken) + " was revoked at index", "member agent:n1: certificates before",
+		"member agent:n2 was dropped", "join token cccccccccccc was dropped"} {
+		wantFinding(t, older, S19, says)
+	}
+	for name, test := range map[string]struct {
+		says  string
+		spoil func(*State)
+	}{
+		"another token": {"no token admitted it since", func(s *State) {
+			edit(s.TrustMembers, "agent:n2", func(m *TrustMember) {
+				m.RevokedIndex, m.Key, m.IssuedIndex, m.Token = 0, hashOf(7), s.Index, serverToken
+			})
+		}},
+		"the token of before": {"no token admitted it since", func(s *State) {
+			edit(s.TrustMembers, "agent:n2", func(m *TrustMember) {
+				m.RevokedIndex, m.Key, m.IssuedIndex = 0, hashOf(7), s.Index
+			})
+		}},
+		"no mark of the revocation": {"were void, now those before 0", func(s *State) {
+			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.VoidBefore = 0 })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := good.fork()
+			test.spoil(s)
+			wantFinding(t, CheckTrust(live, *s), S19, test.says)
 		})
 	}
 }

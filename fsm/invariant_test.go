@@ -37,7 +37,7 @@ func TestFindings(t *testing.T) {
 
 // TestValidRule: only the ids of the known invariants are valid.
 func TestValidRule(t *testing.T) {
-	for rule, want := range map[Invariant]bool{S1: true, S18: true, L1: true, L6: true, "": false, "S99": false} {
+	for rule, want := range map[Invariant]bool{S1: true, S19: true, L1: true, L6: true, "": false, "S99": false} {
 		if got := rule.Valid(); got != want {
 			t.Errorf("rule %q: valid %v", rule, got)
 		}
