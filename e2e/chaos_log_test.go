@@ -27,7 +27,8 @@ func (x *chaos) judgeLog(m *member, index uint64) {
 
 // judgeDir replays the log of a stopped server up to the given index, and passes each violation to the function wrong.
 // A restore leaves a hole in the log, and so does a snapshot from the leader. After a hole, judgeDir continues from a
-// stored snapshot. The error also says what is wrong with the last state.
+// stored snapshot, in which the rows of tokens and members must not have gone back. The error also says what is wrong
+// with the last state.
 func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)) (judged int, err error) {
 	dir, err := room.OpenStopped(path)
 	if err != nil {
@@ -43,8 +44,12 @@ func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)
 			continue
 		}
 		if r.Index != at+1 {
+			last := state
 			if state, err = snapshotBetween(dir, at+1, r.Index); err != nil {
 				return judged, err
+			}
+			for _, found := range invariant.Resume(&last, &state) {
+				wrong(found, r)
 			}
 			judge = invariant.New()
 		}

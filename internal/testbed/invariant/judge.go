@@ -63,7 +63,7 @@ func (j *Judge) Step(s *Step) fsm.Findings {
 func (j *Judge) rows(s *Step) (found fsm.Findings) {
 	for _, one := range [...]func(*fsm.Findings, *Step){
 		j.rooms, j.holders, j.budgets, j.rates, j.once, j.reasons, j.surges, j.waves, j.unordered, j.deleted, j.terms,
-		j.preemptions, j.holds, j.unknownHoldings,
+		j.preemptions, j.holds, j.unknownHoldings, j.admissions,
 	} {
 		one(&found, s)
 	}
