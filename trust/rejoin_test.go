@@ -49,7 +49,7 @@ func TestRevokedServerReturns(t *testing.T) {
 				"made by the revoked server": {renewed, model.CodeMemberRevoked},
 			} {
 				if err := s.engine.Admit(id(pki.RoleServer, "s2"), test.leaf); codeOf(err) != test.want {
-					t.Errorf("%s, the %s certificate: %v", name, what, err)
+					t.Errorf("S19: %s, the %s certificate: %v, want %q", name, what, err, test.want)
 				}
 			}
 		}

@@ -56,6 +56,16 @@ const (
 	MapOrder Bug = "map_order"
 	// SkipUnknown skips a log entry that can't be read. The server should stop instead.
 	SkipUnknown Bug = "skip_unknown"
+	// RestoreForgives restores the rows of tokens and members with the rest of a snapshot. A member that was revoked since
+	// is then good again, and a token that was spent since has its uses again.
+	RestoreForgives Bug = "restore_forgives"
+	// SpentToken lets a join token admit members when it has no uses left.
+	SpentToken Bug = "spent_token"
+	// VoidCounts ignores fsm.TrustMember.VoidBefore. A stolen certificate of a server then counts again once that server
+	// has returned.
+	VoidCounts Bug = "void_counts"
+	// ReplacedKey renews the certificate of an agent that shows a key which was replaced.
+	ReplacedKey Bug = "replaced_key"
 )
 
 // Bugs that the product once had. Each is planted where it was fixed.
@@ -96,6 +106,7 @@ func All() []Bug {
 	return []Bug{
 		WedgedFollower, HungDisk, VerifyLeader, DivergentSnapshot, StuckTransfer, UnreadNotify,
 		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, NotReadyAtOnce, MapOrder, SkipUnknown,
+		RestoreForgives, SpentToken, VoidCounts, ReplacedKey,
 		EpochAgain, GenerationsOnly, GuessedSize, OldCopyByClock, ForgottenVolume, DrainForgetsMoves, PrefixInWrites,
 		AbsentNodesCount, LeaseByRole, OlderLineage,
 		ClonedMachine,

@@ -41,6 +41,11 @@ func proofs() []proof {
 		{bug: MapOrder, room: "sim", test: "TestSeed", seeds: []string{"7002", "7003", "7000"}, want: "S5: "},
 		{bug: SkipUnknown, room: "cluster", test: "TestDamagedEntry", seeds: []string{"1"}, want: "S5: "},
 
+		{bug: RestoreForgives, room: "cluster", test: "TestRestoreKeepsTrust", seeds: []string{"1"}, want: "S19: "},
+		{bug: SpentToken, room: "fsm", test: "TestSpentTokenAdmitsNobody", seeds: []string{"1"}, want: "S19: "},
+		{bug: VoidCounts, room: "trust", test: "TestRevokedServerReturns", seeds: []string{"1"}, want: "S19: "},
+		{bug: ReplacedKey, room: "fsm", test: "TestReplacedKeyRenewsNothing", seeds: []string{"1"}, want: "S19: "},
+
 		{bug: EpochAgain, room: "fsm", test: "TestEpochsNeverComeAgain", seeds: []string{"1"}, want: "S8: "},
 		{bug: GenerationsOnly, room: "fsm", test: "TestGenerationsThatGoBack", seeds: []string{"1"}, want: "S8: "},
 		{bug: GuessedSize, room: "reconcile", test: "TestDrainOfManyMembersEnds", seeds: []string{"1"}, want: "L5: "},
