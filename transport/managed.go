@@ -10,14 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 )
 
 // MemberTTL is the lifetime of the certificates of servers and agents on managed machines.
-const MemberTTL = 30 * 24 * time.Hour
+const MemberTTL = pki.MemberTTL
 
 // Managed is the directory DATA_DIR/tls of a machine whose certificates the cluster manages (tls { managed = true }):
 //
