@@ -170,7 +170,8 @@ func (s *strike) instance() *alive {
 
 // faults lists all faults, in a fixed order. chaos.next shuffles them.
 func faults() []fault {
-	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults())
+	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults(),
+		trustFaults())
 }
 
 func processFaults() []fault {

@@ -47,18 +47,7 @@ func otherProgram(t *testing.T) string {
 	if path := os.Getenv("OUTSPAN_CHAOS_OLD"); path != "" {
 		return path
 	}
-	dir := "/tmp/" + runName()
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "outspan")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=other", "-o", path,
-		"github.com/outspan/outspan/cmd/outspan")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := output(cmd, 5*time.Minute); err != nil {
-		t.Fatalf("build the other program: %v\n%s", err, out)
-	}
-	return path
+	return shortProgram(t, "other")
 }
 
 // transferLeader moves leadership three times, once a second.
@@ -156,9 +145,9 @@ func (x *chaos) get(path string, into any) error {
 	return failed
 }
 
-// replace kills a server, and starts it with an empty disk, as a new server. It also removes the old server from the
+// replace kills a server, and lets it join with an empty disk, as a new server. It also removes the old server from the
 // cluster. If planned is true, the removal comes before the kill. Otherwise it comes after the new server is in the
-// list of members.
+// list of members. In both cases the old server is revoked before the new one joins, because they have the same name.
 func (s *strike) replace(m *member, planned bool) {
 	x := s.x
 	if !slices.Contains(s.on, m) {
@@ -181,8 +170,7 @@ func (s *strike) replace(m *member, planned bool) {
 		remove()
 	}
 	m.Kill()
-	m.wipe(x.t)
-	m.start(x.t)
+	x.joinAnew(m)
 	if !planned {
 		waitFor(x.t, m.Name+" as a new server", chaosPatience, func() error {
 			for _, id := range x.memberIDs(m) {
@@ -200,7 +188,7 @@ func (s *strike) replace(m *member, planned bool) {
 
 // removeCutOff removes a server from the cluster while the server runs but reaches no other member. When the network is
 // repaired, the removed server must log that it was removed and exit, and the leader must stay the same. Then the
-// server is started again with an empty disk, as a new server.
+// server joins again with an empty disk, as a new server.
 func removeCutOff(s *strike) {
 	x, m := s.x, s.follower()
 	old := x.memberIDs(m)
@@ -227,8 +215,7 @@ func removeCutOff(s *strike) {
 	if now := x.c.leader(x.t); now != leader {
 		x.book.violate("L1: %s was removed, and its return took the lead from %s: %s leads", m.Name, leader.Name, now.Name)
 	}
-	m.wipe(x.t)
-	m.start(x.t)
+	x.joinAnew(m)
 	x.book.count("servers removed while they were away", 1)
 	x.waitServers()
 }
@@ -240,16 +227,23 @@ func cloneAgent(s *strike) {
 	first := x.c.agents[x.random.IntN(len(x.c.agents))]
 	if x.clone == nil {
 		x.clone = x.c.newMember("agent", "clone", "10.83.7.201")
+		if err := os.Mkdir(x.clone.config(), 0o755); err != nil {
+			x.t.Fatal(err)
+		}
 		x.c.network.join(x.t, x.clone.Name, x.clone.address)
 	}
 	clone := x.clone
-	clone.cert, clone.bin = first.cert, first.bin
+	clone.bin = first.bin
+	x.awaitRenewal(first)
 	if out, err := output(exec.Command("cp", "-a", first.data(), clone.data()), time.Minute); err != nil {
 		x.t.Fatalf("copy the data directory: %v: %s", err, out)
 	}
-	settings := clone.settings()
-	settings["name"] = strconv.Quote(first.Name)
-	settings["agent"] = strings.Replace(settings["agent"], x.c.name, x.c.name+"-clone", 1)
+	settings := x.settings(clone)
+	settings["name"], settings["data_dir"] = strconv.Quote(first.Name), strconv.Quote(clone.data())
+	settings["tls"] = "managed = true"
+	settings["listen"] += fmt.Sprintf("\n  address = %q", clone.address)
+	settings["agent"] = strings.Replace(settings["agent"], x.c.name, x.c.name+"-clone", 1) +
+		fmt.Sprintf("\n  servers = [%q]", x.c.leader(x.t).api())
 	clone.configure(x.t, settings)
 	var before nodeView
 	waitFor(x.t, "the node of "+first.Name, chaosPatience, func() error { return x.get("/v1/nodes/"+first.Name, &before) })
@@ -285,9 +279,15 @@ func (x *chaos) memberIDs(m *member) (ids []string) {
 	return ids
 }
 
-// wipe empties a member's data directory. It does not remove the directory, because that is a mount point.
+// wipe empties a member's data directory, and in a managed cluster removes its configuration. It does not remove the
+// data directory, because that is a mount point.
 func (m *member) wipe(t testing.TB) {
 	t.Helper()
+	if m.c.options.managed {
+		if err := os.RemoveAll(m.config()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	entries, err := os.ReadDir(m.data())
 	if err != nil {
 		t.Fatal(err)
@@ -299,8 +299,8 @@ func (m *member) wipe(t testing.TB) {
 	}
 }
 
-// renew replaces an agent's machine. The machine dies, a person confirms its death and deletes its node, and an empty
-// machine with the same name joins.
+// renew replaces an agent's machine. The machine dies, a person confirms its death, deletes its node and revokes its
+// agent, and an empty machine with the same name joins.
 func (s *strike) renew(m *member) {
 	x := s.x
 	s.hit(m)
@@ -315,8 +315,7 @@ func (s *strike) renew(m *member) {
 		}
 		return nil
 	})
-	m.wipe(x.t)
-	m.start(x.t)
+	x.joinAnew(m)
 	delete(x.used, m)
 	x.book.count("machines replaced", 1)
 	waitFor(x.t, m.Name+" as a new node", chaosPatience, func() error {

@@ -9,7 +9,8 @@ import (
 
 // restoreSnapshot saves a snapshot, calls the given function, and restores the snapshot. The workload writes nothing
 // meanwhile, so the restore must undo none of its acknowledged writes. If the function moves instances, they don't run
-// where the restored state has them, and requests of users may fail.
+// where the restored state has them, and requests of users may fail. A member that is revoked and tokens that end after
+// the snapshot was saved must not come back.
 func (s *strike) restoreSnapshot(change func()) {
 	x := s.x
 	s.hit(x.c.servers...)
@@ -26,9 +27,11 @@ func (s *strike) restoreSnapshot(change func()) {
 	file := x.c.path("chaos.snap")
 	kept, err := x.story.remember(x.c.leader(x.t))
 	must(err)
+	forget := x.endTrustLater()
 	x.c.must(x.t, "server", "snapshot", "save", file, "--force")
 	x.person(http.MethodPost, "/v1/nodes/n1/label", `{"labels":{"one":"lost"}}`)
 	change()
+	comeBack := forget()
 	moved, err := x.story.movedSince(kept, probedGroup, x.c.leader(x.t))
 	must(err)
 	if moved > 0 {
@@ -37,6 +40,7 @@ func (s *strike) restoreSnapshot(change func()) {
 	}
 	x.c.must(x.t, "server", "snapshot", "restore", file, "--yes")
 	x.work.checkMarks()
+	comeBack()
 	x.c.must(x.t, "settings", "resume", "restore")
 	must(x.story.rewind(kept, x.c.leader(x.t)))
 	x.book.count("snapshots restored", 1)

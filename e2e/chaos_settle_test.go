@@ -29,6 +29,7 @@ func (x *chaos) settle(w *window) {
 		return x.c.voters(chaosServers)
 	})
 	x.judgeHistory(w)
+	x.readmitExpired(w)
 	x.work.gate.Lock()
 	defer x.work.gate.Unlock()
 	x.wait("L2: all nodes online, without a hold", chaosPatience, func() error {
@@ -42,6 +43,8 @@ func (x *chaos) settle(w *window) {
 	x.wait("L2: all that is wanted, ready, and nothing else", chaosPatience, func() error { return x.asWanted() })
 	x.wait("L2: nothing left behind in the kernel", 30*time.Second, func() error { return x.kernel.leaks() })
 	x.wait("L2: each instance as its agent says", 30*time.Second, x.asAgentsSay)
+	x.wait("L2: certificates renewed in time", chaosPatience, x.renewed)
+	x.judgeThieves("in a quiet phase")
 	x.wait("L3: three seconds without a write", chaosPatience, x.unwritten())
 	x.wait("S5: the same state on all servers", 30*time.Second, func() error { return x.sameState() })
 	if err := x.story.catchUp(x.c.leader(x.t)); err != nil {
@@ -282,7 +285,7 @@ var ages = regexp.MustCompile(`"(last_seen|seen_by|next_allowed|until)":("[^"]*"
 // "server verify" agrees.
 func (x *chaos) sameState() error {
 	for _, path := range []string{"/v1/nodes", "/v1/jobs", "/v1/instances?all=true", "/v1/drains", "/v1/budgets",
-		"/v1/deployments", "/v1/volumes", "/v1/settings"} {
+		"/v1/deployments", "/v1/volumes", "/v1/settings", "/v1/trust/members"} {
 		var first, from string
 		for _, s := range x.c.servers {
 			if !s.Running() {

@@ -37,6 +37,7 @@ type options struct {
 	memory          string // memory of each agent; default 2GiB
 	unhurried       bool   // use the product's defaults: a node is offline after 60 s, and gossip has the profile lan
 	managed         bool   // tls { managed = true }: the members are set up by outspan up and outspan join
+	bin             string // path of the program; default: a build of this source
 }
 
 // cluster is a whole cluster of real processes. It is removed when its test ends.
@@ -81,7 +82,10 @@ func newMembers(t testing.TB, o options) *cluster {
 	if o.memory == "" {
 		o.memory = "2GiB"
 	}
-	c := &cluster{name: runName(), options: o, bin: mustProgram(t)}
+	if o.bin == "" {
+		o.bin = mustProgram(t)
+	}
+	c := &cluster{name: runName(), options: o, bin: o.bin}
 	c.dir = "/tmp/" + c.name
 	if err := os.Mkdir(c.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -179,8 +183,16 @@ func (c *cluster) newMember(role, name, address string) *member {
 		Process: procs.Process{Name: name, Log: c.path(name + ".log"), Family: relatives}}
 }
 
-func (m *member) data() string   { return m.c.path(m.Name) }
-func (m *member) config() string { return m.c.path(m.Name + ".hcl") }
+func (m *member) data() string { return m.c.path(m.Name) }
+
+// config returns the path of the member's configuration: a file, or in a managed cluster the directory into which
+// outspan up or outspan join writes.
+func (m *member) config() string {
+	if m.c.options.managed {
+		return m.c.path(m.Name + ".d")
+	}
+	return m.c.path(m.Name + ".hcl")
+}
 
 // socket returns the path of the member's API socket, which can be used from any network namespace.
 func (m *member) socket() string { return m.c.path(m.Name + ".sock") }
@@ -189,7 +201,7 @@ func (m *member) socket() string { return m.c.path(m.Name + ".sock") }
 func (m *member) api() string { return net.JoinHostPort(m.address, "7640") }
 
 // settings returns the usual contents of the member's configuration file: name, data_dir, and the text inside each
-// block.
+// block. In a managed cluster it returns only what outspan up and outspan join don't write.
 func (m *member) settings() map[string]string {
 	quoted := func(members []*member, port string) string {
 		var list []string
@@ -203,22 +215,30 @@ func (m *member) settings() map[string]string {
 		profile = "lan"
 	}
 	s := map[string]string{
-		"name": strconv.Quote(m.Name), "data_dir": strconv.Quote(m.data()),
-		"listen": fmt.Sprintf("address = %q\n  socket = %q", m.address, m.socket()),
-		"tls": fmt.Sprintf("ca_file = %q\n  cert_file = %q\n  key_file = %q",
-			c.path("tls", "ca.pem"), c.path("tls", m.cert+".pem"), c.path("tls", m.cert+"-key.pem")),
-		"gossip": fmt.Sprintf("key_file = %q\n  profile = %q", c.path("gossip.key"), profile),
+		"listen": fmt.Sprintf("socket = %q", m.socket()),
+		"gossip": fmt.Sprintf("profile = %q", profile),
 	}
 	if m.role == "server" {
-		s["server"] = fmt.Sprintf("bootstrap_expect = %d\n  retry_join = %s", c.options.servers, quoted(c.servers, "7642"))
 		if !c.options.unhurried {
 			s["settings"] = fmt.Sprintf("offline_after = %q", offlineAfter)
 		}
 		s["limits"] = "requests_per_second = 1000" // the tests send many requests
+	} else {
+		s["agent"] = fmt.Sprintf("cgroup_root = %q\n  capacity {\n    memory = %q\n  }", c.name, c.options.memory)
+	}
+	if c.options.managed {
 		return s
 	}
-	s["agent"] = fmt.Sprintf("servers = %s\n  cgroup_root = %q\n  capacity {\n    memory = %q\n  }",
-		quoted(c.servers, "7640"), c.name, c.options.memory)
+	s["name"], s["data_dir"] = strconv.Quote(m.Name), strconv.Quote(m.data())
+	s["listen"] += fmt.Sprintf("\n  address = %q", m.address)
+	s["tls"] = fmt.Sprintf("ca_file = %q\n  cert_file = %q\n  key_file = %q",
+		c.path("tls", "ca.pem"), c.path("tls", m.cert+".pem"), c.path("tls", m.cert+"-key.pem"))
+	s["gossip"] += fmt.Sprintf("\n  key_file = %q", c.path("gossip.key"))
+	if m.role == "server" {
+		s["server"] = fmt.Sprintf("bootstrap_expect = %d\n  retry_join = %s", c.options.servers, quoted(c.servers, "7642"))
+	} else {
+		s["agent"] += "\n  servers = " + quoted(c.servers, "7640")
+	}
 	return s
 }
 
@@ -232,7 +252,11 @@ func (m *member) configure(t testing.TB, settings map[string]string) {
 			fmt.Fprintf(&text, "%s {\n  %s\n}\n", key, settings[key])
 		}
 	}
-	if err := os.WriteFile(m.config(), []byte(text.String()), 0o600); err != nil {
+	path := m.config()
+	if m.c.options.managed {
+		path = filepath.Join(path, "site.hcl")
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -244,14 +268,19 @@ func (m *member) command() []string {
 	if m.bin != "" {
 		bin = m.bin
 	}
-	args := []string{bin, m.role, "run", "--config", m.config()}
-	if m.c.network != nil {
-		args = append([]string{"nsenter", "--net=" + m.c.network.space(m), "--"}, args...)
-	}
+	args := m.inSpace(bin, m.role, "run", "--config", m.config())
 	if _, err := os.Stat(m.bootFile()); err == nil {
 		args = m.inOwnBoot(args)
 	}
 	return args
+}
+
+// inSpace returns a command that runs in the member's network namespace, if it has one.
+func (m *member) inSpace(command ...string) []string {
+	if m.c.network == nil {
+		return command
+	}
+	return append([]string{"nsenter", "--net=" + m.c.network.space(m), "--"}, command...)
 }
 
 func (m *member) start(t testing.TB) {

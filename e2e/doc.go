@@ -12,5 +12,7 @@
 // OUTSPAN_CHAOS=15m makes TestChaos break a cluster for 15 minutes (make chaos). OUTSPAN_SEED=N repeats the order of
 // faults of the run that printed N. OUTSPAN_CHAOS_FAULTS=NAME,... uses only these faults. OUTSPAN_CHAOS_OLD=FILE is the
 // program of an earlier release for rolling upgrades. By default, the tests build this program from the same source
-// with another version. OUTSPAN_CHAOS_LOG=1 logs each step immediately.
+// with another version. OUTSPAN_CHAOS_LOG=1 logs each step immediately. The programs of this test are built with the
+// tag shortlived: the certificates of their servers and agents last six minutes (pki.MemberTTL), and are renewed
+// during the test.
 package e2e
