@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Properties of the agents and of the workload's jobs.
@@ -203,10 +205,22 @@ func (w *workload) order(random *rand.Rand, method, path, body string) fate {
 	if strings.Contains(path, "?") {
 		sep = "&"
 	}
+	// On each server's socket the caller is another user. So the server whose try was carried out is the one that tells
+	// its outcome.
+	var tried []*member
+	taken := false
 	for until := time.Now().Add(2 * chaosPatience); time.Now().Before(until); {
-		s := w.x.c.servers[random.IntN(len(w.x.c.servers))]
+		among := w.x.c.servers
+		if taken {
+			among = tried
+		}
+		s := among[random.IntN(len(among))]
+		tried = append(tried, s)
 		a, err := s.ask(method, path+sep+"request_id="+f.request, body, 4*time.Second)
 		switch {
+		case err == nil && len(tried) > 1 && strings.Contains(string(a.body), string(model.CodeRequestConflict)):
+			taken = true
+			continue
 		case err != nil || a.status == http.StatusTooManyRequests || a.status >= 500:
 			w.x.book.count("commands tried again", 1)
 			f.body = fmt.Sprint(err, string(a.body))

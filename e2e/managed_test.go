@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,7 +21,7 @@ import (
 func shortProgram(t testing.TB, version string) string {
 	t.Helper()
 	dir := "/tmp/" + runName()
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // instances run as other users
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "outspan")
@@ -47,6 +48,11 @@ func setUp(token string, command ...string) error {
 		return fmt.Errorf("%s: %w\n%s%s", strings.Join(command, " "), err, out.Bytes(), errs.Bytes())
 	}
 	return nil
+}
+
+// refusedWith reports whether an error of setUp has the code of a refusal.
+func refusedWith(err error, code string) bool {
+	return strings.Contains(err.Error(), fmt.Sprintf("\"code\":%q", code))
 }
 
 // found sets the member's machine up as the first server of a managed cluster, and starts nothing.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,7 +85,7 @@ func TestClockWasAhead(t *testing.T) {
 		der, _ = request(t, pki.RoleAgent, "n1")
 		renewed := must(s.engine.Renew(shown(t, pki.KeyHash(first), first.NotAfter), who(model.SubjectAgent, "n1"),
 			transport.RenewRequest{Request: der}))(t)
-		chains = append(reply.Agent, renewed.Chain...)
+		chains = slices.Concat(reply.Agent, renewed.Chain)
 		log = s.r.log
 		copyTo(t, ahead, s.dir)
 	})

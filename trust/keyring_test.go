@@ -88,7 +88,7 @@ func TestIncompleteKeyring(t *testing.T) {
 		s1.lead()
 		s2 := s1.joinServer("s2", time.Hour)
 		other := must(must(keyring.Open(filepath.Join(s1.dir, keyring.FileName)))(t).Generate())(t)
-		s1 = r.start("s1", s1.dir, time.Hour)
+		r.start("s1", s1.dir, time.Hour)
 		path := filepath.Join(s2.dir, keyring.FileName)
 		want := must(keyring.Open(path))(t).Active()
 		if err := os.Remove(path); err != nil {

@@ -77,6 +77,14 @@ func TestAdmissionsThatAreWrong(t *testing.T) {
 			return s
 		}
 	}
+	lessUsed := func(id model.TokenID, group ...fsm.Command) func(*historyFixture) *Step { // as if a use had cost nothing
+		return func(d *historyFixture) *Step {
+			s := d.entry("cli:x", group...)
+			token, _ := s.After.JoinTokens.Get(id)
+			token.Used--
+			return s
+		}
+	}
 	for name, test := range map[string]struct {
 		spoil func(*historyFixture) *Step
 		want  string
@@ -95,12 +103,17 @@ func TestAdmissionsThatAreWrong(t *testing.T) {
 			d.state.Now = d.state.Now.Add(model.Hour)
 			return taken(admit(agentNamed("n5"), 5, younger))(d)
 		}, "which expired at"},
-		"a use that is not counted": {func(d *historyFixture) *Step {
-			s := d.entry("cli:x", admit(agentNamed("n5"), 5, younger))
-			token, _ := s.After.JoinTokens.Get(younger)
-			token.Used--
+		"a use that is not counted": {lessUsed(younger, admit(agentNamed("n5"), 5, younger)), "admitted 1 members"},
+		"a server that pays for another agent": {lessUsed(servers, admit(serverNamed("s1"), 5, servers),
+			admit(agentNamed("s2"), 6, servers)), "admitted 2 members"},
+		"a server that pays by another token": {lessUsed(younger, admit(serverNamed("s1"), 5, servers),
+			admit(agentNamed("s1"), 6, younger)), "token younger00000 admitted 1 members"},
+		"a key that the member no longer needs": {func(d *historyFixture) *Step {
+			s := taken(renew(agentNamed("n1"), 12, 12))(d)
+			s.Entry.Groups = append(s.Entry.Groups, []fsm.Command{renew(agentNamed("n1"), 11, 13)})
+			s.Results = append(s.Results, s.Results[0])
 			return s
-		}, "admitted 1 members"},
+		}, "with a key that was replaced"},
 		"an agent that pays for itself": {func(d *historyFixture) *Step {
 			s := d.entry("cli:x", admit(serverNamed("s1"), 5, servers), admit(agentNamed("s1"), 6, servers))
 			s.Entry.Groups = [][]fsm.Command{{admit(serverNamed("s1"), 5, servers)}, {admit(agentNamed("s1"), 6, servers)}}
