@@ -50,11 +50,10 @@ func TestCredentialsAnyTime(t *testing.T) {
 	})
 }
 
-// A certificate may be used from memory, until a reload reads the files again. It must be for the same identity.
+// A certificate may be used from memory, until a reload finds other files. It must be for the same identity.
 func TestUseWithoutFiles(t *testing.T) {
 	m, ca := newManaged(t)
 	creds := must(m.Credentials("c1", pki.RoleAgent, "s1"))(t)
-	inFile := creds.ClientConfig(pki.RoleServer).Certificates[0].Leaf
 	wantCode(t, creds.Use(managedPair(t, ca, pki.RoleServer, "s1"), nil), model.CodeCertificateInvalid)
 	wantCode(t, creds.Use(tls.Certificate{}, nil), model.CodeCertificateInvalid)
 	other := must(transport.NewAuthority("c1", 0))(t)
@@ -63,11 +62,17 @@ func TestUseWithoutFiles(t *testing.T) {
 	if err := creds.Use(next, [][]byte{other.Root().Raw}); err != nil {
 		t.Fatal(err)
 	}
-	if !creds.ClientConfig(pki.RoleServer).Certificates[0].Leaf.Equal(next.Leaf) ||
-		creds.Trusts([]*x509.Certificate{managedPair(t, ca, pki.RoleServer, "s1").Leaf}) {
+	if !creds.Uses(next.Leaf) || creds.Trusts([]*x509.Certificate{managedPair(t, ca, pki.RoleServer, "s1").Leaf}) {
 		t.Error("the certificate or its CA is not in use")
 	}
-	if err := creds.Reload(); err != nil || !creds.ClientConfig(pki.RoleServer).Certificates[0].Leaf.Equal(inFile) {
+	if err := creds.Reload(); err != nil || !creds.Uses(next.Leaf) {
+		t.Errorf("the reload went back to the older certificate: %v", err)
+	}
+	written := managedPair(t, ca, pki.RoleAgent, "s1")
+	if err := m.Write(transport.ManagedFiles{Pairs: map[pki.Role]tls.Certificate{pki.RoleAgent: written}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := creds.Reload(); err != nil || !creds.Uses(written.Leaf) {
 		t.Errorf("the reload did not read the files: %v", err)
 	}
 }

@@ -179,6 +179,9 @@ func (c *Credentials) Identity() pki.Identity { return c.cur.Load().ID }
 // Lifetime returns when the certificate in use was created, and when it expires.
 func (c *Credentials) Lifetime() Lifetime { return LifetimeOf(c.cur.Load().Pair.Leaf) }
 
+// Uses reports whether cert is the certificate in use.
+func (c *Credentials) Uses(cert *x509.Certificate) bool { return c.cur.Load().Pair.Leaf.Equal(cert) }
+
 // NotAfter returns when the certificate in use expires.
 func (c *Credentials) NotAfter() time.Time { return c.cur.Load().Pair.Leaf.NotAfter }
 

@@ -92,7 +92,7 @@ func (a Agent) step(ctx context.Context, work *agentWork) (wait time.Duration, e
 
 // use makes the process use a certificate, unless it does so already. It also repeats a reload that failed.
 func (a Agent) use(pair tls.Certificate, work *agentWork) (err error) {
-	if a.Credentials.NotAfter().Equal(pair.Leaf.NotAfter) {
+	if a.Credentials.Uses(pair.Leaf) {
 		return nil
 	}
 	if work.unwritten.pair.Leaf == nil {

@@ -182,7 +182,7 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 
 // useOwn makes the process use a certificate, unless it does so already. It also repeats a reload that failed.
 func (e *Engine) useOwn(pair tls.Certificate) (err error) {
-	if e.cfg.Credentials.NotAfter().Equal(pair.Leaf.NotAfter) {
+	if e.cfg.Credentials.Uses(pair.Leaf) {
 		return nil
 	}
 	if e.unwritten.pair.Leaf == nil {
