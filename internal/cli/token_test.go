@@ -53,7 +53,7 @@ func trustServer(t *testing.T, body *string) string {
 			fmt.Fprint(w, `{"index":12,"member":{"subject":"server:s3","kind":"server","name":"s3","revoked":true}}`)
 		case "POST /v1/members/s4/revoke":
 			if r.URL.Query().Get("unknown") != "true" {
-				w.WriteHeader(http.StatusNotFound)
+				problem(w, model.Refuse(model.CodeNotFound, "no such server"))
 				return
 			}
 			fmt.Fprint(w, `{"index":13,"member":{"subject":"server:s4","kind":"server","name":"s4","revoked":true}}`)
