@@ -37,6 +37,10 @@ func TestManagedCluster(t *testing.T) {
 		return ok && !self && leader.Name == "s1" && known
 	})
 	m.join(second, pki.RoleAgent, "n1")
+	eventually(t, "the second server knows the agent", func() bool {
+		_, known := second.machine.Current().TrustMemberOf(model.Subject{Kind: model.SubjectAgent, Name: "n1"})
+		return known
+	})
 	agent := must(transport.ManagedDir(m.dir("n1")).Credentials("c1", pki.RoleAgent, "n1"))(t)
 	client := must(transport.NewClient(transport.ClientConfig{Credentials: agent,
 		Addresses: []string{"https://" + second.p.own}}))(t)
