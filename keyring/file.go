@@ -28,7 +28,7 @@ const (
 	maxFile = headBytes + MaxKeys*encodedKey + sha256.Size
 )
 
-// encodeFile returns the content of a file with these keys, of which there are 1 to MaxKeys.
+// encodeFile returns the content of a file with these keys. There must be 1 to MaxKeys of them.
 func encodeFile(keys []Key) []byte {
 	b := append(make([]byte, 0, maxFile), magic...)
 	b = append(b, fileFormat)

@@ -48,7 +48,7 @@ func FuzzFile(f *testing.F) {
 }
 
 // FuzzExport: an export is refused with a code before its passphrase is used, or has bounded iterations and exactly
-// these parts. What is inside, here without encryption, is refused or has the same keys.
+// these parts. The encrypted part is also read here without encryption: it is refused, or has the same keys.
 func FuzzExport(f *testing.F) {
 	head := append([]byte{exportFormat, 0, 9, 0x27, 0xc0}, make([]byte, saltBytes)...)
 	keys := appendKeys(nil, []Key{generateKey(), generateKey()})
