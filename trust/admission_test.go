@@ -29,8 +29,8 @@ func id(role pki.Role, name string) pki.Identity {
 	return pki.Identity{Cluster: "c1", Role: role, Name: name}
 }
 
-// The row of a peer decides whether its certificate is admitted; see Engine.Admit. While the state has no CA, every peer
-// is admitted.
+// The row of a peer decides whether its certificate is admitted; see Engine.Admit. While the state has no CA, every
+// peer is admitted.
 func TestAdmit(t *testing.T) {
 	r := newRig(t)
 	s := r.found(time.Hour)
