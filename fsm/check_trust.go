@@ -76,6 +76,7 @@ func (c *checker) trustMembers() {
 		c.want(m.RevokedIndex != 0 || m.Reason == "", "member %s is not revoked, for %q", who, m.Reason)
 		c.want(!m.AnyKey || m.Subject.Kind == model.SubjectAgent && m.RevokedIndex == 0,
 			"member %s has no pinned key, but is no agent or is revoked", who)
+		c.want(validDigest(m.Roots) && validDigest(m.Gossip), "member %s holds %x and %x", who, m.Roots, m.Gossip)
 		c.want(model.CheckLabels(m.Labels) == nil, "member %s has the labels %v", who, m.Labels)
 		c.want(len(m.Reason) <= maxRevokeReason, "member %s: its reason has %d bytes", who, len(m.Reason))
 	}

@@ -38,6 +38,9 @@ type TrustMember struct {
 	// AnyKey says that an agent may have got a newer key than the row has, because the state was recovered. The first key
 	// that it shows then takes the place of the others. Until then, each certificate of the CA for its name counts.
 	AnyKey bool `cbor:"11,keyasint,omitempty"`
+	// Roots and Gossip say which keys the member uses; see MemberHolds. They are empty until it has said so.
+	Roots  []byte `cbor:"13,keyasint,omitempty"`
+	Gossip []byte `cbor:"14,keyasint,omitempty"`
 	// Earlier are tokens that admitted the member before Token did and admitted others still, the newest maxEarlier.
 	Earlier []model.TokenID `cbor:"15,keyasint,omitempty"`
 }

@@ -24,7 +24,7 @@ func (w world) trusting() [][]Command {
 func (w world) trustCommands() []Command {
 	draw := pick(w, w.keyPuts, w.keyPuts, w.one(w.keyDrop), w.one(w.tokenCreate), w.one(w.tokenCreate),
 		w.one(w.tokenRevoke), w.admits, w.admits, w.admits, w.one(w.memberRenew), w.one(w.memberRenew),
-		w.one(w.memberRevoke))
+		w.one(w.memberRevoke), w.one(w.memberHolds))
 	group := draw()
 	for range 4 {
 		if w.s.NewDraft(w.s.Now).Try(group...) == nil || w.rarely(4) {
@@ -206,4 +206,8 @@ func (w world) memberRenew() Command {
 
 func (w world) memberRevoke() Command {
 	return &MemberRevoke{w.member().Subject, pick(w, "", "the disk was stolen")}
+}
+
+func (w world) memberHolds() Command {
+	return &MemberHolds{w.member().Subject, pick(w, nil, w.hash()), pick(w, nil, w.hash(), []byte("short"))}
 }
