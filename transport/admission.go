@@ -11,13 +11,20 @@ import (
 // SetAdmission sets a function that may refuse a peer whose certificate is good, for example because it was revoked. It
 // replaces the previous function. At first there is none, and every such peer is admitted.
 //
-// The function is called at the end of every handshake, for accepted and dialled connections, and again when the
-// connection is in use. It gets the identity in the peer's certificate, and the certificate. Its error ends the
+// The function is called within every handshake, for accepted and dialled connections, and again after it. It gets the
+// identity in the peer's certificate, and the certificate. At the first call the peer may have copied the certificate:
+// whether it has the key is known only after the handshake; see SetProved. Its error ends the
 // connection, and should be a *model.Error. Only the log, or the caller of the Dialer, gets that error: the peer gets a
 // TLS alert. The function is called concurrently and must not block. A change of what it answers applies to new
 // connections; Listener.CloseWhere closes those that are open.
 func (c *Credentials) SetAdmission(admit func(id pki.Identity, leaf *x509.Certificate) error) {
 	c.admission.Store(&admit)
+}
+
+// SetProved sets a function that is called after each handshake with a peer that is admitted and that has proved to have
+// the key of its certificate. It replaces the previous function. It is called concurrently and must not block.
+func (c *Credentials) SetProved(proved func(id pki.Identity, leaf *x509.Certificate)) {
+	c.proved.Store(&proved)
 }
 
 // CloseWhere closes the open connections for which wrong returns true, accepted and dialled ones, and returns their
@@ -48,12 +55,19 @@ func (c *Credentials) ask(id pki.Identity, leaf *x509.Certificate) error {
 	return nil
 }
 
-// recheck returns an error if a reload has removed the peer's CA since the handshake, or the admission now refuses the
-// peer. Codes: certificate_refused, and those of the admission.
+// recheck is called after the handshake. It returns an error if a reload has removed the peer's CA meanwhile, or the
+// admission now refuses the peer. Otherwise the peer has proved its identity. Codes: certificate_refused, and those of
+// the admission.
 func (c *Credentials) recheck(id pki.Identity, shown []*x509.Certificate) error {
 	if !c.Trusts(shown) {
 		return model.Refuse(model.CodeCertificateRefused, "the CA of the certificate of %s is no longer trusted", id).
 			WithHint("use a certificate of a CA in the CA file of this process")
 	}
-	return c.ask(id, shown[0])
+	if err := c.ask(id, shown[0]); err != nil {
+		return err
+	}
+	if f := c.proved.Load(); f != nil {
+		(*f)(id, shown[0])
+	}
+	return nil
 }

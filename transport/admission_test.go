@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -157,5 +158,46 @@ func TestCloseWhere(t *testing.T) {
 	eventually(t, "all places are free", func() bool { return s.Stats().Raft == 0 && s.Stats().API == 0 })
 	if n := count("s3"); n != 0 {
 		t.Errorf("%d closed connections were closed again", n)
+	}
+}
+
+// A peer that shows a certificate without having its key has proved nothing. Whether the certificate is admitted is
+// asked before the proof.
+func TestProvedAfterTheHandshake(t *testing.T) {
+	ca := authority(t, "c1")
+	mine := credentials(t, ca, pki.RoleServer, "s1")
+	s := admitting(t, mine, welcome)
+	var asked, proved atomic.Int64
+	mine.SetAdmission(func(pki.Identity, *x509.Certificate) error { asked.Add(1); return nil })
+	mine.SetProved(func(pki.Identity, *x509.Certificate) { proved.Add(1) })
+	connect := func(pair tls.Certificate) error {
+		cfg := credentials(t, ca, pki.RoleServer, "s2").ClientConfig(pki.RoleServer, "h2")
+		cfg.Certificates, cfg.GetClientCertificate = nil, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &pair, nil
+		}
+		raw := must(net.Dial("tcp", s.addr))(t)
+		conn := tls.Client(raw, cfg)
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if err := conn.Handshake(); err != nil {
+			return err
+		}
+		_, err := conn.Read(make([]byte, 1)) // the server's alert, or its first frame
+		return err
+	}
+	pair := issued(t, ca, must(pki.NewKey())(t))
+	stolen := tls.Certificate{Certificate: pair.Certificate, PrivateKey: must(pki.NewKey())(t)}
+	if err := connect(stolen); err == nil {
+		t.Fatal("a certificate is accepted without its key")
+	}
+	if asked.Load() == 0 || proved.Load() != 0 {
+		t.Fatalf("%d asked, %d proved: the test does not reach the admission, or counts as a proof what is none",
+			asked.Load(), proved.Load())
+	}
+	if err := connect(pair); err != nil {
+		t.Fatal(err)
+	}
+	if proved.Load() != 1 {
+		t.Errorf("%d proved", proved.Load())
 	}
 }

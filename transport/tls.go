@@ -37,6 +37,7 @@ type Credentials struct {
 	cur       atomic.Pointer[pki.Certificate]
 	loaded    atomic.Pointer[pki.Certificate] // the last result of load that was in use; cur differs after Use
 	admission atomic.Pointer[func(pki.Identity, *x509.Certificate) error]
+	proved    atomic.Pointer[func(pki.Identity, *x509.Certificate)]
 	dialled   dialled // connections opened with these credentials
 	// rootedLast is the last result of rooted.
 	rootedLast atomic.Pointer[rootedPair]

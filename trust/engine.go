@@ -104,6 +104,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 			"file", e.keyringPath())
 	}
 	cfg.Credentials.SetAdmission(e.Admit)
+	cfg.Credentials.SetProved(e.Proved)
 	return e, nil
 }
 
@@ -145,8 +146,6 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	case !row.Counts(pki.KeyHash(leaf)):
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
 			WithHint("if that machine lost the newer one: outspan node revoke %s, then let it join again", who.Name)
-	case row.AnyKey:
-		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -17,6 +19,18 @@ type shownKey struct {
 	Name     string `cbor:"1,keyasint"` // of the agent
 	Key      []byte `cbor:"2,keyasint"`
 	NotAfter int64  `cbor:"3,keyasint"` // when its certificate expires, in Unix ms
+}
+
+// Proved notes the key of an agent whose row takes any key, so that only this key counts from then on. The agent must
+// have proved in a handshake that it has the key: anybody can show a certificate. Proved does not block.
+func (e *Engine) Proved(id pki.Identity, leaf *x509.Certificate) {
+	who, ok := memberOf(id)
+	if !ok {
+		return
+	}
+	if row, known := e.cfg.Store.Current().TrustMemberOf(who); known && row.AnyKey {
+		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
+	}
 }
 
 // pins has the keys that agents have shown after a recovery, until the state has them. It is safe for concurrent use.

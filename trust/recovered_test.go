@@ -47,6 +47,7 @@ func TestRecoveredAgents(t *testing.T) {
 			if err := site.engine.Admit(id, keys[0]); err != nil {
 				t.Fatal(err)
 			}
+			site.engine.Proved(id, keys[0])
 			eventually(t, "the key is in the state", func() bool {
 				row, _ := s1.machine.Current().TrustMemberOf(n1)
 				return !row.AnyKey
