@@ -11,7 +11,7 @@ import (
 // another.
 type queue struct {
 	addr net.Addr
-	ch   chan net.Conn // unbuffered, so that a connection is either taken by Accept or closed by the caller of push
+	ch   chan net.Conn // unbuffered: push knows whether Accept has taken the connection
 	done chan struct{}
 	once sync.Once
 }
