@@ -2,7 +2,10 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/durable"
 	"github.com/outspan/outspan/model"
 )
 
@@ -22,6 +26,60 @@ const (
 
 	fileAlone = "begin-alone" // made when an operator says that there is no cluster to join
 )
+
+// FileJoined is the name of the file in a server's data directory that NoteJoined writes.
+const FileJoined = "joined.json"
+
+// Joined says which cluster a server has joined.
+type Joined struct {
+	Cluster string   `json:"cluster"` // its name
+	Roots   []string `json:"roots"`   // SHA-256 of the public keys of the CA's roots, in hex
+}
+
+// NoteJoined records in a server's data directory that the server has joined a cluster. A server whose directory has
+// this record never begins a cluster. The server must not run.
+func NoteJoined(dir string, j Joined) error {
+	if err := makeDataDir(dir); err != nil {
+		return err
+	}
+	text, err := json.Marshal(j)
+	if err == nil {
+		err = durable.ReplaceBytes(filepath.Join(dir, FileJoined), append(text, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("note that the server has joined: %w", err)
+	}
+	return nil
+}
+
+// HasJoined reports whether NoteJoined has written its record into the directory. It is true if nobody can find that
+// out.
+func HasJoined(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, FileJoined))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// mayBegin returns nil if a server without raft state may begin a cluster. Otherwise the error says why it waits until a
+// cluster adds it, whatever bootstrap_expect is.
+func mayBegin(cfg Config, dir *dataDir) error {
+	switch id := dir.history().Cluster; {
+	case cfg.BootstrapExpect == 0:
+		return nil // it waits anyway
+	case HasJoined(dir.path):
+		return NoSecondCluster(dir.path, "this server joined a cluster")
+	case id != "":
+		return NoSecondCluster(dir.path, fmt.Sprintf("%s belongs to the cluster with id %s", dir.path, id))
+	}
+	return cfg.NoBegin
+}
+
+// NoSecondCluster returns the refusal of a server without state to begin a cluster, with the next step. why says to
+// which cluster its data directory belongs.
+func NoSecondCluster(dir, why string) *model.Error {
+	return model.Refuse(model.CodeConflict, "%s, and has no state of it: it begins no second one", why).
+		WithHint("start the other servers: they add it if they know its address. Otherwise stop it, remove %s, and join "+
+			"again with a token. If all servers lost their data: outspan server recover --snapshot FILE", dir)
+}
 
 // Beginning is what a server without state knows before there is a cluster. Choose and Complete use nothing else.
 type Beginning struct {
@@ -101,7 +159,7 @@ func (s *Server) bootstrap(ctx context.Context) {
 	var set []model.ServerID
 	var since time.Time
 	warned := false
-	company := joinProgress{waits: s.cfg.BootstrapExpect == 1, told: time.Now().Add(firstRemind - aloneRemind)}
+	company := joinProgress{waits: s.expect == 1, told: time.Now().Add(firstRemind - aloneRemind)}
 	for ctx.Err() == nil && s.fresh() {
 		b := s.beginning()
 		next, ok := b.Choose()
@@ -160,7 +218,11 @@ func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *joinProgress) {
 	}
 	slices.Sort(here)
 	silent := s.seen.pool.silent(ctx, map[string]bool{})
-	if b.Expect == 0 {
+	switch {
+	case s.waits != nil:
+		s.log.Error("waiting to be taken into a cluster", "found", here, "silent", silent, "error", s.waits)
+		return
+	case b.Expect == 0:
 		s.log.Info("waiting to be taken into a cluster", "found", here, "silent", silent)
 		return
 	}
@@ -197,7 +259,7 @@ func (s *Server) knowsAll(ctx context.Context, c *joinProgress) bool {
 
 // BeginAlone notes in a server's data directory that there is no cluster to join. A server with bootstrap_expect = 1
 // then begins a cluster without waiting for the addresses of retry_join. The server may be running. Code: conflict if
-// the server has already pledged to begin a cluster.
+// the server has already pledged to begin a cluster, or has joined one.
 func BeginAlone(dir string) error {
 	if err := makeDataDir(dir); err != nil {
 		return err
@@ -206,6 +268,10 @@ func BeginAlone(dir string) error {
 		return model.Refuse(model.CodeConflict, "the server in %s has begun a cluster already", dir).
 			WithHint("start it; to begin anew use an empty data directory")
 	}
+	if HasJoined(dir) {
+		return model.Refuse(model.CodeConflict, "the server in %s has joined a cluster", dir).
+			WithHint("start it, and its cluster adds it; to begin another cluster use an empty data directory")
+	}
 	if err := os.WriteFile(filepath.Join(dir, fileAlone), nil, 0o600); err != nil {
 		return fmt.Errorf("note that the server begins alone: %w", err)
 	}
@@ -213,7 +279,7 @@ func BeginAlone(dir string) error {
 }
 
 func (s *Server) beginning() Beginning {
-	b := Beginning{Self: s.dir.id, Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge}
+	b := Beginning{Self: s.dir.id, Expect: s.expect, Pledge: s.dir.pledge}
 	for _, m := range s.seen.pool.Servers() {
 		if m.State != fsm.GossipAlive || m.Meta.Server == nil {
 			continue

@@ -254,6 +254,69 @@ func TestNoSecondClusterWhenTheNetworkIsLate(t *testing.T) {
 	})
 }
 
+// A server that must not begin a cluster waits, although bootstrap_expect is 1 and it has no addresses to join. It logs
+// why. The others add it once it hears from them.
+func TestServerThatJoinedBeginsNothing(t *testing.T) {
+	for name, prepare := range map[string]func(*testing.T, *Config){
+		"it joined": func(t *testing.T, c *Config) {
+			if err := NoteJoined(c.DataDir, Joined{Cluster: "test", Roots: []string{"ab"}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := BeginAlone(c.DataDir); !errors.Is(err, &model.Error{Code: model.CodeConflict}) {
+				t.Errorf("an operator lets it begin: %v, want conflict", err)
+			}
+		},
+		"it has certificates of a cluster": func(_ *testing.T, c *Config) {
+			c.NoBegin = NoSecondCluster(c.DataDir, "it has certificates")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r, log := newRig(t), &lockedBuffer{}
+				waits := r.start(1, func(c *Config) {
+					c.BootstrapExpect, c.Gossip.Join = 1, nil
+					c.Logger = hclog.New(&hclog.LoggerOptions{Output: log})
+					prepare(t, c)
+				})
+				time.Sleep(time.Minute)
+				if !waits.fresh() {
+					t.Fatal("it began a cluster")
+				}
+				if out := log.String(); !strings.Contains(out, "it begins no second one") {
+					t.Errorf("the log does not say why:\n%s", out)
+				}
+				other := r.start(2, func(c *Config) { c.BootstrapExpect, c.Gossip.Join = 1, nil })
+				r.leader(10 * time.Second)
+				if err := other.seen.pool.Join(waits.seen.pool.Address()); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, time.Minute, "it is added", func() bool { return waits.ClusterID() == other.ClusterID() })
+			})
+		})
+	}
+}
+
+// A server whose log is lost keeps its id and its pledge, and does not begin its cluster again.
+func TestLostLogBeginsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		alone := func(c *Config) { c.BootstrapExpect, c.Gossip.Join = 1, nil }
+		first := r.start(1, alone)
+		r.leader(10 * time.Second)
+		eventually(t, time.Minute, "it knows its cluster", func() bool { return first.ClusterID() != "" })
+		first.crash()
+		if err := errors.Join(os.Remove(filepath.Join(first.dir, fileLog)),
+			os.RemoveAll(filepath.Join(first.dir, "snapshots"))); err != nil {
+			t.Fatal(err)
+		}
+		again := r.start(1, alone)
+		time.Sleep(time.Minute)
+		if !again.fresh() {
+			t.Error("it began a second cluster")
+		}
+	})
+}
+
 // While a server waits for its join addresses, an operator may call BeginAlone, and the server begins its cluster.
 // After that, BeginAlone fails.
 func TestBeginAlone(t *testing.T) {

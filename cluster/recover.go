@@ -171,6 +171,7 @@ func recoverSnapshot(cfg RecoverConfig) (_ Recovered, err error) {
 			model.Refuse(model.CodeConflict, "the snapshot is of the cluster %q, not of %q", state.Cluster.Name, cfg.Cluster).
 				WithHint("say --cluster %s, if the servers' files say so too", state.Cluster.Name)
 	}
+	cfg.Keep = append(slices.Clone(cfg.Keep), FileJoined)
 	found, err := os.ReadDir(cfg.DataDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Recovered{}, model.Refuse(model.CodeConflict, "can't look into %s: %v", cfg.DataDir, err)

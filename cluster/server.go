@@ -27,6 +27,8 @@ type Config struct {
 	// BootstrapExpect is how many new servers have to see each other before they begin a cluster together. 0 means that
 	// this server never begins a cluster, but waits to be added to one.
 	BootstrapExpect int
+	// NoBegin is why this server must not begin a cluster, although BootstrapExpect is set. nil means that it may.
+	NoBegin error
 	// Settings are the first settings of a new cluster, and have no effect later. The zero value means the defaults.
 	Settings model.Settings
 
@@ -81,6 +83,8 @@ type Server struct {
 	raft  *raft.Raft
 
 	compare *comparer
+	waits   error // why this server waits for a cluster to add it, whatever its configuration says; see mayBegin
+	expect  int   // how many servers begin a cluster together with this one; 0 means that it begins none
 
 	notes chan bool // raft's NotifyCh
 
@@ -231,6 +235,11 @@ func (s *Server) openDisk() error {
 	if err := s.dir.checkReplaced(); err != nil {
 		return err
 	}
+	if s.expect = s.cfg.BootstrapExpect; !s.disk.used {
+		if s.waits = mayBegin(s.cfg, s.dir); s.waits != nil {
+			s.expect, s.dir.pledge = 0, nil // a pledge from before the loss no longer counts
+		}
+	}
 	s.setHistory(s.dir.history())
 	s.readSaved()
 	return nil
@@ -246,7 +255,7 @@ func (s *Server) openPeers() error {
 	gossip.Meta = Meta{
 		Role: pki.RoleServer, Name: s.cfg.Name, API: s.cfg.Stream.Addr().String(),
 		BootID: s.cfg.Gossip.Meta.BootID, Incarnation: s.cfg.Gossip.Meta.Incarnation,
-		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Lineage: s.dir.history().Lineage(), Expect: s.cfg.BootstrapExpect,
+		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Lineage: s.dir.history().Lineage(), Expect: s.expect,
 			Pledge: s.dir.pledge, Format: model.CurrentFormat, Version: s.cfg.Version, Fresh: !s.disk.used},
 	}
 	var err error

@@ -103,7 +103,7 @@ func (s *serverPart) openCluster() error {
 	s.compared = newCompareMetrics()
 	s.cluster, err = cluster.Open(cluster.Config{
 		DataDir: cfg.DataDir, Name: cfg.Name, Version: s.p.program.Version, Cluster: cfg.Cluster,
-		BootstrapExpect: cfg.Server.BootstrapExpect, Settings: settings,
+		BootstrapExpect: cfg.Server.BootstrapExpect, NoBegin: s.p.noBegin(), Settings: settings,
 		Machine: s.machine, Stream: s.listener.Raft(dialer, s.p.advertised(s.listener)),
 		Asker: s.peers,
 		Gossip: cluster.PoolConfig{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"slices"
 	"time"
 
@@ -50,6 +51,16 @@ func (p *process) revive(ctx context.Context) (err error) {
 		p.log.Warn("the clock of this machine is behind: it is before the beginning of this server's certificate")
 	}
 	return nil
+}
+
+// noBegin returns why this server must not begin a cluster if it has no state. It has certificates of a cluster, and
+// only a machine on which outspan up has run has the CA's key, until the state has that.
+func (p *process) noBegin() error {
+	dir := transport.ManagedDir(p.cfg.DataDir)
+	if _, err := os.Lstat(dir.CAKeyFile()); err == nil || !p.cfg.TLS.Managed {
+		return nil
+	}
+	return cluster.NoSecondCluster(p.cfg.DataDir, dir.Path()+" has certificates of a cluster")
 }
 
 // stoppedState reads the newest state in the data directory of a server that is not running. The last entries of the

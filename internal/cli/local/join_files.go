@@ -4,7 +4,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/internal/daemon"
+	"github.com/outspan/outspan/internal/hclfile"
 	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
@@ -258,6 +261,9 @@ func (o *joinOptions) write(found *joinState, reply transport.JoinReply, c certi
 		if err := addKeyring(filepath.Join(cfg.DataDir, keyring.FileName), reply.Keyring); err != nil {
 			return err
 		}
+		if err := o.noteJoined(found, reply); err != nil {
+			return err
+		}
 	}
 	if !found.written {
 		cfg.Cluster = reply.Cluster
@@ -272,6 +278,40 @@ func (o *joinOptions) write(found *joinState, reply transport.JoinReply, c certi
 		}
 	}
 	return managed.Write(transport.ManagedFiles{Pairs: c.pairs})
+}
+
+// noteJoined records that this server joins a cluster, so that it never begins one. If a configuration of outspan up is
+// here, from before this machine lost its data, its bootstrap_expect is replaced by the addresses of the servers.
+func (o *joinOptions) noteJoined(found *joinState, reply transport.JoinReply) error {
+	cfg := found.cfg
+	note := cluster.Joined{Cluster: reply.Cluster}
+	for _, der := range reply.Roots {
+		root, err := x509.ParseCertificate(der)
+		if err != nil {
+			return err // accept has parsed them
+		}
+		note.Roots = append(note.Roots, hex.EncodeToString(pki.KeyHash(root)))
+	}
+	if err := cluster.NoteJoined(cfg.DataDir, note); err != nil {
+		return err
+	}
+	if !found.written || cfg.Server.BootstrapExpect == 0 || cluster.Started(cfg.DataDir) {
+		return nil
+	}
+	path := filepath.Join(o.configDir, configFile)
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return model.Refuse(model.CodeFile, "can't read %s: %v", path, err)
+	}
+	join := reply.Gossip
+	if len(cfg.Server.RetryJoin) > 0 {
+		join = nil // those of the configuration stay
+	}
+	out, replaced, err := hclfile.ReplaceKey(path, src, "server", "bootstrap_expect", "retry_join", join)
+	if err != nil || !replaced { // if another file has it, the record is enough
+		return err
+	}
+	return o.replaceConfig(out)
 }
 
 // addKeyring makes a keyring of the encoded keys. If there is a keyring, of a join that was interrupted, it gets the

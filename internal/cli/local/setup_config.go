@@ -43,8 +43,13 @@ func (o *setupFlags) writeConfig(cfg *config.Config) error {
 	}
 	head := "# Written by outspan " + o.command + ". Certificates and keys are in data_dir.\n" +
 		"# Further keys can stand here, or in other *.hcl files of this directory: outspan config validate checks them.\n"
+	return o.replaceConfig([]byte(head + text))
+}
+
+// replaceConfig writes the file that outspan owns in the configuration directory. Code: file_error.
+func (o *setupFlags) replaceConfig(text []byte) error {
 	path := filepath.Join(o.configDir, configFile)
-	if err := durable.ReplaceBytes(path, []byte(head+text), 0o644); err != nil {
+	if err := durable.ReplaceBytes(path, text, 0o644); err != nil {
 		return model.Refuse(model.CodeFile, "can't write %s: %v", path, err).
 			WithHint("check the disk, and the owner and the mode of the directory; then run outspan %s again", o.command)
 	}

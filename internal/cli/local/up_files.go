@@ -45,6 +45,10 @@ func (o *upOptions) look() (upState, error) {
 	if err := o.writable(cfg); err != nil {
 		return upState{}, err
 	}
+	managed := transport.ManagedDir(cfg.DataDir)
+	if exists(managed.RootsFile()) && !exists(managed.CAKeyFile()) && !cluster.HasJoined(cfg.DataDir) {
+		return upState{}, cluster.NoSecondCluster(cfg.DataDir, managed.Path()+" has certificates of a cluster")
+	}
 	if _, err := daemon.CheckFiles(cfg); err != nil {
 		return upState{}, err
 	}
@@ -59,6 +63,11 @@ func (o *upOptions) lookNew() (upState, error) {
 		return upState{}, o.orphaned("%s has the data of a server, but %s has no configuration")
 	case exists(managed.RootsFile()) && !exists(managed.CAKeyFile()):
 		return upState{}, o.orphaned("%s has certificates of a cluster, but %s has no configuration")
+	}
+	if cluster.HasJoined(o.dataDir) {
+		return upState{}, model.Refuse(model.CodeConflict, "a server has joined a cluster with %s", o.dataDir).
+			WithHint("finish that with: outspan join --server; to begin another cluster, remove %s, or choose another --data",
+				o.dataDir)
 	}
 	cfg := o.newConfig()
 	cfg.Cluster, cfg.Server = term.First(o.cluster, transport.DefaultCluster), &config.Server{BootstrapExpect: 1}
