@@ -137,9 +137,13 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	}
 	proofs := newProofs(s.prove, cant)
 	defer proofs.wait()
+	votes := newVotes(s.mayVote)
+	s.state.votes.Store(votes)
+	defer func() { s.state.votes.Store(nil); votes.wait() }()
 	skip := func(c Change) bool {
 		at, tried := failed[c]
-		return tried && time.Since(at) < changeAgain || s.proverOf(c) != "" && !proofs.holds(c)
+		return tried && time.Since(at) < changeAgain || s.proverOf(c) != "" && !proofs.holds(c) ||
+			c.Kind == ChangePromote && !votes.allows(ctx, c.ID, c.Address)
 	}
 	for ctx.Err() == nil {
 		s.wantVoters()
@@ -320,7 +324,7 @@ func (s *Server) Join(ctx context.Context, address string) error {
 // Promote gives a non-voter a vote. If the server is no member, Promote only adds it without a vote, even if it was
 // removed before or has state. The leader gives it a vote later, once it has kept up for long enough. Codes: no_leader
 // if this server does not lead; not_found if the server is unknown or is neither a member nor alive; unknown if the
-// change may still be made; conflict otherwise.
+// change may still be made; conflict otherwise; those of Config.MayVote.
 func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	if s.Term() == 0 {
 		return s.noLeader()
@@ -335,6 +339,9 @@ func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 		return s.change(ctx, m.Index, Change{Kind: ChangeAdd, ID: id, Address: v.Address, Reason: "an operator asked"})
 	}
 	if err := m.CheckPromote(id); err != nil {
+		return err
+	}
+	if err := s.mayVote(ctx, id, v.Configured); err != nil {
 		return err
 	}
 	return s.change(ctx, m.Index, Change{Kind: ChangePromote, ID: id, Address: v.Configured, Reason: "an operator asked"})

@@ -40,6 +40,10 @@ type Config struct {
 	// Lead is called in each term in which this server leads, after the term's first Barrier. It must return soon after
 	// ctx ends. Optional.
 	Lead func(ctx context.Context, term uint64) error
+	// MayVote refuses to give a vote to the server with this name at address (host:port). The leader asks before each
+	// promotion, and again a second after a refusal. The error is shown to people. It must return when ctx ends; ctx has a
+	// deadline. Optional. The first voters of a new or recovered cluster are not asked about.
+	MayVote func(ctx context.Context, name, address string) error
 	// Fatal must end the process at once, because this server must not go on. If Fatal returns, as in tests with several
 	// servers in one process, the Server stops by itself and Run returns the error.
 	Fatal func(error)
@@ -130,6 +134,7 @@ type serverState struct {
 	progress   progress
 	restored   atomic.Pointer[restoredConfig]
 	history    atomic.Pointer[model.History]
+	votes      atomic.Pointer[votes] // nil unless keepMembers runs
 
 	saved       atomic.Int64 // when a snapshot was last saved from this server, Unix ms; 0 means never
 	medianAhead atomic.Int64 // the servers' median wall clock minus this server's, ns; valid only while this server leads

@@ -31,6 +31,7 @@ type ServerStatus struct {
 
 	ClockAhead time.Duration // the server's wall clock minus the servers' median; leader only
 	Condition  Condition     // from the server's last answer; leader only, except the condition of this server
+	NoVote     error         // why Config.MayVote refused to give the server a vote; nil for a voter; leader only
 	Silent     time.Duration // time since the server's last answer; leader only
 
 	// Listens contains the host:port of each listener of the server that is in the configuration, or that the server
@@ -108,6 +109,9 @@ func (s *Server) Servers() []ServerStatus {
 		}
 		if v.ID == s.dir.id {
 			one.Condition = s.Condition()
+		}
+		if !v.Voter {
+			one.NoVote = s.state.votes.Load().reason(v.ID)
 		}
 		one.Listens = s.listens(v, one)
 		one.ClockAhead = s.clockAhead(v.ID)

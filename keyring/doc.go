@@ -8,9 +8,10 @@
 // Apply can't encrypt, because it must not draw random numbers. The leader seals a row before it proposes the entry, so
 // Apply sees only bytes.
 //
-// A server that lacks a KEK can't read the state. So a cluster changes its active KEK in this order: Generate on the
-// leader, Add on every other server, Prove and Check with each of them, and then Activate. A KEK may be removed once no
-// row, no snapshot and no entry of a log on any server needs it; the caller must check that.
+// A server that lacks a KEK can't read the state. So a cluster changes its KEK in this order: Generate on the leader,
+// Add on every other server, Prove and Check with each of them, Rewrap the data keys of the state, and then Activate on
+// each server. A KEK may be removed once no row, no snapshot and no entry of a log on any server needs it; the caller
+// must check that.
 //
 // Nothing here protects a stolen disk of a server, because the keyring is on that disk. It protects snapshots and
 // backups, which don't contain the keyring.

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/keyring"
-	"github.com/outspan/outspan/model"
 )
 
 // What the first version of every format wrote is read as it was meant. A change of a format must add a new version, so
@@ -51,5 +50,5 @@ func TestFormatsStayReadable(t *testing.T) {
 		t.Errorf("the sum is %s", got)
 	}
 	p := bytesOf("ad98f160536985aabe015708e4d80130b9edf7a420705e1ce8641aafc600a354")
-	ok(t, r.Check(ids[0], model.ServerID("s1"), keyring.Challenge{1}, keyring.Proof(p)))
+	ok(t, r.Check(ids[0], "s1", keyring.Challenge{1}, keyring.Proof(p)))
 }

@@ -23,9 +23,9 @@ func NewChallenge() Challenge {
 	return c
 }
 
-// Prove returns the proof that the server has the key id. The proof contains the server's name. So a server without the
-// key can't pass on the challenge to another server and use its answer. Code: not_found.
-func (r *Ring) Prove(id ID, server model.ServerID, c Challenge) (Proof, error) {
+// Prove returns the proof that the server with this name has the key id. The proof contains the name. So a server
+// without the key can't pass on the challenge to another server and use its answer. Code: not_found.
+func (r *Ring) Prove(id ID, server string, c Challenge) (Proof, error) {
 	k, err := r.key(id)
 	if err != nil {
 		return Proof{}, err
@@ -33,15 +33,14 @@ func (r *Ring) Prove(id ID, server model.ServerID, c Challenge) (Proof, error) {
 	return prove(k, server, c), nil
 }
 
-func prove(k Key, server model.ServerID, c Challenge) Proof {
+func prove(k Key, server string, c Challenge) Proof {
 	m := MACKey{derive(k.secret, purposeProve)}
 	return Proof(m.Sum(c[:], []byte(server)))
 }
 
-// Check checks the proof of a server that has been identified by its certificate. The challenge must be one that the
-// caller has sent to this server and has not used before. Codes: not_found if this keyring lacks the key; forbidden if
-// the proof is wrong.
-func (r *Ring) Check(id ID, server model.ServerID, c Challenge, p Proof) error {
+// Check checks the proof of the server with this name. The challenge must be one that the caller has sent to this server
+// and has not used before. Codes: not_found if this keyring lacks the key; forbidden if the proof is wrong.
+func (r *Ring) Check(id ID, server string, c Challenge, p Proof) error {
 	k, err := r.key(id)
 	if err != nil {
 		return err

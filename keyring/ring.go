@@ -205,13 +205,18 @@ func (r *Ring) Unwrap(w Wrapped) (DEK, error) {
 	return w.open(k)
 }
 
-// Rewrap returns the same data key wrapped by the active KEK. Codes: as Unwrap.
-func (r *Ring) Rewrap(w Wrapped) (Wrapped, error) {
+// Rewrap returns the same data key wrapped by the KEK id, which need not be active. Codes: as Unwrap, and not_found if
+// the keyring lacks id.
+func (r *Ring) Rewrap(w Wrapped, id ID) (Wrapped, error) {
 	d, err := r.Unwrap(w)
 	if err != nil {
 		return Wrapped{}, err
 	}
-	return d.wrap(r.active()), nil
+	k, err := r.key(id)
+	if err != nil {
+		return Wrapped{}, err
+	}
+	return d.wrap(k), nil
 }
 
 // String names the file and the active key, and hides the keys.

@@ -109,9 +109,9 @@ func TestWrappedDataKeys(t *testing.T) {
 	}
 	sealed := must[[]byte](t)(d.Seal("row", 1, []byte("plain")))
 	b := must[keyring.ID](t)(r.Rotate())
-	again := must[keyring.Wrapped](t)(r.Rewrap(wrapped))
+	again := must[keyring.Wrapped](t)(r.Rewrap(wrapped, b))
 	if again.KEK != b {
-		t.Errorf("wrapped again by %s, active is %s", again.KEK, b)
+		t.Errorf("wrapped again by %s, want %s", again.KEK, b)
 	}
 	for _, w := range []keyring.Wrapped{wrapped, again} {
 		got, err := must[keyring.DEK](t)(r.Unwrap(w)).Open("row", 1, sealed)
@@ -132,10 +132,12 @@ func TestWrappedDataKeys(t *testing.T) {
 		_, err := r.Unwrap(keyring.Wrapped{KEK: a, Bytes: bad})
 		wantCode(t, err, model.CodeIntegrity)
 	}
+	_, err = r.Rewrap(wrapped, "0000000000000000")
+	wantCode(t, err, model.CodeNotFound, "0000000000000000")
 	ok(t, r.Remove(a))
 	_, err = r.Unwrap(wrapped)
 	wantCode(t, err, model.CodeNotFound, string(a), path)
-	_, err = r.Rewrap(wrapped)
+	_, err = r.Rewrap(wrapped, b)
 	wantCode(t, err, model.CodeNotFound)
 }
 

@@ -38,6 +38,9 @@ type Cluster interface {
 	Now() model.Time
 	// Includes reports whether a server with this name belongs to the configuration of the log.
 	Includes(name string) bool
+	// Others returns the other servers in the configuration of the log, also those that are dead. The name of a server
+	// that gossip does not know is its id.
+	Others() []transport.ServerInfo
 	// Addresses returns the host:port of the API and of the gossip of the servers in the configuration of the log, this
 	// server's first. It leaves out servers that only gossip knows. It returns at most 32 of each.
 	Addresses() (api, gossip []string)
@@ -82,6 +85,9 @@ type Engine struct {
 	strangers strangers
 	repeats   strangers // repeated joins, by the id of the token
 	pins      *pins
+
+	rotating sync.Mutex // held by a rotation of the keyring
+	next     keyring.ID // made by a rotation that has not succeeded yet, or ""; guarded by rotating
 }
 
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From

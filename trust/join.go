@@ -20,7 +20,10 @@ const (
 	questionRenew = "trust-renew"
 	questionPin   = "trust-pin"
 
-	questionKeyring = "trust-keyring" // the answering server need not lead
+	// Any server answers these.
+	questionKeyring = "trust-keyring"
+	questionProve   = "trust-prove"
+	questionTakeKey = "trust-take-key"
 )
 
 // maxJoining is how many newcomers a server answers at once. Further ones get busy, and try again.
@@ -129,11 +132,13 @@ func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (
 		answer, err = answerPeer(e, body, func(q ownRenewal) (struct{}, error) { return struct{}{}, e.renewServer(ctx, q) })
 		return answer, true, err
 	case questionKeyring:
-		reply, err := e.giveKeys(ctx)
-		if err != nil {
-			return nil, true, err
-		}
-		answer, err = transport.EncodeCBOR(reply)
+		answer, err = answerAnywhere(body, func(struct{}) (keysReply, error) { return e.giveKeys(ctx) })
+		return answer, true, err
+	case questionProve:
+		answer, err = answerAnywhere(body, func(q proveQuestion) (proveReply, error) { return e.prove(ctx, q) })
+		return answer, true, err
+	case questionTakeKey:
+		answer, err = answerAnywhere(body, func(q givenKey) (struct{}, error) { return struct{}{}, e.takeKey(ctx, q) })
 		return answer, true, err
 	case questionPin:
 		answer, err = answerPeer(e, body, func(p shownKey) (struct{}, error) { return struct{}{}, e.pinFor(ctx, p) })
@@ -146,6 +151,10 @@ func answerPeer[Q, A any](e *Engine, body []byte, f func(Q) (A, error)) ([]byte,
 	if _, self, _ := e.cfg.Servers.Leader(); !self {
 		return nil, noLeader() // leadership has moved on; the newcomer asks again
 	}
+	return answerAnywhere(body, f)
+}
+
+func answerAnywhere[Q, A any](body []byte, f func(Q) (A, error)) ([]byte, error) {
 	var q Q
 	if err := transport.DecodeCBOR(body, &q); err != nil {
 		return nil, err

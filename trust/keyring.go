@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -51,35 +52,82 @@ func (e *Engine) lacks() (missing []keyring.ID) {
 	if ring := e.ring.Load(); ring != nil {
 		has = ring.IDs()
 	}
-	for _, row := range e.cfg.Store.Current().KeysOf(model.KeyData) {
-		if id := keyring.ID(row.Under); !slices.Contains(has, id) && !slices.Contains(missing, id) {
-			missing = append(missing, id)
+	return slices.DeleteFunc(needed(e.cfg.Store.Current()), func(id keyring.ID) bool { return slices.Contains(has, id) })
+}
+
+// needed returns the keys of the keyring that encrypt data keys of a state, without doubles.
+func needed(state *fsm.State) (ids []keyring.ID) {
+	for _, row := range state.KeysOf(model.KeyData) {
+		if id := keyring.ID(row.Under); !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
 	}
-	return missing
+	return ids
 }
 
 func (e *Engine) complete() bool { return e.ring.Load() != nil && len(e.lacks()) == 0 }
 
 // seekKeyring gets the keys that the keyring lacks, until ctx ends: from the file if another process has written it,
-// and otherwise from other servers.
+// and otherwise from other servers. It also makes the key that the state uses the active one of the file.
 func (e *Engine) seekKeyring(ctx context.Context) {
 	e.onTopic(ctx, "keys", func() {
 		retry := backoff{first: time.Second, last: time.Minute}
-		for ctx.Err() == nil && !e.complete() {
+		for ctx.Err() == nil {
+			lacked := !e.complete()
 			err := e.completeKeyring(ctx)
 			if err == nil {
+				err = e.activate(ctx)
+			}
+			if lacked && e.complete() {
 				e.log.Warn("the keyring lacked keys, and has them now", "file", e.keyringPath())
+			}
+			if err == nil {
 				return
 			}
 			wait := retry.after()
-			e.log.Warn("the keyring still lacks keys", "keys", e.lacks(), "retry_in", wait, "error", err)
+			e.log.Warn("the keyring is not as the state needs it yet", "lacks", e.lacks(), "retry_in", wait, "error", err)
 			sleep(ctx, wait)
 		}
 	})
 }
 
+// inUse returns the key of the keyring that encrypts the active data key. ok is false if the state has no data key.
+func inUse(state *fsm.State) (id keyring.ID, ok bool) {
+	row, ok := state.ActiveKey(model.KeyData)
+	if !ok {
+		return "", false
+	}
+	return keyring.ID(row.Under), true
+}
+
+// activate makes the key in use the active one of the file. Codes: those of keyring.Ring.Activate and Managed.Lock.
+func (e *Engine) activate(ctx context.Context) error {
+	id, ok := inUse(e.cfg.Store.Current())
+	if ring := e.ring.Load(); !ok || ring == nil || ring.Active() == id {
+		return nil
+	}
+	return e.editKeyring(ctx, func(ring *keyring.Ring) error { return ring.Activate(id) })
+}
+
+// editKeyring calls edit with the keyring as it is on the disk, while no other part of this process and no command
+// changes it. Codes: not_found if the file is missing; those of keyring.Open and Managed.Lock; and those of edit.
+func (e *Engine) editKeyring(ctx context.Context, edit func(*keyring.Ring) error) error {
+	return e.dir.Lock(ctx, func() error {
+		if err := e.openKeyring(); err != nil {
+			return err
+		}
+		ring, err := e.keyring()
+		if err != nil {
+			return err
+		}
+		return edit(ring)
+	})
+}
+
 func (e *Engine) completeKeyring(ctx context.Context) error {
+	if e.complete() {
+		return nil
+	}
 	if err := e.openKeyring(); err != nil || e.complete() {
 		return err
 	}
@@ -108,7 +156,7 @@ func (e *Engine) fetchKeyring(ctx context.Context) error {
 	wg.Wait()
 	for i := range answers {
 		if failures[i] == nil && !e.complete() {
-			failures[i] = e.addKeys(answers[i])
+			failures[i] = e.addKeys(ctx, answers[i])
 		}
 	}
 	if e.complete() {
@@ -122,17 +170,21 @@ func (e *Engine) fetchKeyring(ctx context.Context) error {
 }
 
 // addKeys makes the keyring from the keys of another server, or adds those that are missing.
-func (e *Engine) addKeys(keys []keyring.Key) error {
-	if ring := e.ring.Load(); ring != nil {
+func (e *Engine) addKeys(ctx context.Context, keys []keyring.Key) error {
+	if e.ring.Load() != nil {
 		missing := e.lacks()
-		return ring.Add(slices.DeleteFunc(keys, func(k keyring.Key) bool { return !slices.Contains(missing, k.ID()) })...)
+		return e.editKeyring(ctx, func(ring *keyring.Ring) error {
+			return ring.Add(slices.DeleteFunc(keys, func(k keyring.Key) bool { return !slices.Contains(missing, k.ID()) })...)
+		})
 	}
-	ring, err := keyring.Create(e.keyringPath(), keys...)
-	if err != nil {
-		return err
-	}
-	e.ring.Store(ring)
-	return nil
+	return e.dir.Lock(ctx, func() error {
+		ring, err := keyring.Create(e.keyringPath(), keys...)
+		if err != nil {
+			return err
+		}
+		e.ring.Store(ring)
+		return nil
+	})
 }
 
 func (e *Engine) askKeys(ctx context.Context, address string) ([]keyring.Key, error) {
@@ -158,12 +210,9 @@ func (e *Engine) askKeys(ctx context.Context, address string) ([]keyring.Key, er
 
 // giveKeys answers a server that lacks keys of its keyring. Every server gets the keys when it joins.
 func (e *Engine) giveKeys(ctx context.Context) (keysReply, error) {
-	who, _ := transport.SubjectFrom(ctx)
-	if who.Kind != model.SubjectServer {
-		return keysReply{}, model.Refuse(model.CodeForbidden, "%s is no server", who)
-	}
-	if row, ok := e.cfg.Store.Current().TrustMemberOf(who); ok && row.RevokedIndex != 0 {
-		return keysReply{}, revoked(who)
+	who, err := e.askingServer(ctx)
+	if err != nil {
+		return keysReply{}, err
 	}
 	ring, err := e.keyring()
 	if err != nil {
@@ -171,6 +220,18 @@ func (e *Engine) giveKeys(ctx context.Context) (keysReply, error) {
 	}
 	e.log.Warn("a server that lacks keys of the keyring gets them", "server", who.Name)
 	return keysReply{encodedKeys(ring)}, nil
+}
+
+// askingServer returns the server that asks. Codes: forbidden if the subject is no server; member_revoked.
+func (e *Engine) askingServer(ctx context.Context) (model.Subject, error) {
+	who, _ := transport.SubjectFrom(ctx)
+	if who.Kind != model.SubjectServer {
+		return who, model.Refuse(model.CodeForbidden, "%s is no server", who)
+	}
+	if row, ok := e.cfg.Store.Current().TrustMemberOf(who); ok && row.RevokedIndex != 0 {
+		return who, revoked(who)
+	}
+	return who, nil
 }
 
 func encodedKeys(ring *keyring.Ring) (keys [][]byte) {

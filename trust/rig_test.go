@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,6 +72,10 @@ type rig struct {
 	leader string // name of the server that leads; "" means nobody does
 
 	addresses []string // of the servers' API; default 10.0.0.1:7640
+	dead      []string // names of servers in the configuration that don't answer
+
+	// lost is called with each question between servers. Its error is that of the question. Optional.
+	lost func(to, question string) error
 
 	// before and after are called around the commit of an entry. Their errors are those of Submit.
 	before, after func() error
@@ -187,6 +193,18 @@ func (s *site) Includes(name string) bool {
 	return s.r.sites[name] != nil
 }
 
+// Others implements trust.Cluster. The id and the address of a server are its name.
+func (s *site) Others() (others []transport.ServerInfo) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	for _, name := range append(slices.Sorted(maps.Keys(s.r.sites)), s.r.dead...) {
+		if name != s.name {
+			others = append(others, transport.ServerInfo{ID: model.ServerID(name), Name: name, APIAddress: name})
+		}
+	}
+	return others
+}
+
 // Addresses implements trust.Cluster.
 func (s *site) Addresses() (api, gossip []string) {
 	if s.r.addresses != nil {
@@ -201,7 +219,13 @@ func (s *site) AskPeer(ctx context.Context, address, question string, body []byt
 	s.r.mu.Lock()
 	to := s.r.sites[address]
 	s.asked++
+	lost := s.r.lost
 	s.r.mu.Unlock()
+	if lost != nil {
+		if err := lost(address, question); err != nil {
+			return nil, err
+		}
+	}
 	if to == nil {
 		<-ctx.Done()
 		return nil, ctx.Err()

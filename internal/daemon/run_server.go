@@ -110,7 +110,7 @@ func (s *serverPart) openCluster() error {
 			Key: key, Profile: cluster.Profile(cfg.Gossip.Profile), Bind: cfg.Listen.Address, Port: cfg.Listen.GossipPort,
 			Advertise: cfg.Advertise, Join: cfg.Server.RetryJoin, Logger: s.p.log.Named("gossip"),
 		},
-		Lead:    s.lead,
+		Lead: s.lead, MayVote: s.mayVote(),
 		Applied: s.counts.ObserveApply, Certificates: s.certificates,
 		Fatal:   s.p.fatal,
 		Compare: cluster.CompareConfig{Compared: s.compared.note},

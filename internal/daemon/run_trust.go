@@ -116,6 +116,24 @@ func (t trustCluster) Includes(name string) bool {
 	})
 }
 
+// Others implements trust.Cluster.
+func (t trustCluster) Others() (others []transport.ServerInfo) {
+	for _, one := range t.s.cluster.Servers() {
+		if one.Member && one.ID != t.s.cluster.ID() {
+			others = append(others, transport.ServerInfo{ID: one.ID, Name: one.Name, APIAddress: one.Address})
+		}
+	}
+	return others
+}
+
+// mayVote returns what refuses votes to servers that lack keys, or nil if the cluster issues no certificates.
+func (s *serverPart) mayVote() func(ctx context.Context, name, address string) error {
+	if s.trust == nil {
+		return nil
+	}
+	return s.trust.MayVote
+}
+
 // Addresses implements trust.Cluster.
 func (t trustCluster) Addresses() (api, gossip []string) {
 	return addressesOf(t.s.cluster.Servers(), t.s.cluster.ID(), func(id model.ServerID) string {
