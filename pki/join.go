@@ -106,7 +106,7 @@ func serverUnder(root *x509.Certificate, chain []*x509.Certificate, now time.Tim
 			model.Clip(err.Error())).
 			WithHint("give the address of a server of this cluster")
 	}
-	id, err := holder(leaf)
+	id, err := Holder(leaf)
 	if err != nil {
 		return JoinServer{}, err
 	}

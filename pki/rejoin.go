@@ -53,7 +53,7 @@ func Former(der []byte, roots []*x509.Certificate) (*x509.Certificate, Identity,
 		_, err = cert.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: at,
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		if err == nil {
-			id, err := holder(cert)
+			id, err := Holder(cert)
 			return cert, id, err
 		}
 	}

@@ -105,11 +105,11 @@ func TestRejoinProofsAreBound(t *testing.T) {
 		edit func(*transport.RejoinRequest) // after the signature
 		code model.Code                     // "" means that the server accepts it
 	}{
-		"as signed":           {s1, func(*transport.RejoinRequest) {}, ""},
-		"replayed there":      {s1, func(r *transport.RejoinRequest) { *r = replayed }, model.CodeForbidden},
-		"replayed elsewhere":  {s2, func(r *transport.RejoinRequest) { *r = replayed }, model.CodeForbidden},
-		"another request":     {s1, func(r *transport.RejoinRequest) { r.Request = []byte("another") }, model.CodeForbidden},
-		"another boot":        {s1, func(r *transport.RejoinRequest) { r.Boot = "" }, model.CodeForbidden},
+		"as signed":          {s1, func(*transport.RejoinRequest) {}, ""},
+		"replayed there":     {s1, func(r *transport.RejoinRequest) { *r = replayed }, model.CodeForbidden},
+		"replayed elsewhere": {s2, func(r *transport.RejoinRequest) { *r = replayed }, model.CodeForbidden},
+		"another request":    {s1, func(r *transport.RejoinRequest) { r.Request = []byte("another") }, model.CodeForbidden},
+		"another boot":       {s1, func(r *transport.RejoinRequest) { r.Boot = "" }, model.CodeForbidden},
 		"another certificate": {s1, func(r *transport.RejoinRequest) { r.Certificate = expired(t, ca, "n1").Certificate[0] },
 			model.CodeForbidden},
 		"moved bytes": {s1, func(r *transport.RejoinRequest) { r.Request, r.Boot = []byte("requestb"), "oot" },

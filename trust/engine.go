@@ -38,6 +38,9 @@ type Cluster interface {
 	Now() model.Time
 	// Includes reports whether a server with this name belongs to the configuration of the log.
 	Includes(name string) bool
+	// Heard reports whether a node's agent was heard less than three heartbeat intervals ago, or may have been before this
+	// server began to listen. Only the leader asks.
+	Heard(id model.NodeID) bool
 	// Addresses returns the host:port of the API and of the gossip of the servers in the configuration of the log, this
 	// server's first. It leaves out servers that only gossip knows. It returns at most 32 of each.
 	Addresses() (api, gossip []string)
@@ -80,7 +83,7 @@ type Engine struct {
 
 	unwritten unwritten // this server's certificate; only keepOwn uses it
 	strangers strangers
-	repeats   strangers // repeated joins, by the id of the token
+	repeats   strangers // repeated joins, by the id of the token, and returns, by the agent
 	pins      *pins
 }
 
@@ -131,6 +134,17 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	if !ok || !state.Managed() {
 		return nil
 	}
+	if err := admits(state, who, leaf); err != nil {
+		return err
+	}
+	if row, ok := state.TrustMemberOf(who); ok && row.AnyKey && who.Kind == model.SubjectAgent {
+		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
+	}
+	return nil
+}
+
+// admits refuses a member of a managed cluster as Admit says.
+func admits(state *fsm.State, who model.Subject, leaf *x509.Certificate) error {
 	row, known := state.TrustMemberOf(who)
 	switch {
 	case known && pki.AdmittedAt(leaf) < row.VoidBefore && !plant.Is(plant.VoidCounts):
@@ -145,8 +159,6 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	case !row.Counts(pki.KeyHash(leaf)):
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
 			WithHint("if that machine lost the newer one: outspan node revoke %s, then let it join again", who.Name)
-	case row.AnyKey:
-		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
 	}
 	return nil
 }

@@ -70,6 +70,7 @@ type rig struct {
 	leader string // name of the server that leads; "" means nobody does
 
 	addresses []string // of the servers' API; default 10.0.0.1:7640
+	heard     map[model.NodeID]bool
 
 	// before and after are called around the commit of an entry. Their errors are those of Submit.
 	before, after func() error
@@ -185,6 +186,13 @@ func (s *site) Includes(name string) bool {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	return s.r.sites[name] != nil
+}
+
+// Heard implements trust.Cluster.
+func (s *site) Heard(id model.NodeID) bool {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return s.r.heard[id]
 }
 
 // Addresses implements trust.Cluster.
