@@ -92,5 +92,7 @@ func SettingTexts() []SettingText {
 		},
 		word("rescheduler_window", `""`, `"* 1-5 * * *"`,
 			"when the rescheduler may begin moves: a cron expression of five fields in UTC; empty: always"),
+		duration("rejoin_grace", `"90d"`, `"30d"`, "how long after the end of its certificate the agent of a machine that was "+
+			"off returns by itself; at most 365d, `0s`: never. Only with `tls { managed = true }`"),
 	}
 }

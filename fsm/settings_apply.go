@@ -111,6 +111,7 @@ func settingsDiff(a, b model.Settings) map[string]string {
 		{"rescheduler_moves", fmt.Sprint(a.MovesPerCycle), fmt.Sprint(b.MovesPerCycle)},
 		{"rescheduler_gain", fmt.Sprint(a.MoveGain), fmt.Sprint(b.MoveGain)},
 		{"rescheduler_window", a.MoveWindow, b.MoveWindow},
+		{"rejoin_grace", a.RejoinGrace.String(), b.RejoinGrace.String()},
 	} {
 		if f.before != f.after {
 			diff[f.name] = f.before + " -> " + f.after

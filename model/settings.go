@@ -120,6 +120,10 @@ type Settings struct {
 	MoveGain int `json:"rescheduler_gain" cbor:"23,keyasint,omitempty"`
 	// when moves may begin: a cron expression in UTC; empty means always
 	MoveWindow string `json:"rescheduler_window,omitempty" cbor:"24,keyasint,omitempty"`
+
+	// how long after the end of its certificate an agent may return by itself; default 90d, and 0 means never. Only
+	// DefaultSettings has this default. Settings from before this field lack it, and there it means never.
+	RejoinGrace Duration `json:"rejoin_grace" cbor:"26,keyasint,omitempty"`
 }
 
 // DefaultSettings returns the settings of a new cluster.
@@ -128,7 +132,7 @@ func DefaultSettings() Settings {
 		OfflineAfter: 60 * Second, DrainDeadline: Hour, NodeDrainPolicy: "block-if-contains-last-replica",
 		Rescheduler: "balanced",
 		Algorithm:   "spread", CPUOvercommit: 400, InstanceOverhead: 64 << 20, StartTimeout: 2 * Minute, EventLimit: 100_000,
-		EventAge: 7 * 24 * Hour, VolumeCooling: 24 * Hour, EvictOn: EvictOnDrain,
+		EventAge: 7 * 24 * Hour, VolumeCooling: 24 * Hour, EvictOn: EvictOnDrain, RejoinGrace: 90 * 24 * Hour,
 	}
 }
 
@@ -158,6 +162,9 @@ func (c *Settings) Check() *Error {
 		return Refuse(CodeInvalid, "volume_cooling is %s; it must be at least 1s", c.VolumeCooling)
 	case c.EventAge < Minute || c.EventAge == Forever:
 		return Refuse(CodeInvalid, "event_age is %s; it must be at least 1m", c.EventAge)
+	case c.RejoinGrace < 0 || c.RejoinGrace > 365*24*Hour:
+		return Refuse(CodeInvalid, "rejoin_grace is %s; it must be 0s to 365d", c.RejoinGrace).
+			WithHint("0s lets no machine return without a token")
 	}
 	if refusal := c.checkRates(); refusal != nil {
 		return refusal

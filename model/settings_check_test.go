@@ -45,6 +45,11 @@ func TestSettingsAreRefused(t *testing.T) {
 		{"most moves", func(c *Settings) { c.MovesPerCycle = 1000 }, ""},
 		{"gain below", func(c *Settings) { c.MoveGain = -1 }, "rescheduler_gain"},
 		{"gain above", func(c *Settings) { c.MoveGain = 101 }, "rescheduler_gain"},
+		{"rejoin_grace below", func(c *Settings) { c.RejoinGrace = -1 }, "rejoin_grace"},
+		{"no rejoin_grace", func(c *Settings) { c.RejoinGrace = 0 }, ""},
+		{"most rejoin_grace", func(c *Settings) { c.RejoinGrace = 365 * 24 * Hour }, ""},
+		{"rejoin_grace above", func(c *Settings) { c.RejoinGrace = 365*24*Hour + 1 }, "rejoin_grace"},
+		{"rejoin_grace for ever", func(c *Settings) { c.RejoinGrace = Forever }, "rejoin_grace"},
 		{"most gain", func(c *Settings) { c.MoveGain = 100 }, ""},
 	}
 	for _, tt := range tests {

@@ -43,7 +43,7 @@ func Load(cfg Config) (*Certificate, error) {
 	if c.Pair, err = loadPair(cfg); err != nil {
 		return nil, err
 	}
-	if c.ID, err = holder(c.Pair.Leaf); err != nil {
+	if c.ID, err = Holder(c.Pair.Leaf); err != nil {
 		return nil, model.Refuse(model.CodeCertificateInvalid, "certificate %s: %s", cfg.Cert, model.Reason(err)).
 			WithHint("%s", cfg.issueHint())
 	}

@@ -85,12 +85,12 @@ func Peer(state tls.ConnectionState) (Identity, error) {
 	if len(state.VerifiedChains) == 0 || len(state.PeerCertificates) == 0 {
 		return Identity{}, model.Refuse(model.CodeCertificateRefused, "the peer showed no certificate that could be verified")
 	}
-	return holder(state.PeerCertificates[0])
+	return Holder(state.PeerCertificates[0])
 }
 
-// holder returns the identity in a certificate. It refuses a certificate with two identities, because either could be
-// meant. Code: certificate_refused.
-func holder(cert *x509.Certificate) (Identity, error) {
+// Holder returns the identity in a certificate, which it does not verify. It refuses a certificate with two identities,
+// because either could be meant. Code: certificate_refused.
+func Holder(cert *x509.Certificate) (Identity, error) {
 	found := ""
 	for _, u := range cert.URIs {
 		s := u.String()

@@ -40,7 +40,7 @@ func Issued(chain, roots [][]byte, key *ecdsa.PrivateKey, holds Identity, now ti
 	if !key.PublicKey.Equal(leaf.PublicKey) {
 		return refuse("the server sent a certificate for another key than that of %s", holds)
 	}
-	switch id, err := holder(leaf); {
+	switch id, err := Holder(leaf); {
 	case err != nil:
 		return refuse("the server sent a certificate without a holder: %s", model.Reason(err))
 	case id != holds:

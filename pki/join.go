@@ -32,6 +32,14 @@ type JoinServer struct {
 //
 // The handshake fails with the error of JoinPeer, or with that of crypto/tls.
 func JoinConfig(t JoinToken, now func() time.Time) *tls.Config {
+	return joinConfig(now, func(state tls.ConnectionState, at time.Time) error {
+		_, err := JoinPeer(state, t, at)
+		return err
+	})
+}
+
+// joinConfig returns a configuration for JoinProtocol. accept decides about the server.
+func joinConfig(now func() time.Time, accept func(tls.ConnectionState, time.Time) error) *tls.Config {
 	if now == nil {
 		now = time.Now
 	}
@@ -39,24 +47,28 @@ func JoinConfig(t JoinToken, now func() time.Time) *tls.Config {
 		MinVersion: tls.VersionTLS13,
 		NextProtos: []string{JoinProtocol},
 		ServerName: RoleServer.ServerName(),
-		// The newcomer trusts no root yet, so crypto/tls can't verify the chain. VerifyConnection does.
+		// A newcomer trusts no root yet, and its clock may be wrong, so crypto/tls can't verify the chain. accept does.
 		InsecureSkipVerify:     true,
 		SessionTicketsDisabled: true,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			_, err := JoinPeer(state, t, now())
-			return err
-		},
+		VerifyConnection:       func(state tls.ConnectionState) error { return accept(state, now()) },
 	}
 }
 
 // JoinPeer returns the server at the other end of a newcomer's connection. The connection must speak JoinProtocol, and
 // RootOf must accept the server's chain with ClockTolerance. Codes: those of RootOf, not_tls (another protocol).
 func JoinPeer(state tls.ConnectionState, t JoinToken, now time.Time) (JoinServer, error) {
-	if state.NegotiatedProtocol != JoinProtocol {
-		return JoinServer{}, model.Refuse(model.CodeNotTLS, "the peer does not speak %s", JoinProtocol).
-			WithHint("give the address of a server of this cluster, and check that its version of outspan admits newcomers")
+	if err := speaksJoin(state); err != nil {
+		return JoinServer{}, err
 	}
 	return RootOf(state.PeerCertificates, t, now, ClockTolerance)
+}
+
+func speaksJoin(state tls.ConnectionState) error {
+	if state.NegotiatedProtocol == JoinProtocol {
+		return nil
+	}
+	return model.Refuse(model.CodeNotTLS, "the peer does not speak %s", JoinProtocol).
+		WithHint("give the address of a server of this cluster, and check that its version of outspan admits newcomers")
 }
 
 // RootOf returns the server that showed chain, and the root at the end of the chain. The chain is the server's own
@@ -71,6 +83,12 @@ func RootOf(chain []*x509.Certificate, t JoinToken, now time.Time, tolerance tim
 	if err != nil {
 		return JoinServer{}, err
 	}
+	return serverUnder(root, chain, now, tolerance)
+}
+
+// serverUnder is RootOf for a chain that ends with a root that is known to be right.
+func serverUnder(root *x509.Certificate, chain []*x509.Certificate, now time.Time,
+	tolerance time.Duration) (JoinServer, error) {
 	at, err := verifyAt(chain, now, tolerance)
 	if err != nil {
 		return JoinServer{}, err
@@ -88,7 +106,7 @@ func RootOf(chain []*x509.Certificate, t JoinToken, now time.Time, tolerance tim
 			model.Clip(err.Error())).
 			WithHint("give the address of a server of this cluster")
 	}
-	id, err := holder(leaf)
+	id, err := Holder(leaf)
 	if err != nil {
 		return JoinServer{}, err
 	}
@@ -109,15 +127,9 @@ func (t JoinToken) rootIn(chain []*x509.Certificate) (*x509.Certificate, error) 
 	if t.secret == nil {
 		return nil, model.Refuse(model.CodeInvalid, "there is no join token").WithHint(newTokenHint)
 	}
-	if n := len(chain); n == 0 || n > maxChain {
-		return nil, refusePeer("the peer showed %d certificates, not 2 to %d", n, maxChain).
-			WithHint("give the address of a server of this cluster")
-	}
-	root := chain[len(chain)-1]
-	if len(chain) == 1 || !bytes.Equal(root.RawSubject, root.RawIssuer) {
-		return nil, refusePeer("the peer did not show its root, only %q",
-			model.Clip(root.Subject.CommonName)).
-			WithHint("upgrade the server; if its certificate comes from a file, append the CA's certificate to that file")
+	root, err := shownRoot(chain)
+	if err != nil {
+		return nil, err
 	}
 	if has := spkiOf(root); has != t.root {
 		return nil, refusePeer("the root of the peer has the key %s, that of the token is %s",
@@ -129,6 +141,21 @@ func (t JoinToken) rootIn(chain []*x509.Certificate) (*x509.Certificate, error) 
 	if err := root.CheckSignatureFrom(root); err != nil {
 		return nil, refusePeer("the root that the peer showed is forged: %v", err).
 			WithHint("check the address: somebody stands in between")
+	}
+	return root, nil
+}
+
+// shownRoot returns the last certificate of a chain if it may be a root. Nothing proves yet that it is the right one.
+func shownRoot(chain []*x509.Certificate) (*x509.Certificate, error) {
+	if n := len(chain); n == 0 || n > maxChain {
+		return nil, refusePeer("the peer showed %d certificates, not 2 to %d", n, maxChain).
+			WithHint("give the address of a server of this cluster")
+	}
+	root := chain[len(chain)-1]
+	if len(chain) == 1 || !bytes.Equal(root.RawSubject, root.RawIssuer) {
+		return nil, refusePeer("the peer did not show its root, only %q",
+			model.Clip(root.Subject.CommonName)).
+			WithHint("upgrade the server; if its certificate comes from a file, append the CA's certificate to that file")
 	}
 	return root, nil
 }

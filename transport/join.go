@@ -13,7 +13,8 @@ import (
 )
 
 // A newcomer has a join token and no certificate. It sends one JoinRequest over a TLS connection of its own (ALPN
-// pki.JoinProtocol) and gets one JoinReply. Each of the two is a length (uint32, big endian) and a message in CBOR.
+// pki.JoinProtocol) and gets one JoinReply. Each of the two is a length (uint32, big endian) and a message in CBOR. An
+// agent whose certificate has expired does the same, with a RejoinRequest in place of the token.
 
 // maxJoinMessage is the largest size of a message in bytes, in either direction.
 const maxJoinMessage = 64 << 10
@@ -40,6 +41,8 @@ type JoinRequest struct {
 	Address string            `cbor:"4,keyasint,omitempty"`
 	Version string            `cbor:"5,keyasint,omitempty"` // of the newcomer's program
 	Labels  map[string]string `cbor:"6,keyasint,omitempty"` // of the newcomer's node, bounded as by model.CheckLabels
+	// Rejoin is set by an agent whose certificate has expired. The other fields are then empty.
+	Rejoin *RejoinRequest `cbor:"7,keyasint,omitempty"`
 }
 
 // JoinReply is what a newcomer gets. Either Problem is set, or the other fields are. To a server it contains secret
@@ -59,14 +62,21 @@ type JoinReply struct {
 	Labels     map[string]string `cbor:"10,keyasint,omitempty"`
 }
 
-// AnswerJoin answers a newcomer, which has proved nothing yet: the token in its request must be checked. source is the
-// address at the other end of the connection. The request is within its bounds, but its token and its requests for
-// certificates are not parsed. The context ends before the connection does. The error reaches the newcomer as the
-// reply's Problem.
+// AnswerJoin answers a newcomer, which has proved nothing yet: the token in its request must be checked, or Claim of
+// its RejoinRequest. source is the address at the other end of the connection. The request is within its bounds, but
+// its token, certificate and requests for certificates are not parsed. The context ends before the connection does. The
+// error reaches the newcomer as the reply's Problem.
 type AnswerJoin func(ctx context.Context, source net.Addr, r JoinRequest) (JoinReply, error)
 
 // check refuses a request with a field that is out of bounds. Code: invalid.
 func (r JoinRequest) check() error {
+	if r.Rejoin != nil {
+		if r.Token != "" || len(r.Server)+len(r.Agent)+len(r.Address)+len(r.Version)+len(r.Labels) > 0 {
+			return model.Refuse(model.CodeInvalid, "the request is that of a newcomer and that of an agent that returns").
+				WithHint("send one of the two")
+		}
+		return r.Rejoin.check()
+	}
 	for _, field := range [...]struct {
 		name      string
 		has, most int

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -30,7 +31,7 @@ const joinRetry = 30 * time.Second
 // the reply and is the error.
 func Join(ctx context.Context, addresses []string, token pki.JoinToken,
 	r JoinRequest) (JoinReply, pki.JoinServer, error) {
-	return newcomer{now: time.Now, retry: joinRetry}.join(ctx, addresses, token, r)
+	return newNewcomer().join(ctx, addresses, token, r)
 }
 
 // Admitted asks the servers at addresses (host:port) whether they accept the certificate of creds, one after the other
@@ -60,10 +61,21 @@ func Admitted(ctx context.Context, creds *Credentials, addresses []string) error
 // admittedWait is how long Admitted waits for the first byte of a server.
 const admittedWait = 5 * time.Second
 
-// newcomer is how Join works. Tests change the clock and the time of retries.
+// newcomer is how Join and Rejoin work. Tests change the clock and the time of retries.
 type newcomer struct {
 	now   func() time.Time
 	retry time.Duration
+}
+
+func newNewcomer() newcomer { return newcomer{now: time.Now, retry: joinRetry} }
+
+// errand is what a newcomer wants from the servers.
+type errand struct {
+	config *tls.Config // of each connection
+	// server returns the server at the other end of a connection, and refuses any other peer.
+	server func(tls.ConnectionState) (pki.JoinServer, error)
+	// request returns the message for a connection.
+	request func(tls.ConnectionState) (JoinRequest, error)
 }
 
 // joined is the result of one attempt.
@@ -74,17 +86,26 @@ type joined struct {
 
 func (n newcomer) join(ctx context.Context, addresses []string, token pki.JoinToken,
 	r JoinRequest) (JoinReply, pki.JoinServer, error) {
-	if len(addresses) == 0 {
-		return JoinReply{}, pki.JoinServer{}, model.Refuse(model.CodeInvalid, "no server is given").
-			WithHint("give the address of at least one server, such as 10.0.0.1:7640")
-	}
 	r.Token = token.Reveal()
 	if err := r.check(); err != nil {
 		return JoinReply{}, pki.JoinServer{}, err
 	}
+	return n.seek(ctx, addresses, errand{
+		config:  pki.JoinConfig(token, n.now),
+		server:  func(state tls.ConnectionState) (pki.JoinServer, error) { return pki.JoinPeer(state, token, n.now()) },
+		request: func(tls.ConnectionState) (JoinRequest, error) { return r, nil },
+	})
+}
+
+// seek runs an errand at the servers at addresses, as Join describes.
+func (n newcomer) seek(ctx context.Context, addresses []string, visit errand) (JoinReply, pki.JoinServer, error) {
+	if len(addresses) == 0 {
+		return JoinReply{}, pki.JoinServer{}, model.Refuse(model.CodeInvalid, "no server is given").
+			WithHint("give the address of at least one server, such as 10.0.0.1:7640")
+	}
 	giveUp := time.Now().Add(n.retry)
 	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
-		done, err := n.round(ctx, addresses, token, r)
+		done, err := round(ctx, addresses, visit)
 		if err == nil {
 			return done.reply, done.server, nil
 		}
@@ -104,11 +125,11 @@ func notYet(err error) bool {
 // round asks each server once. It ends early if a server admits the newcomer or refuses it for good. Otherwise it
 // prefers the error of a server that may admit the newcomer in a moment, and then any other reason why a peer that was
 // reached is of no use.
-func (n newcomer) round(ctx context.Context, addresses []string, token pki.JoinToken, r JoinRequest) (joined, error) {
+func round(ctx context.Context, addresses []string, visit errand) (joined, error) {
 	var unreached []string
 	var best error
 	for _, address := range addresses {
-		done, err := n.ask(ctx, address, token, r)
+		done, err := visit.ask(ctx, address)
 		if err == nil {
 			return done, nil
 		}
@@ -151,8 +172,8 @@ func unreachedReason(err error) string {
 
 // ask makes one attempt. Its error wraps an *api.Problem if the server refused the newcomer, and a *model.Error if the
 // peer is of no use. It is any other error if the peer could not be reached or did not answer.
-func (n newcomer) ask(ctx context.Context, address string, token pki.JoinToken, r JoinRequest) (joined, error) {
-	conn, err := reach.DialTLS(ctx, "tcp", address, pki.JoinConfig(token, n.now), (&net.Dialer{}).DialContext)
+func (e errand) ask(ctx context.Context, address string) (joined, error) {
+	conn, err := reach.DialTLS(ctx, "tcp", address, e.config, (&net.Dialer{}).DialContext)
 	if refusal, ok := errors.AsType[*model.Error](err); ok {
 		hint := refusal.Hint
 		if refusal.Code == model.CodeNotTLS {
@@ -165,7 +186,11 @@ func (n newcomer) ask(ctx context.Context, address string, token pki.JoinToken, 
 		return joined{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	server, err := pki.JoinPeer(conn.ConnectionState(), token, n.now())
+	server, err := e.server(conn.ConnectionState())
+	if err != nil {
+		return joined{}, err
+	}
+	r, err := e.request(conn.ConnectionState())
 	if err != nil {
 		return joined{}, err
 	}

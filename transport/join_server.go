@@ -97,6 +97,9 @@ func (l *Listener) serveNewcomer(ctx context.Context, g *gate, conn *tls.Conn) {
 	err := readJoin(conn, &r)
 	if err == nil {
 		err = r.check()
+		if err == nil && r.Rejoin != nil {
+			err = r.Rejoin.bind(conn.ConnectionState())
+		}
 	} else if _, refused := errors.AsType[*model.Error](err); !refused {
 		l.cfg.Logger.Debug("a newcomer sent no request", "remote", g.source, "error", err)
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Agent renews the certificate of an agent. All fields are required.
+// Agent renews the certificate of an agent. All fields but Rejoin are required.
 type Agent struct {
 	Name string            // of the node
 	Dir  transport.Managed // with the agent's certificate
@@ -28,7 +28,10 @@ type Agent struct {
 	Reload      func() error
 	// Renew asks the servers for the next certificate. It must show them the certificate that Credentials have at the
 	// time of the call. transport.Client implements it.
-	Renew  func(context.Context, transport.RenewRequest) (transport.RenewReply, error)
+	Renew func(context.Context, transport.RenewRequest) (transport.RenewReply, error)
+	// Rejoin asks the servers for the next certificate when that of the agent, old, has expired. It may be nil: then
+	// something else renews an expired certificate.
+	Rejoin func(ctx context.Context, old tls.Certificate, request []byte) (transport.RenewReply, error)
 	Logger hclog.Logger
 }
 
@@ -43,7 +46,8 @@ type agentWork struct {
 
 // Run renews the certificate each time when about half of its life has passed, until ctx ends. After a failed attempt
 // it tries again, with pauses that grow from 1 s to 10 min. The certificate in use stays meanwhile. Run also uses a
-// certificate that another process puts into the files, as outspan join does, within seconds. It returns nil.
+// certificate that another process puts into the files, as outspan join does, within seconds. If the certificate has
+// expired, the agent returns by Rejoin. It returns nil.
 func (a Agent) Run(ctx context.Context) error {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
 	var work agentWork
@@ -76,8 +80,8 @@ func (a Agent) step(ctx context.Context, work *agentWork) (wait time.Duration, e
 		return 0, err
 	}
 	if due(pair.Leaf) {
-		if err := a.renew(ctx, inFile.Leaf, pair.Leaf, work); err != nil {
-			return 0, orExpired(pair.Leaf, err)
+		if err := a.renew(ctx, inFile.Leaf, pair, work); err != nil {
+			return 0, a.orExpired(pair.Leaf, err)
 		}
 		pair, writeErr = work.unwritten.settle(ctx, a.Dir, pki.RoleAgent, inFile)
 		if err := a.use(pair, work); err != nil {
@@ -107,13 +111,13 @@ func (a Agent) use(pair tls.Certificate, work *agentWork) (err error) {
 }
 
 // renew gets the next certificate into work.unwritten.
-func (a Agent) renew(ctx context.Context, inFile, old *x509.Certificate, work *agentWork) (err error) {
+func (a Agent) renew(ctx context.Context, inFile *x509.Certificate, old tls.Certificate, work *agentWork) (err error) {
 	if work.key == nil {
-		if work.request, work.key, err = pki.NewRequest(pki.RoleAgent, a.Name, hostsOf(old)); err != nil {
+		if work.request, work.key, err = pki.NewRequest(pki.RoleAgent, a.Name, hostsOf(old.Leaf)); err != nil {
 			return err
 		}
 	}
-	reply, err := a.Renew(ctx, transport.RenewRequest{Request: work.request})
+	reply, err := a.ask(ctx, old, work.request)
 	if refusedAs(err, model.CodeInvalid, model.CodeStale) { // the same request would be refused again
 		work.request, work.key = nil, nil
 	}
@@ -127,6 +131,18 @@ func (a Agent) renew(ctx context.Context, inFile, old *x509.Certificate, work *a
 	work.unwritten = unwritten{pair: pair, roots: reply.Roots, gossip: reply.GossipKeys, over: inFile.Raw}
 	work.request, work.key = nil, nil
 	return nil
+}
+
+// ask asks the servers for the next certificate. They refuse connections with an expired one, so the agent then returns
+// over the protocol for newcomers. If they say that the certificate is still good, the clock of this machine is ahead.
+func (a Agent) ask(ctx context.Context, old tls.Certificate, request []byte) (transport.RenewReply, error) {
+	if a.Rejoin != nil && !time.Now().Before(old.Leaf.NotAfter) {
+		reply, err := a.Rejoin(ctx, old, request)
+		if !refusedAs(err, model.CodeConflict) {
+			return reply, err
+		}
+	}
+	return a.Renew(ctx, transport.RenewRequest{Request: request})
 }
 
 // tell tells the servers that the agent has its certificate in its files, so that the key before no longer counts.
@@ -153,13 +169,24 @@ func refusedAs(err error, codes ...model.Code) bool {
 }
 
 // orExpired says what to do if a certificate has expired. Otherwise it returns err.
-func orExpired(leaf *x509.Certificate, err error) error {
+func (a Agent) orExpired(leaf *x509.Certificate, err error) error {
 	if time.Now().Before(leaf.NotAfter) {
 		return err
 	}
+	hint := joinAgainHint
+	if a.Rejoin != nil && !refusedAs(err, lastingRefusals()...) {
+		hint = "its instances go on meanwhile, and it tries again until a server answers; on a server, outspan server " +
+			"members shows whether there is a leader"
+	}
 	return model.Refuse(model.CodeCertificateInvalid, "the agent's certificate expired at %s, and the servers give it no "+
 		"new one: %s", pki.Stamp(leaf.NotAfter), model.Reason(err)).
-		WithHint("%s", joinAgainHint)
+		WithHint("%s", hint)
+}
+
+// lastingRefusals returns the codes with which servers refuse an agent for good whose certificate has expired.
+func lastingRefusals() []model.Code {
+	return []model.Code{model.CodeMemberRevoked, model.CodeCertificateRefused, model.CodeForbidden, model.CodeStale,
+		model.CodeNotFound, model.CodeCertificateInvalid}
 }
 
 // joinAgainHint says how an agent whose certificate has expired returns.

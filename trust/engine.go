@@ -41,6 +41,9 @@ type Cluster interface {
 	// Others returns the other servers in the configuration of the log, also those that are dead. The name of a server
 	// that gossip does not know is its id.
 	Others() []transport.ServerInfo
+	// Heard reports whether a node's agent was heard less than three heartbeat intervals ago, or may have been before this
+	// server began to listen. Only the leader asks.
+	Heard(id model.NodeID) bool
 	// Addresses returns the host:port of the API and of the gossip of the servers in the configuration of the log, this
 	// server's first. It leaves out servers that only gossip knows. It returns at most 32 of each.
 	Addresses() (api, gossip []string)
@@ -83,7 +86,7 @@ type Engine struct {
 
 	unwritten unwritten // this server's certificate; only keepOwn uses it
 	strangers strangers
-	repeats   strangers // repeated joins, by the id of the token
+	repeats   strangers // repeated joins, by the id of the token, and returns, by the agent
 	pins      *pins
 
 	rotating sync.Mutex // held by a rotation of the keyring
@@ -138,6 +141,17 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	if !ok || !state.Managed() {
 		return nil
 	}
+	if err := admits(state, who, leaf); err != nil {
+		return err
+	}
+	if row, ok := state.TrustMemberOf(who); ok && row.AnyKey && who.Kind == model.SubjectAgent {
+		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
+	}
+	return nil
+}
+
+// admits refuses a member of a managed cluster as Admit says.
+func admits(state *fsm.State, who model.Subject, leaf *x509.Certificate) error {
 	row, known := state.TrustMemberOf(who)
 	switch {
 	case known && pki.AdmittedAt(leaf) < row.VoidBefore && !plant.Is(plant.VoidCounts):

@@ -16,9 +16,10 @@ import (
 
 // Questions between servers that AnswerPeer answers.
 const (
-	questionJoin  = "trust-join"
-	questionRenew = "trust-renew"
-	questionPin   = "trust-pin"
+	questionJoin   = "trust-join"
+	questionRejoin = "trust-rejoin"
+	questionRenew  = "trust-renew"
+	questionPin    = "trust-pin"
 
 	// Any server answers these.
 	questionKeyring = "trust-keyring"
@@ -34,14 +35,21 @@ const askTime = 15 * time.Second
 
 // AnswerJoin is a transport.AnswerJoin. Any server may be asked; one that does not lead asks the leader. A newcomer
 // that repeats its request gets certificates again, and uses its token once. A source that was refused too often waits;
-// see strangers. Codes: invalid, forbidden, busy, rate_limited, no_leader, those of fsm.MemberAdmit, and those of the
-// log.
+// see strangers. Codes: invalid, forbidden, busy, rate_limited, no_leader, those of fsm.MemberAdmit and of rejoin, and
+// those of the log.
 func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
-	from := e.blamed(source, r.Token)
+	from := e.blamed(source, r)
 	if !e.strangers.allowed(from) {
 		return transport.JoinReply{}, model.Refuse(model.CodeRateLimited, "%s made too many wrong requests to join", from).
 			WithHint("wait a few seconds, then try again with a good token")
+	}
+	if r.Rejoin != nil {
+		reply, err := e.answerRejoin(ctx, source, r.Rejoin)
+		if isStrangers(err) || isReturners(err) {
+			e.strangers.refused(from)
+		}
+		return reply, err
 	}
 	reply, err := e.answerJoin(ctx, source, r)
 	if isStrangers(err) {
@@ -126,6 +134,11 @@ func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (
 	case questionJoin:
 		answer, err = answerPeer(e, body, func(r transport.JoinRequest) (transport.JoinReply, error) {
 			return e.join(ctx, r)
+		})
+		return answer, true, err
+	case questionRejoin:
+		answer, err = answerPeer(e, body, func(c transport.RejoinClaim) (transport.RenewReply, error) {
+			return e.rejoin(ctx, c)
 		})
 		return answer, true, err
 	case questionRenew:

@@ -29,20 +29,32 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 	shown := transport.ShownFrom(ctx)
 	switch {
 	case who != model.Subject{Kind: model.SubjectAgent, Name: request.Name}:
-		return transport.RenewReply{}, model.Refuse(model.CodeForbidden, "%s asks for a certificate of the agent %s", who,
-			request.Name).
-			WithHint("an agent renews only its own certificate")
+		return transport.RenewReply{}, notItsOwn(who, request)
 	case time.Now().UnixMilli() >= shown.NotAfter: // its connection is older than that
 		return transport.RenewReply{}, model.Refuse(model.CodeCertificateRefused, "the certificate of %s has expired", who).
 			WithHint("let that machine join again with a token: outspan join")
 	case bytes.Equal(request.KeyHash(), shown.Key):
-		return transport.RenewReply{}, model.Refuse(model.CodeInvalid, "%s asks for a certificate of the key that it has",
-			who).
-			WithHint("make a new key for each certificate")
+		return transport.RenewReply{}, sameKey(who)
 	}
-	state := e.cfg.Store.Current()
+	return e.issue(ctx, e.cfg.Store.Current(), who, request, shown.Key)
+}
+
+func notItsOwn(who model.Subject, request pki.Request) *model.Error {
+	return model.Refuse(model.CodeForbidden, "%s asks for a certificate of the agent %s", who, request.Name).
+		WithHint("an agent renews only its own certificate")
+}
+
+func sameKey(who model.Subject) *model.Error {
+	return model.Refuse(model.CodeInvalid, "%s asks for a certificate of the key that it has", who).
+		WithHint("make a new key for each certificate")
+}
+
+// issue signs and records an agent's next certificate. old is the key that the agent has proved. Codes: those of
+// fsm.MemberRenew, and those of the log.
+func (e *Engine) issue(ctx context.Context, state *fsm.State, who model.Subject, request pki.Request,
+	old []byte) (transport.RenewReply, error) {
 	request.AdmittedAt = state.MomentNumber()
-	renew := &fsm.MemberRenew{Subject: who, Old: shown.Key, Key: request.KeyHash(), NotAfter: 1}
+	renew := &fsm.MemberRenew{Subject: who, Old: old, Key: request.KeyHash(), NotAfter: 1}
 	if err := e.tryGroup(state, []fsm.Command{renew}); err != nil {
 		return transport.RenewReply{}, err
 	}

@@ -76,6 +76,7 @@ type rig struct {
 
 	// lost is called with each question between servers. Its error is that of the question. Optional.
 	lost func(to, question string) error
+	heard     map[model.NodeID]bool
 
 	// before and after are called around the commit of an entry. Their errors are those of Submit.
 	before, after func() error
@@ -203,6 +204,13 @@ func (s *site) Others() (others []transport.ServerInfo) {
 		}
 	}
 	return others
+}
+
+// Heard implements trust.Cluster.
+func (s *site) Heard(id model.NodeID) bool {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return s.r.heard[id]
 }
 
 // Addresses implements trust.Cluster.

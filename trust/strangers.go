@@ -22,8 +22,8 @@ const (
 )
 
 // strangers limits how often something may happen for one source: 10 times at once, and then once a second. It counts
-// refused requests for each transport.SourceOf, see blamed, and repeated joins for each token. Requests that are
-// admitted count nothing, so many machines behind one address can join. It is safe for concurrent use.
+// refused requests for each transport.SourceOf, see blamed, repeated joins for each token, and returns for each agent.
+// Requests that are admitted count nothing, so many machines behind one address can join. It is safe for concurrent use.
 type strangers struct {
 	mu      sync.Mutex
 	sources map[string]patience
@@ -75,8 +75,11 @@ func (s *strangers) take(source string) bool {
 
 // blamed returns for whom a refusal of a request counts. It is the source. But if the token admits newcomers now, it is
 // the address together with the token, so that a good token does not wait for what others in its network did.
-func (e *Engine) blamed(source net.Addr, text string) string {
-	token, err := pki.ParseJoinToken(text)
+func (e *Engine) blamed(source net.Addr, r transport.JoinRequest) string {
+	if r.Rejoin != nil {
+		return e.blamedAgent(source, r.Rejoin)
+	}
+	token, err := pki.ParseJoinToken(r.Token)
 	if err != nil {
 		return transport.SourceOf(source)
 	}

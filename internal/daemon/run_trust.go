@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"os"
@@ -134,6 +135,12 @@ func (s *serverPart) mayVote() func(ctx context.Context, name, address string) e
 	return s.trust.MayVote
 }
 
+// Heard implements trust.Cluster.
+func (t trustCluster) Heard(id model.NodeID) bool {
+	live, ok := t.s.cluster.LiveOf(id)
+	return ok && live.Age <= 3*fsm.HeartbeatInterval(t.s.machine.Current().Settings.OfflineAfter)
+}
+
 // Addresses implements trust.Cluster.
 func (t trustCluster) Addresses() (api, gossip []string) {
 	return addressesOf(t.s.cluster.Servers(), t.s.cluster.ID(), func(id model.ServerID) string {
@@ -201,6 +208,24 @@ func (a *agentPart) renewal() func(context.Context) error {
 	if !a.p.cfg.TLS.Managed {
 		return nil
 	}
-	return trust.Agent{Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
-		Reload: a.useFiles, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}.Run
+	work := trust.Agent{Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
+		Reload: a.useFiles, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}
+	if a.p.cfg.Server == nil { // otherwise the server of this process renews an expired certificate
+		work.Rejoin = a.rejoin
+	}
+	return work.Run
+}
+
+// rejoin asks all servers that the agent knows for the next certificate, when that of the agent has expired.
+func (a *agentPart) rejoin(ctx context.Context, old tls.Certificate, request []byte) (transport.RenewReply, error) {
+	roots, err := transport.ManagedDir(a.p.cfg.DataDir).Roots()
+	if err != nil {
+		return transport.RenewReply{}, err
+	}
+	var servers []string
+	for _, one := range a.client.Servers() {
+		servers = append(servers, one.Host)
+	}
+	return transport.Rejoin(ctx, servers, roots, old,
+		transport.RejoinRequest{Request: request, Boot: a.agent.Identity().BootID})
 }
