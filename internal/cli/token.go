@@ -310,8 +310,8 @@ has a certificate of its own: outspan node revoke.`,
 		warns:   "revoking %s ends the certificates of this server for ever; it comes back only with a new join token",
 		next:    "an agent on the same machine has a certificate of its own: outspan node revoke %s",
 		unknown: "also revoke a server that the servers don't know, as after a recovery",
-		force: "first remove the server from the cluster, if it is still in it; refused where a majority would be lost, and " +
-			"for the leader",
+		force: "first remove the server from the cluster, if it is in it; refused where a majority would be lost, and for " +
+			"the leader",
 		revoke: client.Trust.RevokeServer,
 	}.command(a)
 }

@@ -106,8 +106,8 @@ func TestRevokeServer(t *testing.T) {
 	wantCode(t, err, model.CodeConflict)
 }
 
-// With force, a server is removed with the checks of a removal, and then revoked. The leader is refused. A repeated call
-// revokes a server that was removed already, and a dry run removes nothing.
+// With force, a server is removed with the checks of a removal, and then revoked. The leader is refused. A server that
+// was removed already is revoked. A dry run removes nothing.
 func TestRevokeServerWithForce(t *testing.T) {
 	r := newRig(t, "s1", "s2", "s3")
 	r.manage()

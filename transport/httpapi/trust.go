@@ -119,7 +119,7 @@ func (s *Server) revokeServer() change[revokeServerInput, api.RevokeReply] {
 				return nil, err
 			}
 			if in.Force && !in.DryRun {
-				if in.removed, err = s.takeOut(servers); err != nil {
+				if in.removed, err = takeOut(s.cfg.Servers.Ops, servers); err != nil {
 					return nil, err
 				}
 			}
@@ -156,16 +156,16 @@ func mayRevoke(servers []ServerEntry, force bool) error {
 	return nil
 }
 
-// takeOut removes servers from the cluster, with the checks of Ops.Remove. It skips those that were removed before, so
-// an interrupted call can be repeated. It blocks for at most writeLimit. Codes: not_supported, and those of Ops.Remove.
-func (s *Server) takeOut(servers []ServerEntry) (removed bool, err error) {
-	if s.cfg.Servers.Ops == nil {
+// takeOut removes servers from the cluster, with the checks of MemberOps.Remove. It skips those that were removed before, so
+// an interrupted call can be repeated. It blocks for at most writeLimit. Codes: not_supported, and those of MemberOps.Remove.
+func takeOut(ops MemberOps, servers []ServerEntry) (removed bool, err error) {
+	if ops == nil {
 		return false, notOffered("changes of membership")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
 	defer cancel()
 	for _, m := range servers {
-		err := s.cfg.Servers.Ops.Remove(ctx, m.ID, false)
+		err := ops.Remove(ctx, m.ID, false)
 		if e := (*model.Error)(nil); errors.As(err, &e) && e.Code == model.CodeNotFound {
 			continue
 		}
