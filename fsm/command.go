@@ -93,6 +93,8 @@ var kinds = [...]kindInfo{
 	{85, "member.renew", 1, func() Command { return new(MemberRenew) }},
 	{86, "member.revoke", 1, func() Command { return new(MemberRevoke) }},
 	{87, "member.found", 1, func() Command { return new(MemberFound) }},
+	{93, "person.admit", 1, func() Command { return new(PersonAdmit) }},
+	{94, "person.revoke", 1, func() Command { return new(PersonRevoke) }},
 }
 
 // Kind implements Command.
@@ -253,3 +255,9 @@ func (*MemberRevoke) Kind() Kind { return 86 }
 
 // Kind implements Command.
 func (*MemberFound) Kind() Kind { return 87 }
+
+// Kind implements Command.
+func (*PersonAdmit) Kind() Kind { return 93 }
+
+// Kind implements Command.
+func (*PersonRevoke) Kind() Kind { return 94 }

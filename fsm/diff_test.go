@@ -149,6 +149,7 @@ func TestSecretsAreHidden(t *testing.T) {
 		"TrustMember.Key": true, "TrustMember.PreviousKey": true, "MemberAdmit.Key": true, "MemberRenew.Key": true,
 		"MemberRenew.Old": true, "TrustKey.Public": true, "KeyPut.Public": true, "TrustMember.Token": true,
 		"MemberAdmit.Token": true, "MemberFound.Key": true, "TrustMember.AnyKey": true,
+		"Person.Key": true, "PersonAdmit.Key": true,
 	}
 	seen := map[reflect.Type]bool{}
 	marked := 0
