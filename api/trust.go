@@ -29,4 +29,6 @@ type RevokeReply struct {
 	Written
 	Member *TrustMember  `json:"member,omitempty" doc:"absent when its row was dropped since"`
 	Token  model.TokenID `json:"token,omitempty" doc:"its join token, revoked too because uses were left"`
+	// Removed says that the server was in the cluster and was removed from it before the revocation.
+	Removed bool `json:"removed,omitempty" doc:"this call removed the server from the cluster before it revoked it"`
 }

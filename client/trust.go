@@ -38,17 +38,23 @@ type RevokeServerOptions struct {
 	// Unknown also revokes a server that the servers don't know. After a recovery they don't know a server that joined
 	// after the snapshot, but its certificates are good.
 	Unknown bool
+	// Force first removes the server from the cluster, if it is still in it; see Members.Remove. The leader is refused. A
+	// dry run does not check the removal.
+	Force bool
 }
 
 // RevokeServer revokes a server for ever: none of its certificates counts any more. ref is its name, or its id while it
-// is known. Codes: not_found; conflict if the server votes and is alive, see Members.Remove; invalid if the reason is
-// too long.
+// is known. Codes: not_found; conflict if the server votes and is alive, or with Force if it leads or Members.Remove
+// refuses it; invalid if the reason is too long. An interrupted call with Force can be repeated.
 func (t Trust) RevokeServer(
 	ctx context.Context, ref string, body api.RevokeBody, o RevokeServerOptions,
 ) (Response[api.RevokeReply], error) {
 	query := o.query()
 	if o.Unknown {
 		query.Set("unknown", "true")
+	}
+	if o.Force {
+		query.Set("force", "true")
 	}
 	return write[api.RevokeReply](ctx, t.calls, http.MethodPost, route("members", ref, "revoke"), query, body)
 }

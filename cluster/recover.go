@@ -308,6 +308,7 @@ func (s *Server) markRecovery(ctx context.Context) error {
 	}
 	if state := s.cfg.Machine.State(); state.Incarnation <= was.Incarnation {
 		mark := &fsm.RestoreMark{Lineages: strings.Join(s.History().Lineages, ",")}
+		mark.VoidPeople = state.Managed()
 		mark.Recovered = state.JoinTokens.Len() > 0 || state.TrustMembers.Len() > 0
 		results, err := s.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{{mark}}})
 		if err != nil {

@@ -82,7 +82,25 @@ func (c *checker) trustMembers() {
 	}
 }
 
-// CheckTrust compares the keys, join tokens and members of a state with those of a later state. A restore does not take
+func (c *checker) people() {
+	s := c.s
+	c.want(s.People.Len() <= maxPeople+1, "there are %d people", s.People.Len()) // one row more: everyone
+	for name, p := range s.People.All() {
+		c.want(p.Subject.Name == name && (name == everyone || checkPerson(p.Subject) == nil), "person %s: its row names %s",
+			name, p.Subject)
+		c.want(p.IssuedIndex <= s.Index && p.RevokedIndex <= s.Index && (p.IssuedIndex != 0 || p.RevokedIndex != 0),
+			"person %s: issued at index %d, revoked at %d", name, p.IssuedIndex, p.RevokedIndex)
+		c.want((p.IssuedIndex != 0) == (len(p.Key) == sha256.Size) && (p.IssuedIndex != 0) == (p.NotAfter > 0),
+			"person %s: issued at index %d, its key has %d bytes, its certificate ends at %d", name, p.IssuedIndex, len(p.Key),
+			p.NotAfter)
+		c.want(p.VoidBefore <= s.MomentNumber() && (p.RevokedIndex == 0 || p.VoidBefore != 0),
+			"person %s was revoked at index %d, and certificates before %d are void", name, p.RevokedIndex, p.VoidBefore)
+		c.want(len(p.Reason) <= maxRevokeReason && (p.RevokedIndex != 0 || p.Reason == ""),
+			"person %s: revoked at index %d, for a reason of %d bytes", name, p.RevokedIndex, len(p.Reason))
+	}
+}
+
+// CheckTrust compares the keys, join tokens, members and people of a state with those of a later state. A restore does not take
 // them back, so the later state may be a restored one, for which CheckStep has no meaning. CheckTrust returns Findings
 // with each difference that must never occur (S9, S19), or nil. A recovery begins a new history for CheckTrust too.
 func CheckTrust(before, after State) error {
@@ -112,6 +130,10 @@ func (c *checker) trustSteps(before *State) {
 	})
 	eachChange(before.JoinTokens, c.s.JoinTokens, c.tokenStep)
 	eachChange(before.TrustMembers, c.s.TrustMembers, c.memberStep)
+	eachChange(before.People, c.s.People, c.personStep)
+	for name, row := range differences(before.People, c.s.People) {
+		c.holds(S19, row.has || row.before.VoidBefore == 0 && row.before.overdue(c.s.Wall), "person %s was dropped", name)
+	}
 	for id, row := range differences(before.JoinTokens, c.s.JoinTokens) {
 		c.holds(S9, row.had || row.after.CreatedIndex > before.Index, "join token %s came back", id)
 		c.want(row.has || row.before.overdue(c.s.Now), "join token %s was dropped before it was overdue", id)
@@ -149,6 +171,13 @@ func (c *checker) memberStep(who string, a, b *TrustMember) {
 	c.want(b.RevokedIndex == a.RevokedIndex && bytes.Equal(a.Key, b.Key),
 		"member %s was revoked at index %d; now it is at %d, and no token admitted it since", who, a.RevokedIndex,
 		b.RevokedIndex)
+}
+
+func (c *checker) personStep(name string, a, b *Person) {
+	c.holds(S19, b.VoidBefore >= a.VoidBefore, "person %s: certificates before %d were void, now those before %d", name,
+		a.VoidBefore, b.VoidBefore)
+	c.holds(S19, a.RevokedIndex == 0 || b.RevokedIndex >= a.RevokedIndex || b.IssuedIndex > a.RevokedIndex,
+		"person %s was revoked at index %d, and now at %d, without another certificate", name, a.RevokedIndex, b.RevokedIndex)
 }
 
 // spent reports whether a join token that was made after an index may have admitted a member. A token without a row may

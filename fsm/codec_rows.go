@@ -89,6 +89,8 @@ var rowTables = [...]rowTable{
 	}, func(t *JoinToken) model.TokenID { return t.ID }),
 	rows(20, "trustmembers", func(s *State) *Table[string, *TrustMember] { return &s.TrustMembers },
 		func(m *TrustMember) string { return m.Subject.String() }),
+	rows(22, "people", func(s *State) *Table[string, *Person] { return &s.People },
+		func(p *Person) string { return p.Subject.Name }),
 }
 
 func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Table[K, *V], key func(*V) K) rowTable {

@@ -94,6 +94,8 @@ var kinds = [...]kindInfo{
 	{86, "member.revoke", 1, func() Command { return new(MemberRevoke) }},
 	{87, "member.found", 1, func() Command { return new(MemberFound) }},
 	{88, "member.holds", 1, func() Command { return new(MemberHolds) }},
+	{93, "person.admit", 1, func() Command { return new(PersonAdmit) }},
+	{94, "person.revoke", 1, func() Command { return new(PersonRevoke) }},
 }
 
 // Kind implements Command.
@@ -257,3 +259,9 @@ func (*MemberFound) Kind() Kind { return 87 }
 
 // Kind implements Command.
 func (*MemberHolds) Kind() Kind { return 88 }
+
+// Kind implements Command.
+func (*PersonAdmit) Kind() Kind { return 93 }
+
+// Kind implements Command.
+func (*PersonRevoke) Kind() Kind { return 94 }

@@ -150,6 +150,7 @@ func TestSecretsAreHidden(t *testing.T) {
 		"MemberRenew.Old": true, "TrustKey.Public": true, "KeyPut.Public": true, "TrustMember.Token": true,
 		"MemberAdmit.Token": true, "MemberFound.Key": true, "TrustMember.AnyKey": true,
 		"TrustMember.Roots": true, "TrustMember.Gossip": true, "MemberHolds.Roots": true, "MemberHolds.Gossip": true,
+		"Person.Key": true, "PersonAdmit.Key": true,
 	}
 	seen := map[reflect.Type]bool{}
 	marked := 0

@@ -7,19 +7,21 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, and the members that the tokens
-// admitted. It only stores rows. Each table is written only by its put and del methods. A restore keeps the rows of
+// trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, the members that the tokens
+// admitted, and people. It only stores rows. Each table is written only by its put and del methods. A restore keeps the rows of
 // this drawer; see WithTrustOf.
 type trust struct {
 	TrustKeys    Table[model.KeyName, *TrustKey]
 	JoinTokens   Table[model.TokenID, *JoinToken]
 	TrustMembers Table[string, *TrustMember] // by Subject.String()
+	People       Table[string, *Person]      // by Subject.Name
 
 	revokedAgents Table[string, present] // by name
 }
 
 func (s *trust) fork(undo *undoLog) {
 	s.TrustKeys, s.JoinTokens = s.TrustKeys.fork(undo), s.JoinTokens.fork(undo)
+	s.People = s.People.fork(undo)
 	s.TrustMembers, s.revokedAgents = s.TrustMembers.fork(undo), s.revokedAgents.fork(undo)
 }
 
@@ -40,6 +42,10 @@ func (s *trust) delMember(who model.Subject) {
 	before, _ := s.TrustMembers.del(who.String())
 	mark(s.revokedAgents, who.Name, before.revokedAgent(), false)
 }
+
+func (s *trust) putPerson(p *Person) { s.People.put(p.Subject.Name, p) }
+
+func (s *trust) delPerson(name string) { s.People.del(name) }
 
 // index builds the index after the rows were read from a snapshot.
 func (s *trust) index() {
@@ -87,7 +93,7 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 	return s.TrustMembers.Get(who.String())
 }
 
-// WithTrustOf returns s with the keys, join tokens and members of the state live. After a restore of an older snapshot,
+// WithTrustOf returns s with the keys, join tokens, members and people of the state live. After a restore of an older snapshot,
 // a spent token is therefore still spent, and a revoked member still revoked. The index of the entry that is applied
 // next must be above the index of live.
 func (s State) WithTrustOf(live State) State {

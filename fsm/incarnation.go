@@ -67,6 +67,9 @@ func (c *RestoreMark) apply(s *State) error {
 		if c.Recovered {
 			data["tokens_revoked"] = fmt.Sprint(c.recoverTrust(s))
 		}
+		if c.VoidPeople {
+			voidPeople(s)
+		}
 	}
 	s.callAgents()
 	s.touch("services") // agents drop services that the state lacks once the restore is confirmed

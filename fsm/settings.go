@@ -52,4 +52,7 @@ type RestoreMark struct {
 	// Recovered says that the servers themselves began again with an older state (docs/operations.md). Tokens and members
 	// are then as old as the rest of the state: all tokens are revoked, and agents may have newer keys; see TrustMember.
 	Recovered bool `cbor:"3,keyasint,omitempty"`
+	// VoidPeople makes all certificates of people void, because the state may have lost the revocation of any of them. A
+	// recovery sets it.
+	VoidPeople bool `cbor:"4,keyasint,omitempty"`
 }

@@ -35,6 +35,9 @@ const (
 	// a member renewed once more with its previous key: an answer was lost, or two machines have that key
 	EventMemberRenewedTwice EventType = "member.renewed_twice"
 
+	EventPersonJoined  EventType = "person.joined" // a person or script got a certificate
+	EventPersonRevoked EventType = "person.revoked"
+
 	EventKey EventType = "key.changed" // a key of the cluster entered a phase, or was dropped
 )
 
@@ -47,7 +50,7 @@ func EventTypes() []EventType {
 		EventBudget, EventJob, EventDeployment,
 		EventSettings, EventLeader, EventHold, EventVolume,
 		EventTokenCreated, EventTokenRevoked, EventMemberJoined, EventMemberRevoked, EventMemberRenewedTwice,
-		EventKey,
+		EventKey, EventPersonJoined, EventPersonRevoked,
 	}
 }
 

@@ -227,6 +227,7 @@ type revokeVerb struct {
 	warns         string // says what a revocation does, if --yes is missing; its %s is the name
 	next          string // what the user may do next; its %s is the name
 	unknown       string // help of the flag --unknown, or empty if there is none
+	force         string // help of the flag --force, or empty if there is none
 	revoke        func(client.Trust, context.Context, string, api.RevokeBody,
 		client.RevokeServerOptions) (client.Response[api.RevokeReply], error)
 }
@@ -234,7 +235,7 @@ type revokeVerb struct {
 func (v revokeVerb) command(a *app) *cobra.Command {
 	var write writeFlags
 	var message string
-	var yes, unknown bool
+	var yes, unknown, force bool
 	cmd := &cobra.Command{
 		Use: "revoke " + v.arg, Short: v.short, Long: v.long, Args: term.Exactly(v.arg),
 		ValidArgsFunction: a.complete(v.complete),
@@ -243,7 +244,7 @@ func (v revokeVerb) command(a *app) *cobra.Command {
 				return term.Usage(v.warns, args[0]).WithHint("if that is what you want, say so with --yes")
 			}
 			got, err := v.revoke(a.client().Trust, cmd.Context(), args[0], api.RevokeBody{Reason: message},
-				client.RevokeServerOptions{WriteOptions: write.options(), Unknown: unknown})
+				client.RevokeServerOptions{WriteOptions: write.options(), Unknown: unknown, Force: force})
 			if err != nil {
 				return err
 			}
@@ -252,6 +253,9 @@ func (v revokeVerb) command(a *app) *cobra.Command {
 				name = got.Value.Member.Name
 			}
 			return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) {
+				if got.Value.Removed {
+					p.Line("%s %s is removed from the cluster", strings.ToLower(v.arg), name)
+				}
 				p.Line("%s %s %s %s", strings.ToLower(v.arg), name, write.would("is revoked"), write.done(got.Value.Index))
 				if token := got.Value.Token; token != "" {
 					p.Line("  join token %s %s too: it had uses left", token, write.would("is revoked"))
@@ -267,6 +271,9 @@ func (v revokeVerb) command(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&yes, "yes", false, "end its certificates for ever")
 	if v.unknown != "" {
 		cmd.Flags().BoolVar(&unknown, "unknown", false, v.unknown)
+	}
+	if v.force != "" {
+		cmd.Flags().BoolVar(&force, "force", false, v.force)
 	}
 	return cmd
 }
@@ -295,7 +302,7 @@ func serverRevoke(a *app) *cobra.Command {
 		arg: "SERVER", complete: "trusted servers", short: "end the certificates of a server for ever",
 		long: `Ends all certificates of a server: the other servers accept none of them any more. Agents don't know of revocations: they accept a certificate of
 that server as long as it makes itself new ones, so switch the machine off, or keep it away from the agents. It is refused for a server that votes and is alive:
-take that out first with outspan server remove. The machine comes back only by joining with a token that was made after the revocation, and a new key. The token
+take that out first with outspan server remove, or with --force, which does both. The machine comes back only by joining with a token that was made after the revocation, and a new key. The token
 with which it joined is revoked too, if it has uses left.
 After a recovery the servers don't know a server that joined after the snapshot, but its certificates count: revoke it with --unknown.
 The server has had every secret of the cluster, such as the keys that sign certificates. A revocation does not change those. An agent on the same machine
@@ -303,6 +310,8 @@ has a certificate of its own: outspan node revoke.`,
 		warns:   "revoking %s ends the certificates of this server for ever; it comes back only with a new join token",
 		next:    "an agent on the same machine has a certificate of its own: outspan node revoke %s",
 		unknown: "also revoke a server that the servers don't know, as after a recovery",
-		revoke:  client.Trust.RevokeServer,
+		force: "first remove the server from the cluster, if it is in it; refused where a majority would be lost, and for " +
+			"the leader",
+		revoke: client.Trust.RevokeServer,
 	}.command(a)
 }

@@ -50,6 +50,10 @@ func trustServer(t *testing.T, body *string) string {
 			fmt.Fprint(w, `{"index":11,"member":{"subject":"agent:n1","kind":"agent","name":"n1","revoked":true},`+
 				`"token":"aaaaaaaaaaaa"}`)
 		case "POST /v1/members/s3/revoke":
+			if r.URL.Query().Get("force") == "true" {
+				fmt.Fprint(w, `{"index":14,"removed":true,"member":{"subject":"server:s3","kind":"server","name":"s3","revoked":true}}`)
+				return
+			}
 			fmt.Fprint(w, `{"index":12,"member":{"subject":"server:s3","kind":"server","name":"s3","revoked":true}}`)
 		case "POST /v1/members/s4/revoke":
 			if r.URL.Query().Get("unknown") != "true" {
@@ -107,6 +111,8 @@ func TestTokenCommands(t *testing.T) {
 		{"node revoke 01N1 --dry-run", 0, `{}`, []string{"node n1 would be revoked"}},
 		{"server revoke s3", 2, "", []string{"revoking s3 ends the certificates", "say so with --yes"}},
 		{"server revoke s3 --yes", 0, `{}`, []string{"server s3 is revoked (index 12)", "outspan node revoke s3"}},
+		{"server revoke s3 --yes --force", 0, `{}`, []string{"server s3 is removed from the cluster\nserver s3 is revoked (index 14)"}},
+		{"node revoke n1 --yes --force", 2, "", []string{"--force"}},
 		{"server revoke s4 --yes", 4, `{}`, nil},
 		{"server revoke s4 --yes --unknown", 0, `{}`, []string{"server s4 is revoked (index 13)"}},
 		{"node revoke n1 --yes --unknown", 2, "", []string{"--unknown"}},

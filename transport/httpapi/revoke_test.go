@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/outspan/outspan/model"
@@ -66,6 +67,9 @@ func TestRevokeServer(t *testing.T) {
 		if !strings.Contains(hintOf(err), "outspan server remove id-s2") {
 			t.Errorf("%s: the hint is %q", st, hintOf(err))
 		}
+		if !strings.Contains(hintOf(err), "outspan server revoke s2 --force") {
+			t.Errorf("%s: the hint is %q", st, hintOf(err))
+		}
 	}
 	for _, tt := range []struct {
 		ref, name, state string
@@ -100,6 +104,89 @@ func TestRevokeServer(t *testing.T) {
 	r.shapeServer("s1", "alive", true)
 	_, _, err = r.cli().Do(t.Context(), http.MethodPost, "/v1/members/s1/revoke", unknown, nil)
 	wantCode(t, err, model.CodeConflict)
+}
+
+// With force, a server is removed with the checks of a removal, and then revoked. The leader is refused. A server that
+// was removed already is revoked. A dry run removes nothing.
+func TestRevokeServerWithForce(t *testing.T) {
+	r := newRig(t, "s1", "s2", "s3")
+	r.manage()
+	_, token := r.token(map[string]any{"role": "server", "uses": 5})
+	for _, name := range []string{"s1", "s2", "s3"} {
+		r.admit(token, model.SubjectServer, name)
+	}
+	isRevoked := func(name string) bool {
+		state := r.machine.State()
+		row, _ := state.TrustMemberOf(model.Subject{Kind: model.SubjectServer, Name: name})
+		return row.RevokedIndex != 0
+	}
+	var mu sync.Mutex
+	var removals []string
+	members := map[model.ServerID]bool{"id-s1": true, "id-s2": true, "id-s3": true}
+	refuse := error(nil)
+	r.mu.Lock()
+	r.remove = func(id model.ServerID, force bool) error {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case force:
+			return model.Refuse(model.CodeInternal, "a revocation must not force the removal of %s", id)
+		case refuse != nil:
+			return refuse
+		case !members[id]:
+			return model.Refuse(model.CodeNotFound, "there is no server %s in the cluster", id)
+		}
+		if isRevoked(string(id)[len("id-"):]) {
+			return model.Refuse(model.CodeInternal, "%s was revoked before it was removed", id)
+		}
+		delete(members, id)
+		removals = append(removals, string(id))
+		return nil
+	}
+	r.mu.Unlock()
+	revoke := func(ref string, more ...string) (map[string]any, error) {
+		query := url.Values{"force": {"true"}}
+		for _, name := range more {
+			query.Set(name, "true")
+		}
+		raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/members/"+ref+"/revoke", query, nil)
+		if err != nil {
+			return nil, err
+		}
+		return decode(t, raw), nil
+	}
+
+	_, err := revoke("s1")
+	if wantCode(t, err, model.CodeConflict); !strings.Contains(hintOf(err), "outspan server transfer-leader") {
+		t.Errorf("the leader: %q", hintOf(err))
+	}
+	if _, err := revoke("s2", "dry_run"); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	refuse = model.Refuse(model.CodeConflict, "without server s2 there is no quorum")
+	mu.Unlock()
+	_, err = revoke("s2")
+	wantCode(t, err, model.CodeConflict)
+	if len(removals) != 0 || isRevoked("s2") {
+		t.Fatalf("after refusals and a dry run: removed are %v, s2 is revoked: %v", removals, isRevoked("s2"))
+	}
+	mu.Lock()
+	refuse = nil
+	delete(members, "id-s3") // as by a call that ended between its two steps
+	mu.Unlock()
+	for ref, removed := range map[string]bool{"id-s2": true, "s3": false} {
+		got, err := revoke(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := got["member"].(map[string]any); !isTrue(m["revoked"]) || isTrue(got["removed"]) != removed {
+			t.Errorf("revoking %s answers %v", ref, got)
+		}
+	}
+	if !slices.Equal(removals, []string{"id-s2"}) {
+		t.Errorf("removed are %v", removals)
+	}
 }
 
 // shapeServer changes one server in the list of servers.

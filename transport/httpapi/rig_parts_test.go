@@ -225,6 +225,12 @@ func (r *rig) Promote(context.Context, model.ServerID) error { return nil }
 
 // Remove implements httpapi.MemberOps.
 func (r *rig) Remove(_ context.Context, id model.ServerID, force bool) error {
+	r.mu.Lock()
+	remove := r.remove
+	r.mu.Unlock()
+	if remove != nil {
+		return remove(id, force)
+	}
 	if !force {
 		return model.Refuse(model.CodeConflict, "without server %s there is no quorum", id).WithHint("use force")
 	}

@@ -33,10 +33,11 @@ type rig struct {
 	index  uint64
 	lead   string // name of the leader; "" means none
 	shape  func(*httpapi.ServerEntry)
-	twin   string // if not "", one more server with this name is listed
-	broken error  // if not nil, Propose fails with it and commits nothing
-	behind func() // if not nil, the next ReadBarrier calls it
-	after  error  // if not nil, Propose commits the entry and then fails with it
+	remove func(id model.ServerID, force bool) error // nil: only a forced removal succeeds
+	twin   string                                    // if not "", one more server with this name is listed
+	broken error                                     // if not nil, Propose fails with it and commits nothing
+	behind func()                                    // if not nil, the next ReadBarrier calls it
+	after  error                                     // if not nil, Propose commits the entry and then fails with it
 	log    []fsm.Entry
 
 	servers map[string]*server

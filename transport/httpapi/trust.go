@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +26,10 @@ type revokeServerInput struct {
 	WriteParams
 	MemberPath
 	Unknown bool `query:"unknown" doc:"revoke a server that the servers don't know, as after a recovery"`
+	Force   bool `json:",omitempty" query:"force" doc:"first remove the server from the cluster, if it is still in it; refused where quorum would be lost, and for the leader; a dry run does not check the removal"`
 	Input   api.RevokeBody
+
+	removed bool // by prepare, for answer
 }
 
 func (in *revokeServerInput) body() any { return &in.Input }
@@ -92,8 +97,8 @@ func isMember(s *fsm.State, who model.Subject) bool {
 	return ok
 }
 
-// revokeServer refuses to revoke a server that votes and is alive. The other servers would stop talking to it at once,
-// although they still need it for a majority.
+// revokeServer refuses to revoke a server that votes and is alive, unless in.Force removes it first. The other servers
+// would stop talking to it at once, although they still need it for a majority.
 func (s *Server) revokeServer() change[revokeServerInput, api.RevokeReply] {
 	return change[revokeServerInput, api.RevokeReply]{
 		prepare: func(r *reading, in *revokeServerInput) ([]fsm.Command, error) {
@@ -109,11 +114,13 @@ func (s *Server) revokeServer() change[revokeServerInput, api.RevokeReply] {
 				return nil, refusal.WithHint("%s; if the servers lost what they knew of it: outspan server revoke %s --unknown",
 					refusal.Hint, clip(in.ID))
 			}
-			for _, m := range servers {
-				alive := m.State == api.MemberAlive || m.State == string(fsm.GossipSuspect)
-				if m.Name == who.Name && m.Voter && alive {
-					return nil, model.Refuse(model.CodeConflict, "server %s votes and is alive", who.Name).
-						WithHint("take it out of the cluster first: outspan server remove %s", m.ID)
+			servers = slices.DeleteFunc(servers, func(m ServerEntry) bool { return m.Name != who.Name })
+			if err := mayRevoke(servers, in.Force); err != nil {
+				return nil, err
+			}
+			if in.Force && !in.DryRun {
+				if in.removed, err = takeOut(s.cfg.Servers.Ops, servers); err != nil {
+					return nil, err
 				}
 			}
 			return []fsm.Command{&fsm.MemberRevoke{Subject: who, Reason: in.Input.Reason}}, nil
@@ -124,9 +131,50 @@ func (s *Server) revokeServer() change[revokeServerInput, api.RevokeReply] {
 				return api.RevokeReply{}, err
 			}
 			who, _ := serverOf(&o.State, servers, in.ID) // a server that is not known any more has no row to show
-			return o.revokeReply(who), nil
+			reply := o.revokeReply(who)
+			reply.Removed = in.removed
+			return reply, nil
 		},
 	}
+}
+
+// mayRevoke refuses to revoke servers of one name if one of them leads, or votes and is alive. force says that they are
+// removed first. The leader is refused then too: it could not finish the revocation. Code: conflict.
+func mayRevoke(servers []ServerEntry, force bool) error {
+	for _, m := range servers {
+		alive := m.State == api.MemberAlive || m.State == string(fsm.GossipSuspect)
+		switch {
+		case force && m.Leader:
+			return model.Refuse(model.CodeConflict, "server %s leads, so it can't be removed and revoked", m.Name).
+				WithHint("let another server lead first: outspan server transfer-leader")
+		case !force && m.Voter && alive:
+			return model.Refuse(model.CodeConflict, "server %s votes and is alive", m.Name).
+				WithHint("take it out of the cluster first: outspan server remove %s, then outspan server revoke %s; both at "+
+					"once: outspan server revoke %s --force", m.ID, m.Name, m.Name)
+		}
+	}
+	return nil
+}
+
+// takeOut removes servers from the cluster, with the checks of MemberOps.Remove. It skips those that were removed before, so
+// an interrupted call can be repeated. It blocks for at most writeLimit. Codes: not_supported, and those of MemberOps.Remove.
+func takeOut(ops MemberOps, servers []ServerEntry) (removed bool, err error) {
+	if ops == nil {
+		return false, notOffered("changes of membership")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	defer cancel()
+	for _, m := range servers {
+		err := ops.Remove(ctx, m.ID, false)
+		if e := (*model.Error)(nil); errors.As(err, &e) && e.Code == model.CodeNotFound {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		removed = true
+	}
+	return removed, nil
 }
 
 // servers returns all servers that this one knows. It blocks for at most writeLimit. Code: not_supported.
