@@ -89,6 +89,7 @@ var rowTables = [...]rowTable{
 	}, func(t *JoinToken) model.TokenID { return t.ID }),
 	rows(20, "trustmembers", func(s *State) *Table[string, *TrustMember] { return &s.TrustMembers },
 		func(m *TrustMember) string { return m.Subject.String() }),
+	rows(21, "newcomers", func(s *State) *Table[string, *Newcomer] { return &s.Newcomers }, (*Newcomer).rowKey),
 }
 
 func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Table[K, *V], key func(*V) K) rowTable {

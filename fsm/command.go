@@ -93,6 +93,9 @@ var kinds = [...]kindInfo{
 	{85, "member.renew", 1, func() Command { return new(MemberRenew) }},
 	{86, "member.revoke", 1, func() Command { return new(MemberRevoke) }},
 	{87, "member.found", 1, func() Command { return new(MemberFound) }},
+	{90, "newcomer.wait", 1, func() Command { return new(NewcomerWait) }},
+	{91, "newcomer.approve", 1, func() Command { return new(NewcomerApprove) }},
+	{92, "newcomer.reject", 1, func() Command { return new(NewcomerReject) }},
 }
 
 // Kind implements Command.
@@ -253,3 +256,12 @@ func (*MemberRevoke) Kind() Kind { return 86 }
 
 // Kind implements Command.
 func (*MemberFound) Kind() Kind { return 87 }
+
+// Kind implements Command.
+func (*NewcomerWait) Kind() Kind { return 90 }
+
+// Kind implements Command.
+func (*NewcomerApprove) Kind() Kind { return 91 }
+
+// Kind implements Command.
+func (*NewcomerReject) Kind() Kind { return 92 }

@@ -7,13 +7,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, and the members that the tokens
-// admitted. It only stores rows. Each table is written only by its put and del methods. A restore keeps the rows of
+// trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, the members that the tokens
+// admitted, and newcomers that need an approval. It only stores rows. Each table is written only by its put and del methods. A restore keeps the rows of
 // this drawer; see WithTrustOf.
 type trust struct {
 	TrustKeys    Table[model.KeyName, *TrustKey]
 	JoinTokens   Table[model.TokenID, *JoinToken]
 	TrustMembers Table[string, *TrustMember] // by Subject.String()
+	Newcomers    Table[string, *Newcomer]    // by rowKey
 
 	revokedAgents Table[string, present] // by name
 }
@@ -21,6 +22,7 @@ type trust struct {
 func (s *trust) fork(undo *undoLog) {
 	s.TrustKeys, s.JoinTokens = s.TrustKeys.fork(undo), s.JoinTokens.fork(undo)
 	s.TrustMembers, s.revokedAgents = s.TrustMembers.fork(undo), s.revokedAgents.fork(undo)
+	s.Newcomers = s.Newcomers.fork(undo)
 }
 
 func (s *trust) putTrustKey(k *TrustKey) { s.TrustKeys.put(k.Name, k) }
@@ -40,6 +42,10 @@ func (s *trust) delMember(who model.Subject) {
 	before, _ := s.TrustMembers.del(who.String())
 	mark(s.revokedAgents, who.Name, before.revokedAgent(), false)
 }
+
+func (s *trust) putNewcomer(n *Newcomer) { s.Newcomers.put(n.rowKey(), n) }
+
+func (s *trust) delNewcomer(n *Newcomer) { s.Newcomers.del(n.rowKey()) }
 
 // index builds the index after the rows were read from a snapshot.
 func (s *trust) index() {
@@ -87,11 +93,13 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 	return s.TrustMembers.Get(who.String())
 }
 
-// WithTrustOf returns s with the keys, join tokens and members of the state live. After a restore of an older snapshot,
-// a spent token is therefore still spent, and a revoked member still revoked. The index of the entry that is applied
-// next must be above the index of live.
+// WithTrustOf returns s with the keys, join tokens, members and newcomers of the state live. After a restore of an older
+// snapshot, a spent token is therefore still spent, a revoked member still revoked, and a rejected newcomer still
+// rejected. The setting join_approval stays on if it is on in live, because a restore must not open the cluster. The
+// index of the entry that is applied next must be above the index of live.
 func (s State) WithTrustOf(live State) State {
 	s.trust = live.trust
+	s.Settings.JoinApproval = s.Settings.JoinApproval || live.Settings.JoinApproval
 	return s.fork().publish() // the fork keeps later writes away from the tables of live
 }
 

@@ -165,6 +165,7 @@ func sampleState() State {
 	putSample(&s.TrustKeys, func(k *TrustKey) model.KeyName { return k.Name })
 	putSample(&s.JoinTokens, func(t *JoinToken) model.TokenID { return t.ID })
 	putSample(&s.TrustMembers, func(m *TrustMember) string { return m.Subject.String() })
+	putSample(&s.Newcomers, (*Newcomer).rowKey)
 	if err := s.buildIndexes(); err != nil {
 		panic(err)
 	}

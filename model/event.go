@@ -36,6 +36,10 @@ const (
 	EventMemberRenewedTwice EventType = "member.renewed_twice"
 
 	EventKey EventType = "key.changed" // a key of the cluster entered a phase, or was dropped
+
+	EventNewcomerWaits    EventType = "newcomer.waits" // a newcomer waits until a person approves it
+	EventNewcomerApproved EventType = "newcomer.approved"
+	EventNewcomerRejected EventType = "newcomer.rejected"
 )
 
 // EventTypes lists all types.
@@ -48,6 +52,7 @@ func EventTypes() []EventType {
 		EventSettings, EventLeader, EventHold, EventVolume,
 		EventTokenCreated, EventTokenRevoked, EventMemberJoined, EventMemberRevoked, EventMemberRenewedTwice,
 		EventKey,
+		EventNewcomerWaits, EventNewcomerApproved, EventNewcomerRejected,
 	}
 }
 

@@ -120,6 +120,9 @@ type Settings struct {
 	MoveGain int `json:"rescheduler_gain" cbor:"23,keyasint,omitempty"`
 	// when moves may begin: a cron expression in UTC; empty means always
 	MoveWindow string `json:"rescheduler_window,omitempty" cbor:"24,keyasint,omitempty"`
+
+	// if true, a newcomer with a good join token waits until a person approves it; default false
+	JoinApproval bool `json:"join_approval" cbor:"27,keyasint,omitempty"`
 }
 
 // DefaultSettings returns the settings of a new cluster.
