@@ -149,6 +149,8 @@ func TestSecretsAreHidden(t *testing.T) {
 		"TrustMember.Key": true, "TrustMember.PreviousKey": true, "MemberAdmit.Key": true, "MemberRenew.Key": true,
 		"MemberRenew.Old": true, "TrustKey.Public": true, "KeyPut.Public": true, "TrustMember.Token": true,
 		"MemberAdmit.Token": true, "MemberFound.Key": true, "TrustMember.AnyKey": true,
+		"Newcomer.Server": true, "Newcomer.Agent": true, "Newcomer.Token": true, "NewcomerWait.Server": true,
+		"NewcomerWait.Agent": true, "NewcomerWait.Token": true, "NewcomerApprove.Key": true, "NewcomerReject.Key": true,
 	}
 	seen := map[reflect.Type]bool{}
 	marked := 0
