@@ -222,6 +222,13 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"revoke-token": func(ctx context.Context, c *client.Client) (any, error) { return c.Tokens.Revoke(ctx, "x", wo) },
 
 	"list-trust-members": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Members(ctx, lo) },
+	"list-newcomers":     func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Newcomers(ctx, lo) },
+	"approve-newcomer": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Trust.ApproveNewcomer(ctx, model.Subject{Kind: model.SubjectAgent, Name: "x"}, api.NewcomerBody{}, wo)
+	},
+	"reject-newcomer": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Trust.RejectNewcomer(ctx, model.Subject{Kind: model.SubjectAgent, Name: "x"}, api.NewcomerBody{}, wo)
+	},
 	"revoke-node": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Trust.RevokeNode(ctx, "x", api.RevokeBody{}, wo)
 	},

@@ -100,8 +100,39 @@ func (c *checker) people() {
 	}
 }
 
-// CheckTrust compares the keys, join tokens, members and people of a state with those of a later state. A restore does not take
-// them back, so the later state may be a restored one, for which CheckStep has no meaning. CheckTrust returns Findings
+func (c *checker) newcomers() {
+	s := c.s
+	c.want(s.Newcomers.Len() <= maxNewcomers, "there are %d newcomers", s.Newcomers.Len())
+	for key, n := range s.Newcomers.All() {
+		c.want(key == n.rowKey() && n.Token.Valid(), "newcomer %s: its row is of %s by token %q", key, n.rowKey(), n.Token)
+		c.want(len(n.Server)+len(n.Agent) > 0 && len(n.Server)%sha256.Size == 0 && len(n.Agent)%sha256.Size == 0,
+			"newcomer %s has keys of %d and %d bytes", key, len(n.Server), len(n.Agent))
+		c.want(n.ApprovedIndex == 0 || n.RejectedIndex == 0, "newcomer %s was approved at index %d and rejected at %d", key,
+			n.ApprovedIndex, n.RejectedIndex)
+		c.want(max(n.Index, n.ApprovedIndex, n.RejectedIndex) <= s.Index && max(n.Since, n.DecidedAt) <= s.Now,
+			"newcomer %s waits since index %d, and was decided about at index %d", key, n.Index,
+			max(n.ApprovedIndex, n.RejectedIndex))
+	}
+}
+
+// newcomerSteps checks that no newcomer and no decision comes back, and that a decision stays.
+func (c *checker) newcomerSteps(before *State) {
+	for key, row := range differences(before.Newcomers, c.s.Newcomers) {
+		a, b := row.before, row.after
+		switch {
+		case !row.has:
+		case !row.had || b.Index != a.Index:
+			c.want(b.Index > before.Index, "newcomer %s of index %d came back", key, b.Index)
+		default:
+			c.want(a.ApprovedIndex+a.RejectedIndex == 0 || a.ApprovedIndex == b.ApprovedIndex &&
+				a.RejectedIndex == b.RejectedIndex, "the decision about newcomer %s changed", key)
+			c.want(a.sameRequest(b), "newcomer %s changed its keys or its token", key)
+		}
+	}
+}
+
+// CheckTrust compares the keys, join tokens, members and people of a state with those of a later state. A restore does
+// not take them back, so the later state may be a restored one, for which CheckStep has no meaning. CheckTrust returns Findings
 // with each difference that must never occur (S9, S19), or nil. A recovery begins a new history for CheckTrust too.
 func CheckTrust(before, after State) error {
 	c := &checker{rule: S19, s: &after}
@@ -134,6 +165,7 @@ func (c *checker) trustSteps(before *State) {
 	for name, row := range differences(before.People, c.s.People) {
 		c.holds(S19, row.has || row.before.VoidBefore == 0 && row.before.overdue(c.s.Wall), "person %s was dropped", name)
 	}
+	c.newcomerSteps(before)
 	for id, row := range differences(before.JoinTokens, c.s.JoinTokens) {
 		c.holds(S9, row.had || row.after.CreatedIndex > before.Index, "join token %s came back", id)
 		c.want(row.has || row.before.overdue(c.s.Now), "join token %s was dropped before it was overdue", id)

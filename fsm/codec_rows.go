@@ -91,6 +91,7 @@ var rowTables = [...]rowTable{
 		func(m *TrustMember) string { return m.Subject.String() }),
 	rows(22, "people", func(s *State) *Table[string, *Person] { return &s.People },
 		func(p *Person) string { return p.Subject.Name }),
+	rows(21, "newcomers", func(s *State) *Table[string, *Newcomer] { return &s.Newcomers }, (*Newcomer).rowKey),
 }
 
 func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Table[K, *V], key func(*V) K) rowTable {

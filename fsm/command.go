@@ -96,6 +96,9 @@ var kinds = [...]kindInfo{
 	{88, "member.holds", 1, func() Command { return new(MemberHolds) }},
 	{93, "person.admit", 1, func() Command { return new(PersonAdmit) }},
 	{94, "person.revoke", 1, func() Command { return new(PersonRevoke) }},
+	{90, "newcomer.wait", 1, func() Command { return new(NewcomerWait) }},
+	{91, "newcomer.approve", 1, func() Command { return new(NewcomerApprove) }},
+	{92, "newcomer.reject", 1, func() Command { return new(NewcomerReject) }},
 }
 
 // Kind implements Command.
@@ -265,3 +268,12 @@ func (*PersonAdmit) Kind() Kind { return 93 }
 
 // Kind implements Command.
 func (*PersonRevoke) Kind() Kind { return 94 }
+
+// Kind implements Command.
+func (*NewcomerWait) Kind() Kind { return 90 }
+
+// Kind implements Command.
+func (*NewcomerApprove) Kind() Kind { return 91 }
+
+// Kind implements Command.
+func (*NewcomerReject) Kind() Kind { return 92 }

@@ -151,6 +151,8 @@ func TestSecretsAreHidden(t *testing.T) {
 		"MemberAdmit.Token": true, "MemberFound.Key": true, "TrustMember.AnyKey": true,
 		"TrustMember.Roots": true, "TrustMember.Gossip": true, "MemberHolds.Roots": true, "MemberHolds.Gossip": true,
 		"Person.Key": true, "PersonAdmit.Key": true,
+		"Newcomer.Server": true, "Newcomer.Agent": true, "Newcomer.Token": true, "NewcomerWait.Server": true,
+		"NewcomerWait.Agent": true, "NewcomerWait.Token": true, "NewcomerApprove.Key": true, "NewcomerReject.Key": true,
 	}
 	seen := map[reflect.Type]bool{}
 	marked := 0

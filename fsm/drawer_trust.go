@@ -8,13 +8,14 @@ import (
 )
 
 // trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, the members that the tokens
-// admitted, and people. It only stores rows. Each table is written only by its put and del methods. A restore keeps the rows of
-// this drawer; see WithTrustOf.
+// admitted, people, and newcomers that need an approval. It only stores rows. Each table is written only by its put and
+// del methods. A restore keeps the rows of this drawer; see WithTrustOf.
 type trust struct {
 	TrustKeys    Table[model.KeyName, *TrustKey]
 	JoinTokens   Table[model.TokenID, *JoinToken]
 	TrustMembers Table[string, *TrustMember] // by Subject.String()
 	People       Table[string, *Person]      // by Subject.Name
+	Newcomers    Table[string, *Newcomer]    // by rowKey
 
 	revokedAgents Table[string, present] // by name
 }
@@ -23,6 +24,7 @@ func (s *trust) fork(undo *undoLog) {
 	s.TrustKeys, s.JoinTokens = s.TrustKeys.fork(undo), s.JoinTokens.fork(undo)
 	s.People = s.People.fork(undo)
 	s.TrustMembers, s.revokedAgents = s.TrustMembers.fork(undo), s.revokedAgents.fork(undo)
+	s.Newcomers = s.Newcomers.fork(undo)
 }
 
 func (s *trust) putTrustKey(k *TrustKey) { s.TrustKeys.put(k.Name, k) }
@@ -46,6 +48,10 @@ func (s *trust) delMember(who model.Subject) {
 func (s *trust) putPerson(p *Person) { s.People.put(p.Subject.Name, p) }
 
 func (s *trust) delPerson(name string) { s.People.del(name) }
+
+func (s *trust) putNewcomer(n *Newcomer) { s.Newcomers.put(n.rowKey(), n) }
+
+func (s *trust) delNewcomer(n *Newcomer) { s.Newcomers.del(n.rowKey()) }
 
 // index builds the index after the rows were read from a snapshot.
 func (s *trust) index() {
@@ -93,11 +99,13 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 	return s.TrustMembers.Get(who.String())
 }
 
-// WithTrustOf returns s with the keys, join tokens, members and people of the state live. After a restore of an older snapshot,
-// a spent token is therefore still spent, and a revoked member still revoked. The index of the entry that is applied
-// next must be above the index of live.
+// WithTrustOf returns s with the keys, join tokens, members, people and newcomers of the state live. After a restore of
+// an older snapshot, a spent token is therefore still spent, a revoked member still revoked, and a rejected newcomer
+// still rejected. The setting join_approval stays on if it is on in live, because a restore must not open the cluster.
+// The index of the entry that is applied next must be above the index of live.
 func (s State) WithTrustOf(live State) State {
 	s.trust = live.trust
+	s.Settings.JoinApproval = s.Settings.JoinApproval || live.Settings.JoinApproval
 	return s.fork().publish() // the fork keeps later writes away from the tables of live
 }
 

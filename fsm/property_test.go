@@ -73,6 +73,9 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 		h.term++
 	}
 	e := w.entry(h.term)
+	if group := w.newcomers(); group != nil {
+		e.Groups = append(e.Groups, group)
+	}
 	if before.Index == 0 {
 		e = w.beginning()
 	}

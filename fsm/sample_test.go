@@ -166,6 +166,7 @@ func sampleState() State {
 	putSample(&s.JoinTokens, func(t *JoinToken) model.TokenID { return t.ID })
 	putSample(&s.TrustMembers, func(m *TrustMember) string { return m.Subject.String() })
 	putSample(&s.People, func(p *Person) string { return p.Subject.Name })
+	putSample(&s.Newcomers, (*Newcomer).rowKey)
 	if err := s.buildIndexes(); err != nil {
 		panic(err)
 	}

@@ -76,6 +76,9 @@ func (c *SettingsSet) apply(s *State) error {
 	before := s.Settings
 	s.Settings, s.SettingsIndex = c.Settings, s.Index
 	s.touch("settings")
+	if before.JoinApproval && !c.Settings.JoinApproval {
+		s.dropNewcomers(func(*Newcomer) bool { return true })
+	}
 	if before.OfflineAfter != c.Settings.OfflineAfter {
 		s.callAgents() // their assignments include how often to send heartbeats
 	}
@@ -112,6 +115,7 @@ func settingsDiff(a, b model.Settings) map[string]string {
 		{"rescheduler_gain", fmt.Sprint(a.MoveGain), fmt.Sprint(b.MoveGain)},
 		{"rescheduler_window", a.MoveWindow, b.MoveWindow},
 		{"rejoin_grace", a.RejoinGrace.String(), b.RejoinGrace.String()},
+		{"join_approval", fmt.Sprint(a.JoinApproval), fmt.Sprint(b.JoinApproval)},
 	} {
 		if f.before != f.after {
 			diff[f.name] = f.before + " -> " + f.after

@@ -71,7 +71,7 @@ func dump(s State) map[string]any {
 		"copiesOn": rowsOf(s.copiesOn), "actors": rowsOf(s.Actors), "rails": rowsOf(s.Rails),
 
 		"trustKeys": rowsOf(s.TrustKeys), "joinTokens": rowsOf(s.JoinTokens), "trustMembers": rowsOf(s.TrustMembers),
-		"revokedAgents": rowsOf(s.revokedAgents),
+		"revokedAgents": rowsOf(s.revokedAgents), "newcomers": rowsOf(s.Newcomers),
 	}
 }
 

@@ -5,7 +5,7 @@ import "slices"
 // Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "deployment/ID",
 // "instance/ID", "transfer/ID", "budget/NAME", "peers/GROUP", "member/SUBJECT", or a whole table: "nodes", "jobs",
 // "instances", "drains", "events", "settings", "deployments", "services", "volumes", "budgets", "keys", "tokens",
-// "members".
+// "members", "newcomers".
 type Topic string
 
 // touchedTopics are the topics of the rows that an entry changed. objects may contain a topic more than once.

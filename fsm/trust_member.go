@@ -51,7 +51,7 @@ type TrustMember struct {
 // is admitted again only with a new key, and by a token that was made after its revocation. Codes: invalid;
 // token_invalid, token_revoked (also if the token is older than the revocation), token_role, token_name, token_expired,
 // token_used; name_taken if another key has the name; member_revoked for a revoked key; conflict if there are too many
-// members.
+// members; approval_pending and approval_rejected while join_approval is on, see Newcomer.
 type MemberAdmit struct {
 	Subject  model.Subject `cbor:"1,keyasint"`
 	Key      []byte        `cbor:"2,keyasint"`
@@ -104,8 +104,11 @@ func (c *MemberAdmit) apply(s *State) error {
 		s.reissue(old, old.PreviousKey, c.NotAfter)
 		return nil
 	}
-	free := c.accompanied(s)
-	if refusal := c.mayJoin(s, token, old, free); refusal != nil {
+	free, newcomer := c.accompanied(s), c.newcomer(s)
+	if refusal := c.mayJoin(s, token, old, free, newcomer.admits(s.Now)); refusal != nil {
+		return refusal
+	}
+	if refusal := c.hold(s, old, newcomer); refusal != nil {
 		return refusal
 	}
 	room, refusal := s.roomForMember(known)
@@ -132,8 +135,13 @@ func (c *MemberAdmit) apply(s *State) error {
 	}
 	s.putMember(row)
 	s.touchMember(c.Subject)
+	data := map[string]string{"token": string(c.Token)}
+	if newcomer.admits(s.Now) {
+		data["approved_by"] = string(newcomer.DecidedBy)
+	}
+	newcomer.arrived(s, c.Subject)
 	s.emit(Event{Type: model.EventMemberJoined, Subject: "member/" + c.Subject.String(), Before: before, After: "joined",
-		Data: map[string]string{"token": string(c.Token)}})
+		Data: data})
 	return nil
 }
 
@@ -160,10 +168,11 @@ func (c *MemberAdmit) mayUse(s *State) (*JoinToken, *model.Error) {
 }
 
 // mayJoin refuses an admission that is not a repeated one, if the token has ended or the name is taken. old is the row
-// of the name, or nil. free says that the admission costs no use.
-func (c *MemberAdmit) mayJoin(s *State, token *JoinToken, old *TrustMember, free bool) *model.Error {
+// of the name, or nil. free says that the admission costs no use. approved says that a person approved the newcomer, so
+// the time of the token no longer matters.
+func (c *MemberAdmit) mayJoin(s *State, token *JoinToken, old *TrustMember, free, approved bool) *model.Error {
 	switch {
-	case s.Now >= token.Expires:
+	case s.Now >= token.Expires && !approved:
 		return model.Refuse(model.CodeTokenExpired, "join token %s has expired", c.Token).
 			WithHint("make another token on a server with: outspan token create")
 	case !free && token.Used >= token.Uses && !plant.Is(plant.SpentToken):

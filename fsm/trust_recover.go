@@ -36,6 +36,7 @@ func (c *RestoreMark) recoverTrust(s *State) (tokens int) {
 	for _, m := range agents {
 		s.putMember(m)
 	}
+	s.dropNewcomers(func(*Newcomer) bool { return true }) // their tokens are revoked
 	if len(revoked) > 0 {
 		s.touch("tokens")
 	}

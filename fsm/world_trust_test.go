@@ -1,7 +1,9 @@
 package fsm
 
 import (
+	"cmp"
 	"encoding/binary"
+	"slices"
 
 	"github.com/outspan/outspan/model"
 )
@@ -210,4 +212,67 @@ func (w world) memberRevoke() Command {
 
 func (w world) memberHolds() Command {
 	return &MemberHolds{w.member().Subject, pick(w, nil, w.hash()), pick(w, nil, w.hash(), []byte("short"))}
+}
+
+// newcomers mostly draws nothing, and otherwise a change of join_approval, a newcomer, or a decision about one. Only
+// TestRandomHistories calls it, so the histories in words stay as they are.
+func (w world) newcomers() []Command {
+	if !w.rarely(2) {
+		return nil
+	}
+	if !w.s.Settings.JoinApproval || w.rarely(20) {
+		next := w.s.Settings
+		next.JoinApproval = !next.JoinApproval
+		return []Command{&SettingsSet{Settings: next}}
+	}
+	if n := w.newcomer(); n != nil && w.bool() {
+		if w.rarely(10) {
+			n.Index++
+		}
+		return []Command{pick[Command](w, &NewcomerApprove{n.Subject(), n.Key(), n.Index},
+			&NewcomerApprove{n.Subject(), n.Key(), n.Index}, &NewcomerReject{n.Subject(), n.Key(), n.Index})}
+	}
+	if n := w.newcomer(); n != nil && n.ApprovedIndex != 0 {
+		return w.arrival(n)
+	}
+	id := key(w, w.s.JoinTokens)
+	c := &NewcomerWait{Name: pick(w, "m6", "m7", "m8", "a/b"), Agent: w.hash(), Token: id, Address: "10.0.0.9"}
+	if t, ok := w.s.JoinTokens.Get(id); ok {
+		c.Verifier = t.Verifier
+	}
+	if w.bool() {
+		c.Server = w.hash()
+	}
+	return []Command{c}
+}
+
+// newcomer draws a copy of a newcomer's row, or nil.
+func (w world) newcomer() *Newcomer {
+	var all []*Newcomer
+	for _, n := range w.s.Newcomers.All() {
+		all = append(all, n)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	one := *pick(w, all...)
+	return &one
+}
+
+// arrival returns the admission of a newcomer.
+func (w world) arrival(n *Newcomer) (group []Command) {
+	t, ok := w.s.JoinTokens.Get(n.Token)
+	if !ok {
+		return nil
+	}
+	for kind, hash := range map[model.SubjectKind][]byte{n.Subject().Kind: n.Key(), model.SubjectAgent: n.Agent} {
+		if len(hash) > 0 {
+			group = append(group, &MemberAdmit{Subject: model.Subject{Kind: kind, Name: n.Name}, Key: hash,
+				NotAfter: w.notAfter(), Token: n.Token, Verifier: t.Verifier})
+		}
+	}
+	slices.SortFunc(group, func(a, b Command) int { // the server first
+		return -cmp.Compare(a.(*MemberAdmit).Subject.Kind, b.(*MemberAdmit).Subject.Kind)
+	})
+	return group
 }

@@ -87,6 +87,9 @@ const (
 	CodeTokenRole     Code = "token_role"     // the token admits another role
 	CodeTokenName     Code = "token_name"     // the token admits other names
 	CodeMemberRevoked Code = "member_revoked" // an operator revoked the server or agent, or the key that it shows
+
+	CodeApprovalPending  Code = "approval_pending"  // the newcomer waits until a person approves it
+	CodeApprovalRejected Code = "approval_rejected" // a person rejected the newcomer
 )
 
 // Codes of the HTTP API and of connections.

@@ -39,6 +39,10 @@ const (
 	EventPersonRevoked EventType = "person.revoked"
 
 	EventKey EventType = "key.changed" // a key of the cluster entered a phase, or was dropped
+
+	EventNewcomerWaits    EventType = "newcomer.waits" // a newcomer waits until a person approves it
+	EventNewcomerApproved EventType = "newcomer.approved"
+	EventNewcomerRejected EventType = "newcomer.rejected"
 )
 
 // EventTypes lists all types.
@@ -51,6 +55,7 @@ func EventTypes() []EventType {
 		EventSettings, EventLeader, EventHold, EventVolume,
 		EventTokenCreated, EventTokenRevoked, EventMemberJoined, EventMemberRevoked, EventMemberRenewedTwice,
 		EventKey, EventPersonJoined, EventPersonRevoked,
+		EventNewcomerWaits, EventNewcomerApproved, EventNewcomerRejected,
 	}
 }
 

@@ -124,6 +124,9 @@ type Settings struct {
 	// how long after the end of its certificate an agent may return by itself; default 90d, and 0 means never. Only
 	// DefaultSettings has this default. Settings from before this field lack it, and there it means never.
 	RejoinGrace Duration `json:"rejoin_grace" cbor:"26,keyasint,omitempty"`
+
+	// if true, a newcomer with a good join token waits until a person approves it; default false
+	JoinApproval bool `json:"join_approval" cbor:"27,keyasint,omitempty"`
 }
 
 // DefaultSettings returns the settings of a new cluster.

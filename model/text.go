@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -23,6 +24,18 @@ func ClipText(text string, most int) string {
 		text = text[:most]
 	}
 	return strings.ToValidUTF8(text, "")
+}
+
+// Fingerprint returns the first 8 bytes of the hash of a key for people to compare, such as "3f2a-91bc-0d4e-77aa".
+func Fingerprint(hash []byte) string {
+	var b strings.Builder
+	for i, one := range hash[:min(len(hash), 8)] {
+		if i > 0 && i%2 == 0 {
+			b.WriteByte('-')
+		}
+		fmt.Fprintf(&b, "%02x", one)
+	}
+	return b.String()
 }
 
 // Distance returns the least number of edits that turn a into b. An edit inserts, deletes or replaces one byte, or

@@ -35,8 +35,9 @@ const askTime = 15 * time.Second
 
 // AnswerJoin is a transport.AnswerJoin. Any server may be asked; one that does not lead asks the leader. A newcomer
 // that repeats its request gets certificates again, and uses its token once. A source that was refused too often waits;
-// see strangers. Codes: invalid, forbidden, busy, rate_limited, no_leader, those of fsm.MemberAdmit and of rejoin, and
-// those of the log.
+// see strangers. While join_approval is on, a newcomer is recorded and refused until a person approves it. Codes:
+// invalid, forbidden, busy, rate_limited, no_leader, those of fsm.MemberAdmit, fsm.NewcomerWait and rejoin, and those
+// of the log.
 func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
 	from := e.blamed(source, r)
@@ -60,6 +61,7 @@ func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 
 func (e *Engine) answerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
+	r.Address = transport.HostOf(source) // the leader does not see the newcomer's connection
 	leader, self, ok := e.cfg.Servers.Leader()
 	if self {
 		return e.join(ctx, r)
@@ -207,7 +209,7 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	}
 	state := e.cfg.Store.Current()
 	if err := e.tryGroup(state, group(all)); err != nil {
-		return transport.JoinReply{}, err
+		return transport.JoinReply{}, e.recordWaiting(ctx, r, all, err)
 	}
 	ring, err := e.keyring()
 	if err != nil {

@@ -75,8 +75,8 @@ type rig struct {
 	dead      []string // names of servers in the configuration that don't answer
 
 	// lost is called with each question between servers. Its error is that of the question. Optional.
-	lost func(to, question string) error
-	heard     map[model.NodeID]bool
+	lost  func(to, question string) error
+	heard map[model.NodeID]bool
 
 	// before and after are called around the commit of an entry. Their errors are those of Submit.
 	before, after func() error

@@ -96,5 +96,5 @@ func isStrangers(err error) bool {
 	refusal, ok := errors.AsType[*model.Error](err)
 	return ok && slices.Contains([]model.Code{model.CodeInvalid, model.CodeForbidden, model.CodeNameTaken,
 		model.CodeMemberRevoked, model.CodeTokenInvalid, model.CodeTokenExpired, model.CodeTokenUsed,
-		model.CodeTokenRevoked, model.CodeTokenRole, model.CodeTokenName}, refusal.Code)
+		model.CodeTokenRevoked, model.CodeTokenRole, model.CodeTokenName, model.CodeApprovalRejected}, refusal.Code)
 }

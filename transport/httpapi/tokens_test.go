@@ -200,6 +200,9 @@ var trustCalls = []struct {
 	{"GET", "/v1/trust/members", nil},
 	{"POST", "/v1/nodes/n1/revoke", nil},
 	{"POST", "/v1/members/s1/revoke", nil},
+	{"GET", "/v1/newcomers", nil},
+	{"POST", "/v1/newcomers/agent:n1/approve", nil},
+	{"POST", "/v1/newcomers/agent:n1/reject", nil},
 }
 
 // Only people may make tokens and revoke members: an agent or a server gets forbidden.
