@@ -38,6 +38,8 @@ type Cluster interface {
 	Now() model.Time
 	// Includes reports whether a server with this name belongs to the configuration of the log.
 	Includes(name string) bool
+	// Servers returns the servers in the configuration of the log.
+	Servers() []Server
 	// Addresses returns the host:port of the API and of the gossip of the servers in the configuration of the log, this
 	// server's first. It leaves out servers that only gossip knows. It returns at most 32 of each.
 	Addresses() (api, gossip []string)

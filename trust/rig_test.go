@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,6 +70,8 @@ type rig struct {
 	log    []fsm.Entry
 	sites  map[string]*site
 	leader string // name of the server that leads; "" means nobody does
+
+	off map[string]time.Duration // servers of the log's configuration that are off, and for how long
 
 	addresses []string // of the servers' API; default 10.0.0.1:7640
 
@@ -185,6 +189,20 @@ func (s *site) Includes(name string) bool {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	return s.r.sites[name] != nil
+}
+
+// Servers implements trust.Cluster.
+func (s *site) Servers() (all []trust.Server) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	for name := range s.r.sites {
+		all = append(all, trust.Server{Name: name, Answers: true})
+	}
+	for name, silent := range s.r.off {
+		all = append(all, trust.Server{Name: name, Silent: silent})
+	}
+	slices.SortFunc(all, func(a, b trust.Server) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // Addresses implements trust.Cluster.
