@@ -84,6 +84,8 @@ type Engine struct {
 	strangers strangers
 	repeats   strangers // repeated joins, by the id of the token
 	pins      *pins
+
+	gossipForced atomic.Pointer[model.KeyName] // see forceGossip
 }
 
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
@@ -120,6 +122,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	wg.Wait()
 	return nil
+}
+
+// Lead does the leader's work of one term: it puts the first keys of the cluster into the state, if this machine has
+// them, and then rotates keys. It blocks until ctx ends.
+func (e *Engine) Lead(ctx context.Context) {
+	e.keepFounding(ctx)
+	var wg sync.WaitGroup
+	for _, part := range [...]func(context.Context){e.rotateGossip} {
+		wg.Go(func() { part(ctx) })
+	}
+	wg.Wait()
 }
 
 // Admit refuses a peer whose certificate is good, if the peer is no member of the cluster: if its certificate is older

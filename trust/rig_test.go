@@ -239,15 +239,22 @@ func (s *site) do(group ...fsm.Command) {
 	}
 }
 
-// lead runs the engine's work of a leader to its end.
+// lead runs the engine's work of a leader until the state has the first keys.
 func (s *site) lead() {
 	s.r.t.Helper()
-	ctx, cancel := context.WithTimeout(s.r.t.Context(), 20*time.Second)
-	defer cancel()
-	s.engine.Lead(ctx)
-	if !s.machine.Current().Managed() {
-		s.r.t.Fatal("the state has no CA")
-	}
+	stop := s.leading()
+	defer stop()
+	eventually(s.r.t, "the state has a CA", func() bool { return s.machine.Current().Managed() })
+}
+
+// leading runs the engine's work of a leader until the returned function is called, or the test ends.
+func (s *site) leading() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.engine.Lead(ctx) }()
+	stop = func() { cancel(); <-done }
+	s.r.t.Cleanup(stop)
+	return stop
 }
 
 // run runs the engine until the returned function is called, or the test ends.
