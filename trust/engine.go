@@ -85,7 +85,7 @@ type Engine struct {
 	repeats   strangers // repeated joins, by the id of the token
 	pins      *pins
 
-	gossipForced atomic.Pointer[model.KeyName] // see forceGossip
+	gossipForced atomic.Pointer[model.KeyName] // see ForceGossip
 }
 
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From

@@ -71,7 +71,7 @@ type rig struct {
 	sites  map[string]*site
 	leader string // name of the server that leads; "" means nobody does
 
-	off map[string]time.Duration // servers of the log's configuration that are off, and for how long
+	off map[string]time.Time // servers of the log's configuration that are off, and since when
 
 	addresses []string // of the servers' API; default 10.0.0.1:7640
 
@@ -198,8 +198,8 @@ func (s *site) Servers() (all []trust.Server) {
 	for name := range s.r.sites {
 		all = append(all, trust.Server{Name: name, Answers: true})
 	}
-	for name, silent := range s.r.off {
-		all = append(all, trust.Server{Name: name, Silent: silent})
+	for name, since := range s.r.off {
+		all = append(all, trust.Server{Name: name, Silent: time.Since(since)})
 	}
 	slices.SortFunc(all, func(a, b trust.Server) int { return strings.Compare(a.Name, b.Name) })
 	return all

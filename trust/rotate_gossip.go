@@ -200,9 +200,7 @@ func usesGossip(m *fsm.TrustMember, digest []byte) bool {
 	return bytes.Equal(m.Gossip, digest) || len(m.Gossip) == 0 && len(m.Roots) > 0
 }
 
-// forceGossip lets the rotation that has this newest key pass over absent members at once, until another server leads.
-func (e *Engine) forceGossip(newest model.KeyName) { e.gossipForced.Store(&newest) }
-
+// forced reports whether ForceGossip was called for the rotation that has this newest key.
 func (e *Engine) forced(newest model.KeyName) bool {
 	name := e.gossipForced.Load()
 	return name != nil && *name == newest
