@@ -32,3 +32,38 @@ type RevokeReply struct {
 	// Removed says that the server was in the cluster and was removed from it before the revocation.
 	Removed bool `json:"removed,omitempty" doc:"this call removed the server from the cluster before it revoked it"`
 }
+
+// GossipKeys are the keys that encrypt gossip, and how far a rotation is. While it has several keys, the cluster rotates
+// the gossip key.
+type GossipKeys struct {
+	Keys     []GossipKey `json:"keys" doc:"the oldest first; members encrypt with the active one, and decrypt with all"`
+	Rotating bool        `json:"rotating" doc:"a rotation is in progress"`
+	Since    time.Time   `json:"since" doc:"when the keys last changed"`
+
+	Lacking      []GossipLacking `json:"lacking" doc:"members that don't use exactly these keys yet; the first 10"`
+	LackingCount int             `json:"lacking_count"`
+	WaitsFor     int             `json:"waits_for" doc:"those of them for which a rotation waits"`
+}
+
+// GossipKey is a key that encrypts gossip. It has no secret.
+type GossipKey struct {
+	Name         model.KeyName  `json:"name"`
+	Phase        model.KeyPhase `json:"phase" enum:"incoming,active,retired"`
+	Since        time.Time      `json:"since" doc:"when it entered this phase"`
+	CreatedIndex uint64         `json:"created_index" doc:"the log entry that made it"`
+	Digest       string         `json:"digest" doc:"tells keys apart; the key does not follow from it"`
+}
+
+// GossipLacking is a member that does not use the gossip keys of the cluster yet.
+type GossipLacking struct {
+	Subject string `json:"subject" doc:"as in events: server:s1 or agent:n1"`
+	Absent  bool   `json:"absent" doc:"it is off, or the servers don't reach it"`
+	Waits   bool   `json:"waits" doc:"a rotation waits for it"`
+}
+
+// GossipRotateReply is the answer to the request for a new gossip key.
+type GossipRotateReply struct {
+	Written
+	Begun  bool       `json:"begun" doc:"false: a rotation was in progress already"`
+	Gossip GossipKeys `json:"gossip"`
+}

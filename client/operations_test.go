@@ -235,6 +235,10 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"revoke-member": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, client.RevokeServerOptions{WriteOptions: wo, Unknown: true})
 	},
+	"list-gossip-keys": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.GossipKeys(ctx, ro) },
+	"rotate-gossip-key": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Trust.RotateGossipKey(ctx, client.RotateGossipOptions{WriteOptions: wo, Force: true})
+	},
 
 	"list-volumes": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Volumes.List(ctx, client.VolumeListOptions{ListOptions: lo, Job: "x", Node: "x"})

@@ -58,3 +58,25 @@ func (t Trust) RevokeServer(
 	}
 	return write[api.RevokeReply](ctx, t.calls, http.MethodPost, route("members", ref, "revoke"), query, body)
 }
+
+// GossipKeys returns the keys that encrypt gossip, and how far their rotation is. Codes: not_supported if they are files.
+func (t Trust) GossipKeys(ctx context.Context, o ReadOptions) (Response[api.GossipKeys], error) {
+	return read[api.GossipKeys](ctx, t.calls, route("trust", "gossip-keys"), o.query())
+}
+
+// RotateGossipOptions are the options of Trust.RotateGossipKey.
+type RotateGossipOptions struct {
+	WriteOptions
+	// Force passes over members that are off. It also works on a rotation in progress, until another server leads.
+	Force bool
+}
+
+// RotateGossipKey begins to replace the key that encrypts gossip. It does not wait for the end. While a rotation is in
+// progress, it begins none and returns how far that one is. Codes: not_supported if the keys are files.
+func (t Trust) RotateGossipKey(ctx context.Context, o RotateGossipOptions) (Response[api.GossipRotateReply], error) {
+	query := o.query()
+	if o.Force {
+		query.Set("force", "true")
+	}
+	return write[api.GossipRotateReply](ctx, t.calls, http.MethodPost, route("trust", "gossip-keys", "rotate"), query, nil)
+}

@@ -89,6 +89,9 @@ type MemberRevoke struct {
 // Counts reports whether a certificate with this key proves to be the member.
 func (m *TrustMember) Counts(key []byte) bool { return m.RevokedIndex == 0 && (m.AnyKey || m.had(key)) }
 
+// LastRevoked returns the log index of the member's last revocation, or 0. It stays when the member is admitted again.
+func (m *TrustMember) LastRevoked() uint64 { return m.VoidBefore & (1<<mintBits - 1) }
+
 // had reports whether key is in the row.
 func (m *TrustMember) had(key []byte) bool {
 	return len(key) > 0 && (bytes.Equal(key, m.Key) || bytes.Equal(key, m.PreviousKey))

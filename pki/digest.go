@@ -19,7 +19,7 @@ func RootsDigest(roots [][]byte) []byte {
 func GossipDigest(keys [][]byte) []byte {
 	sorted := slices.Clone(keys)
 	slices.SortFunc(sorted[min(len(sorted), 1):], bytes.Compare)
-	return digest("outspan gossip keys", sorted)
+	return digest("gossip keys of outspan", sorted)
 }
 
 func digest(domain string, parts [][]byte) []byte {

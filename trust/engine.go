@@ -44,6 +44,8 @@ type Cluster interface {
 	// Heard reports whether a node's agent was heard less than three heartbeat intervals ago, or may have been before this
 	// server began to listen. Only the leader asks.
 	Heard(id model.NodeID) bool
+	// Servers returns the servers in the configuration of the log.
+	Servers() []Server
 	// Addresses returns the host:port of the API and of the gossip of the servers in the configuration of the log, this
 	// server's first. It leaves out servers that only gossip knows. It returns at most 32 of each.
 	Addresses() (api, gossip []string)
@@ -91,6 +93,8 @@ type Engine struct {
 
 	rotating sync.Mutex // held by a rotation of the keyring
 	next     keyring.ID // made by a rotation that has not succeeded yet, or ""; guarded by rotating
+
+	gossipForced atomic.Pointer[model.KeyName] // see ForceGossip
 }
 
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
@@ -128,6 +132,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	wg.Wait()
 	return nil
+}
+
+// Lead does the leader's work of one term: it puts the first keys of the cluster into the state, if this machine has
+// them, and then rotates keys. It blocks until ctx ends.
+func (e *Engine) Lead(ctx context.Context) {
+	e.keepFounding(ctx)
+	var wg sync.WaitGroup
+	for _, part := range [...]func(context.Context){e.rotateGossip} {
+		wg.Go(func() { part(ctx) })
+	}
+	wg.Wait()
 }
 
 // Admit refuses a peer whose certificate is good, if the peer is no member of the cluster: if its certificate is older

@@ -13,9 +13,9 @@ import (
 // foundTime limits one attempt to put the first keys into the state.
 const foundTime = 40 * time.Second
 
-// Lead does the leader's work of one term: it puts the first keys of the cluster into the state, if this machine has
-// them. It blocks until that is done, or until ctx ends.
-func (e *Engine) Lead(ctx context.Context) {
+// keepFounding puts the first keys of the cluster into the state, if this machine has them. It blocks until the state
+// has them, or until ctx ends.
+func (e *Engine) keepFounding(ctx context.Context) {
 	retry := backoff{first: 200 * time.Millisecond, last: 10 * time.Second}
 	for ctx.Err() == nil {
 		err := e.found(ctx)

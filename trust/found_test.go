@@ -39,8 +39,13 @@ func TestFoundGoesOnAfterACrash(t *testing.T) {
 				return func() error { cancel(); return f() }
 			}
 			r.before, r.after = stopping(test.before), stopping(test.after)
-			s.engine.Lead(ctx)
-			cancel()
+			done := make(chan struct{})
+			go func() { defer close(done); s.engine.Lead(ctx) }()
+			if r.before == nil && r.after == nil {
+				eventually(t, "the state has a CA", func() bool { return s.machine.Current().Managed() })
+				cancel()
+			}
+			<-done
 			if got := s.machine.Current().Managed(); got != test.committed {
 				t.Fatalf("the state has a CA: %v, want %v", got, test.committed)
 			}

@@ -14,11 +14,43 @@ func openKey(ring *keyring.Ring, state *fsm.State, row *fsm.TrustKey) ([]byte, e
 		return nil, model.Refuse(model.CodeIntegrity, "the state has no key %s, which encrypts %s", row.Under, row.Name).
 			WithHint("restore a snapshot that has it")
 	}
-	data, err := ring.Unwrap(keyring.Wrapped{KEK: keyring.ID(under.Under), Bytes: under.Sealed})
+	data, err := unwrap(ring, under)
 	if err != nil {
 		return nil, err
 	}
 	return data.Open(string(row.Name), row.Version, row.Sealed)
+}
+
+func unwrap(ring *keyring.Ring, row *fsm.TrustKey) (keyring.DEK, error) {
+	return ring.Unwrap(keyring.Wrapped{KEK: keyring.ID(row.Under), Bytes: row.Sealed})
+}
+
+// sealed returns put with the key plain, encrypted under the active data key. Codes: integrity_check_failed without such
+// a key; not_found if the keyring lacks a key.
+func sealed(ring *keyring.Ring, state *fsm.State, plain []byte, put fsm.KeyPut) (*fsm.KeyPut, error) {
+	under, ok := state.ActiveKey(model.KeyData)
+	if !ok {
+		return nil, model.Refuse(model.CodeIntegrity, "the state has no active data key").
+			WithHint("restore a snapshot that has one")
+	}
+	data, err := unwrap(ring, under)
+	if err != nil {
+		return nil, err
+	}
+	put.Under = string(under.Name)
+	put.Sealed, err = data.Seal(string(put.Name), put.Version, plain)
+	return &put, err
+}
+
+// resealed returns the command that puts a key into another phase. A row has another version then, so the key is
+// encrypted again. Codes: those of openKey and sealed.
+func resealed(ring *keyring.Ring, state *fsm.State, row *fsm.TrustKey, phase model.KeyPhase) (*fsm.KeyPut, error) {
+	plain, err := openKey(ring, state, row)
+	if err != nil {
+		return nil, err
+	}
+	return sealed(ring, state, plain,
+		fsm.KeyPut{Name: row.Name, Version: row.Version + 1, Phase: phase, Public: row.Public})
 }
 
 // authority returns the CA that signs now. Codes: busy if there is no CA yet; certificate_invalid; those of openKey.

@@ -9,6 +9,8 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,6 +72,8 @@ type rig struct {
 	log    []fsm.Entry
 	sites  map[string]*site
 	leader string // name of the server that leads; "" means nobody does
+
+	off map[string]time.Time // servers of the log's configuration that are off, and since when
 
 	addresses []string // of the servers' API; default 10.0.0.1:7640
 	dead      []string // names of servers in the configuration that don't answer
@@ -213,6 +217,20 @@ func (s *site) Heard(id model.NodeID) bool {
 	return s.r.heard[id]
 }
 
+// Servers implements trust.Cluster.
+func (s *site) Servers() (all []trust.Server) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	for name := range s.r.sites {
+		all = append(all, trust.Server{Name: name, Answers: true})
+	}
+	for name, since := range s.r.off {
+		all = append(all, trust.Server{Name: name, Silent: time.Since(since)})
+	}
+	slices.SortFunc(all, func(a, b trust.Server) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
 // Addresses implements trust.Cluster.
 func (s *site) Addresses() (api, gossip []string) {
 	if s.r.addresses != nil {
@@ -253,15 +271,22 @@ func (s *site) do(group ...fsm.Command) {
 	}
 }
 
-// lead runs the engine's work of a leader to its end.
+// lead runs the engine's work of a leader until the state has the first keys.
 func (s *site) lead() {
 	s.r.t.Helper()
-	ctx, cancel := context.WithTimeout(s.r.t.Context(), 20*time.Second)
-	defer cancel()
-	s.engine.Lead(ctx)
-	if !s.machine.Current().Managed() {
-		s.r.t.Fatal("the state has no CA")
-	}
+	stop := s.leading()
+	defer stop()
+	eventually(s.r.t, "the state has a CA", func() bool { return s.machine.Current().Managed() })
+}
+
+// leading runs the engine's work of a leader until the returned function is called, or the test ends.
+func (s *site) leading() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.engine.Lead(ctx) }()
+	stop = func() { cancel(); <-done }
+	s.r.t.Cleanup(stop)
+	return stop
 }
 
 // run runs the engine until the returned function is called, or the test ends.

@@ -32,7 +32,7 @@ func nouns() []noun {
 			verbs: []verb{deploymentLs, deploymentStatus, deploymentPromote, deploymentFail}},
 		{name: "drain", short: "empty nodes, and follow that",
 			verbs: []verb{drainLs, drainStatus, drainWatch, drainPause, drainResume, drainCancel}, bare: nodeDrain},
-		{name: "gossip", short: "the key of the gossip pool", verbs: []verb{here(local.GossipKey)}},
+		{name: "gossip", short: "the key of the gossip pool", verbs: []verb{gossipKey}},
 		{name: "instance", short: "single runs of a group's program",
 			verbs: []verb{instanceLs, instanceStatus, instanceWhy, instanceLogs, instanceEvict, instanceStop, instanceRestart}},
 		{name: "job", short: "what is to run",

@@ -305,7 +305,7 @@ that server as long as it makes itself new ones, so switch the machine off, or k
 take that out first with outspan server remove, or with --force, which does both. The machine comes back only by joining with a token that was made after the revocation, and a new key. The token
 with which it joined is revoked too, if it has uses left.
 After a recovery the servers don't know a server that joined after the snapshot, but its certificates count: revoke it with --unknown.
-The server has had every secret of the cluster, such as the keys that sign certificates. A revocation does not change those. An agent on the same machine
+The server has had every secret of the cluster, such as the keys that sign certificates. A revocation replaces only the gossip key. An agent on the same machine
 has a certificate of its own: outspan node revoke.`,
 		warns:   "revoking %s ends the certificates of this server for ever; it comes back only with a new join token",
 		next:    "an agent on the same machine has a certificate of its own: outspan node revoke %s",

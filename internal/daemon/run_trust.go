@@ -141,6 +141,16 @@ func (t trustCluster) Heard(id model.NodeID) bool {
 	return ok && live.Age <= 3*fsm.HeartbeatInterval(t.s.machine.Current().Settings.OfflineAfter)
 }
 
+// Servers implements trust.Cluster.
+func (t trustCluster) Servers() (all []trust.Server) {
+	for _, one := range t.s.cluster.Servers() {
+		if one.Member {
+			all = append(all, trust.Server{Name: one.Name, Answers: one.Answers, Silent: one.Silent})
+		}
+	}
+	return all
+}
+
 // Addresses implements trust.Cluster.
 func (t trustCluster) Addresses() (api, gossip []string) {
 	return addressesOf(t.s.cluster.Servers(), t.s.cluster.ID(), func(id model.ServerID) string {

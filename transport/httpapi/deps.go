@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -131,6 +132,17 @@ type Peers interface {
 	AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error)
 }
 
+// GossipKeys knows the gossip keys of a cluster that makes them itself. Its methods don't block. Codes: busy if the state
+// has no keys yet; not_found if the keyring lacks a key; integrity_check_failed.
+type GossipKeys interface {
+	// GossipKeys returns the keys of a state, and which members don't use them yet.
+	GossipKeys(*fsm.State) (api.GossipKeys, error)
+	// RotateGossip returns the commands that begin a rotation, or none while one is in progress.
+	RotateGossip(*fsm.State) ([]fsm.Command, error)
+	// ForceGossip lets the rotation in progress pass over members that are off.
+	ForceGossip(*fsm.State)
+}
+
 // Config is what a Server needs. Comments name the defaults and the optional fields.
 type Config struct {
 	// Name is this server's name, and Version the program's version.
@@ -152,6 +164,9 @@ type Config struct {
 	// transport.ShownFrom(ctx) is that certificate, also if another server forwarded the call. If Renew is nil, agents get
 	// not_supported.
 	Renew func(ctx context.Context, who model.Subject, q transport.RenewRequest) (transport.RenewReply, error)
+
+	// Gossip knows the gossip keys. It is nil if they are files, which the cluster can't change.
+	Gossip GossipKeys
 
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper

@@ -1,0 +1,89 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport/httpapi"
+)
+
+// rotating is an httpapi.GossipKeys whose rotation is in progress once the state has gossip/2.
+type rotating struct{ forced atomic.Int64 }
+
+// GossipKeys implements httpapi.GossipKeys.
+func (*rotating) GossipKeys(s *fsm.State) (v api.GossipKeys, _ error) {
+	for _, row := range s.KeysOf(model.KeyGossip) {
+		v.Keys = append(v.Keys, api.GossipKey{Name: row.Name, Phase: row.Phase})
+	}
+	v.Rotating = len(v.Keys) > 1
+	return v, nil
+}
+
+// RotateGossip implements httpapi.GossipKeys.
+func (*rotating) RotateGossip(s *fsm.State) ([]fsm.Command, error) {
+	if len(s.KeysOf(model.KeyGossip)) > 1 {
+		return nil, nil
+	}
+	return []fsm.Command{&fsm.KeyPut{Name: "gossip/2", Version: 1, Phase: model.KeyIncoming, Under: "data/1",
+		Sealed: []byte("sealed")}}, nil
+}
+
+// ForceGossip implements httpapi.GossipKeys.
+func (g *rotating) ForceGossip(*fsm.State) { g.forced.Add(1) }
+
+// A rotation begins once. A second request begins none, and still forces the one in progress.
+func TestRotateGossipKey(t *testing.T) {
+	r := newRig(t)
+	g := &rotating{}
+	r.startWith("s1", func(c *httpapi.Config) { c.Gossip = g })
+	_, _, err := r.cli().Do(t.Context(), http.MethodGet, "/v1/trust/gossip-keys", nil, nil)
+	wantCode(t, err, model.CodeBusy) // no CA yet
+	r.manage()
+	r.apply(&fsm.KeyPut{Name: "gossip/1", Version: 1, Phase: model.KeyActive, Under: "data/1", Sealed: []byte("sealed")})
+
+	rotate := func(query string) (reply api.GossipRotateReply) {
+		t.Helper()
+		raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/trust/gossip-keys/rotate", values(query), nil)
+		if err == nil {
+			err = json.Unmarshal(raw, &reply)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	for i, step := range []struct {
+		query           string
+		begun, rotating bool
+		forced          int64
+	}{
+		{"dry_run=true&force=true", true, true, 0},
+		{"request_id=a", true, true, 0},
+		{"request_id=a", true, true, 0},
+		{"", false, true, 0},
+		{"dry_run=true", false, true, 0},
+		{"force=true", false, true, 1},
+	} {
+		reply := rotate(step.query)
+		if reply.Begun != step.begun || reply.Gossip.Rotating != step.rotating || g.forced.Load() != step.forced {
+			t.Errorf("step %d, %s: %+v, forced %d times", i, step.query, reply, g.forced.Load())
+		}
+	}
+	if keys := r.machine.Current().KeysOf(model.KeyGossip); len(keys) != 2 || keys[1].CreatedIndex == 0 {
+		t.Errorf("the state has %d gossip keys", len(keys))
+	}
+}
+
+// A cluster whose gossip key is a file says so.
+func TestGossipKeyIsAFile(t *testing.T) {
+	r := newRig(t)
+	_, _, err := r.cli().Do(t.Context(), http.MethodGet, "/v1/trust/gossip-keys", nil, nil)
+	wantCode(t, err, model.CodeNotSupported)
+	_, _, err = r.cli().Do(t.Context(), http.MethodPost, "/v1/trust/gossip-keys/rotate", nil, nil)
+	wantCode(t, err, model.CodeNotSupported)
+}

@@ -1,0 +1,89 @@
+package trust
+
+import (
+	"encoding/hex"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+)
+
+// shownLacking is how many members GossipKeys names.
+const shownLacking = 10
+
+// GossipKeys returns the gossip keys of a state, and which members don't use them yet. Only the leader knows who is
+// absent. It does not block. Codes: busy if the state has no keys yet; not_found if the keyring lacks a key;
+// integrity_check_failed.
+func (e *Engine) GossipKeys(state *fsm.State) (api.GossipKeys, error) {
+	v := api.GossipKeys{Lacking: []api.GossipLacking{}}
+	ring, err := e.keyring()
+	if err != nil {
+		return v, err
+	}
+	rows := state.KeysOf(model.KeyGossip)
+	if len(rows) == 0 {
+		return v, noGossipKey()
+	}
+	var step model.Time
+	for _, row := range rows {
+		key, err := openKey(ring, state, row)
+		if err != nil {
+			return v, err
+		}
+		step = max(step, row.At)
+		v.Keys = append(v.Keys, api.GossipKey{Name: row.Name, Phase: row.Phase, CreatedIndex: row.CreatedIndex,
+			Since: wallAt(state, row.At), Digest: hex.EncodeToString(pki.GossipDigest([][]byte{key})[:6])})
+	}
+	v.Rotating, v.Since = len(rows) > 1, wallAt(state, step)
+	lacking, err := e.lackingGossip(ring, state)
+	if err != nil {
+		return v, err
+	}
+	v.LackingCount = len(lacking)
+	for i := range lacking {
+		m := &lacking[i]
+		if m.waits {
+			v.WaitsFor++
+		}
+		if i < shownLacking {
+			v.Lacking = append(v.Lacking, api.GossipLacking{Subject: m.who.String(), Absent: m.absent, Waits: m.waits})
+		}
+	}
+	return v, nil
+}
+
+// RotateGossip returns the commands that begin a rotation of the gossip key, or none while one is in progress. Codes:
+// as for GossipKeys.
+func (e *Engine) RotateGossip(state *fsm.State) ([]fsm.Command, error) {
+	switch len(state.KeysOf(model.KeyGossip)) {
+	case 0:
+		return nil, noGossipKey()
+	case 1:
+	default:
+		return nil, nil
+	}
+	ring, err := e.keyring()
+	if err != nil {
+		return nil, err
+	}
+	return beginGossip(ring, state)
+}
+
+// ForceGossip lets the rotation in progress pass over absent members at once, until another server leads.
+func (e *Engine) ForceGossip(state *fsm.State) {
+	if keys := state.KeysOf(model.KeyGossip); len(keys) > 1 {
+		e.gossipForced.Store(&keys[len(keys)-1].Name)
+	}
+}
+
+func noGossipKey() *model.Error {
+	return model.Refuse(model.CodeBusy, "the cluster has no gossip key yet").
+		WithHint("try again in a moment; if it stays so, the log of the leading server says why")
+}
+
+// wallAt returns the wall clock at a past cluster time.
+func wallAt(state *fsm.State, t model.Time) time.Time {
+	return time.UnixMilli(state.Wall - int64(state.Now.Sub(t))).UTC().Truncate(time.Second)
+}
