@@ -43,10 +43,7 @@ func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.
 // write replaces the files of a role. Server and agent of a process share the directory, so it takes the lock.
 func write(ctx context.Context, dir transport.Managed, role pki.Role, pair tls.Certificate,
 	roots, gossip [][]byte) error {
-	files := transport.ManagedFiles{Roots: roots, Pairs: map[pki.Role]tls.Certificate{role: pair}}
-	if len(gossip) > 0 {
-		files.GossipKey = gossip[0]
-	}
+	files := transport.ManagedFiles{Roots: roots, GossipKeys: gossip, Pairs: map[pki.Role]tls.Certificate{role: pair}}
 	return dir.Lock(ctx, func() error { return dir.Write(files) })
 }
 
