@@ -65,7 +65,7 @@ func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question an
 	limit := 15*time.Second + time.Duration(wait)*time.Millisecond
 	var got []byte
 	err = c.Deliver(ctx, &reach.Request{Method: http.MethodPost, Lineage: true},
-		func(ctx context.Context, server int) (err error) {
+		func(ctx context.Context, server reach.Endpoint) (err error) {
 			got, err = c.ask(ctx, server, limit, call, body)
 			return err
 		})
