@@ -285,14 +285,16 @@ type TrustRequest struct {
 	Roots  []byte `cbor:"2,keyasint,omitempty"`
 	Gossip []byte `cbor:"3,keyasint,omitempty"`
 	Known  []byte `cbor:"4,keyasint,omitempty"` // the TrustNews.Digest of the news that the agent knows
-	// At is the TrustNews.At of the newest news that the agent knows. A server with an older state refuses the request.
+	// At is the TrustNews.At of the newest news that the agent knows. A server with an older state refuses the request,
+	// unless it leads.
 	At   uint64         `cbor:"5,keyasint,omitempty"`
 	Wait model.Duration `cbor:"6,keyasint"` // at most 60 s
 
 	Cluster string `cbor:"7,keyasint,omitempty"` // as in ReportRequest
 }
 
-// TrustNews is what the cluster trusts now. It replaces all earlier news.
+// TrustNews is what the cluster trusts now. It replaces all earlier news. If Digest is that of the request, the lists
+// are empty, because the agent has them.
 type TrustNews struct {
 	Digest     []byte    `cbor:"1,keyasint"` // of the other fields, except At
 	At         uint64    `cbor:"2,keyasint"` // the fsm.State.MomentNumber of the server's state

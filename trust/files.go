@@ -18,6 +18,7 @@ import (
 type unwritten struct {
 	pair          tls.Certificate // pair.Leaf is nil if there is none
 	roots, gossip [][]byte
+	at            uint64 // the number of the state that roots and gossip come from; see notes
 	over          []byte // the certificate in the files that it replaces, as DER
 }
 
@@ -34,6 +35,9 @@ func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.
 		return inFile, nil
 	}
 	use = u.pair
+	if known, err := readNotes(dir); err == nil && known.At >= u.at { // the files have newer ones
+		u.roots, u.gossip = nil, nil
+	}
 	if err = write(ctx, dir, role, use, u.roots, u.gossip); err == nil {
 		*u = unwritten{}
 	}
