@@ -229,6 +229,9 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, client.RevokeServerOptions{WriteOptions: wo, Unknown: true})
 	},
 
+	"get-keyring":    func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Keyring(ctx) },
+	"rotate-keyring": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.RotateKeyring(ctx, wo) },
+
 	"list-volumes": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Volumes.List(ctx, client.VolumeListOptions{ListOptions: lo, Job: "x", Node: "x"})
 	},

@@ -166,15 +166,16 @@ func (s *serverPart) openAPI() (err error) {
 	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(),
 		[]prometheus.Collector{s.counts, s.refusals})...)
 	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
+	var ring httpapi.Keyring
 	if s.trust != nil {
-		renew = s.trust.Renew
+		renew, ring = s.trust.Renew, s.trust
 	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster,
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
-			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}},
+			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}, Keyring: ring},
 		Renew:         renew,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
