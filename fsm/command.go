@@ -93,6 +93,7 @@ var kinds = [...]kindInfo{
 	{85, "member.renew", 1, func() Command { return new(MemberRenew) }},
 	{86, "member.revoke", 1, func() Command { return new(MemberRevoke) }},
 	{87, "member.found", 1, func() Command { return new(MemberFound) }},
+	{95, "keyring.exported", 1, func() Command { return new(KeyringExported) }},
 }
 
 // Kind implements Command.
@@ -253,3 +254,6 @@ func (*MemberRevoke) Kind() Kind { return 86 }
 
 // Kind implements Command.
 func (*MemberFound) Kind() Kind { return 87 }
+
+// Kind implements Command.
+func (*KeyringExported) Kind() Kind { return 95 }

@@ -35,7 +35,7 @@ const (
 	// a member renewed once more with its previous key: an answer was lost, or two machines have that key
 	EventMemberRenewedTwice EventType = "member.renewed_twice"
 
-	EventKey EventType = "key.changed" // a key of the cluster entered a phase, or was dropped
+	EventKey EventType = "key.changed" // a key of the cluster entered a phase, was exported or was dropped
 )
 
 // EventTypes lists all types.
