@@ -66,3 +66,10 @@ func (t Trust) Keyring(ctx context.Context) (Response[api.Keyring], error) {
 func (t Trust) RotateKeyring(ctx context.Context, o WriteOptions) (Response[api.KeyringRotation], error) {
 	return write[api.KeyringRotation](ctx, t.calls, http.MethodPost, route("keyring", "rotate"), o.query(), nil)
 }
+
+// KeyringExported records that an export of the keyring has these keys. Code: not_found if the state needs none of them.
+func (t Trust) KeyringExported(
+	ctx context.Context, body api.ExportedBody, o WriteOptions,
+) (Response[api.Written], error) {
+	return write[api.Written](ctx, t.calls, http.MethodPost, route("keyring", "exported"), o.query(), body)
+}

@@ -3,10 +3,12 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -18,6 +20,13 @@ type Keyring interface {
 	// RotateKeyring makes a new key. A dry run only asks which servers could take part.
 	RotateKeyring(ctx context.Context, dryRun bool) (api.KeyringRotation, error)
 }
+
+type exportedInput struct {
+	WriteParams
+	Input api.ExportedBody
+}
+
+func (in *exportedInput) body() any { return &in.Input }
 
 type rotateInput struct {
 	ActParams
@@ -40,6 +49,47 @@ func (s *Server) keyringOperations() []operation {
 		keyringOperation(s, rotate, func(ctx context.Context, in *rotateInput) (api.KeyringRotation, error) {
 			return s.cfg.Servers.Keyring.RotateKeyring(ctx, in.DryRun)
 		}),
+		write(s, route{id: "keyring-exported", path: "/v1/keyring/exported", tag: "trust",
+			summary: "Record that an export of the keyring has these keys; outspan server keyring export calls it"},
+			keyringExported()),
+	}
+}
+
+func keyringExported() change[exportedInput, api.Written] {
+	return change[exportedInput, api.Written]{
+		prepare: func(r *reading, in *exportedInput) (group []fsm.Command, err error) {
+			if !r.Managed() {
+				return nil, noKeyring()
+			}
+			for _, row := range r.KeysOf(model.KeyData) {
+				if slices.Contains(in.Input.Keys, row.Under) {
+					group = append(group, &fsm.KeyringExported{Name: row.Name, Under: row.Under})
+				}
+			}
+			if len(group) == 0 {
+				return nil, model.Refuse(model.CodeNotFound, "the export has no key that the state needs").
+					WithHint("export the keyring of a server of this cluster; see: outspan server keyring ls")
+			}
+			return group, nil
+		},
+		answer: func(o *outcome, _ *exportedInput) (api.Written, error) { return o.Written, nil },
+	}
+}
+
+// keyring adds a problem if no export of the key that encrypts the active data key is known. In a cluster that has never
+// rotated its keyring, it does so only once the cluster is older than backupAge.
+func (p *problems) keyring() {
+	row, ok := p.r.ActiveKey(model.KeyData)
+	if !ok || row.Exported != 0 {
+		return
+	}
+	const next = "on a server: outspan server keyring export --data-dir DIR --passphrase-file - FILE"
+	switch {
+	case row.Version > 1:
+		p.add(api.ProblemKeyring, "cluster", next, "the keyring was not exported since its rotation: new snapshots are of no "+
+			"use without its key %s", row.Under)
+	case p.old():
+		p.add(api.ProblemKeyring, "cluster", next, "no export of the keyring is known: snapshots are of no use without it")
 	}
 }
 

@@ -53,3 +53,22 @@ func TestKeyring(t *testing.T) {
 	_, _, err = r.cli("s1").Do(t.Context(), http.MethodPost, "/v1/keyring/rotate", nil, map[string]int{"a": 1})
 	wantCode(t, err, model.CodeInvalid)
 }
+
+// An export is recorded for the data key that one of its keys encrypts.
+func TestKeyringExported(t *testing.T) {
+	r := newRig(t)
+	export := func(keys ...string) error {
+		_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/keyring/exported", nil, api.ExportedBody{Keys: keys})
+		return err
+	}
+	wantCode(t, export("kek"), model.CodeNotSupported)
+	r.manage()
+	wantCode(t, export("x"), model.CodeNotFound)
+	if err := export("x", "kek"); err != nil {
+		t.Fatal(err)
+	}
+	state, _ := r.machine.Watch()
+	if k, _ := state.ActiveKey(model.KeyData); k.Exported == 0 {
+		t.Errorf("the data key is %+v", k)
+	}
+}
