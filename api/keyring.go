@@ -11,10 +11,11 @@ type Keyring struct {
 
 // KeyringKey is one key-encryption key.
 type KeyringKey struct {
-	ID      string    `json:"id"`
-	Active  bool      `json:"active" doc:"it encrypts the data key that is in use"`
-	Needed  bool      `json:"needed" doc:"it encrypts a data key of the state; other keys are kept for backups"`
-	Created time.Time `json:"created" doc:"0001-01-01T00:00:00Z: the leader lacks the key"`
+	ID       string    `json:"id"`
+	Active   bool      `json:"active" doc:"it encrypts the data key that is in use"`
+	Needed   bool      `json:"needed" doc:"it encrypts a data key of the state; other keys are kept for backups"`
+	Exported bool      `json:"exported" doc:"an export with it is known; only for needed keys"`
+	Created  time.Time `json:"created" doc:"0001-01-01T00:00:00Z: the leader lacks the key"`
 }
 
 // KeyringServer is what a server has proved of its keyring.
@@ -32,4 +33,9 @@ type KeyringRotation struct {
 	Before  string          `json:"before" doc:"the key that was in use before; it stays in the keyrings"`
 	DryRun  bool            `json:"dry_run"`
 	Servers []KeyringServer `json:"servers" doc:"as they were before the rotation; each must be complete"`
+}
+
+// ExportedBody names the keys of an export of a keyring.
+type ExportedBody struct {
+	Keys []string `json:"keys" doc:"the ids of all keys in the export"`
 }

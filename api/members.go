@@ -24,6 +24,8 @@ type Member struct {
 	Version  string         `json:"version"`
 	Gossip   string         `json:"gossip" doc:"host:port where agents and servers join the gossip"`
 
+	NoVote string `json:"no_vote,omitempty" doc:"why the leader gives it no vote; only the leader knows"`
+
 	ClockAhead ClockOffset `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
 
 	MemberMachine

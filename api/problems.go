@@ -41,6 +41,8 @@ const (
 	ProblemDrainBlocked      ProblemCode = "drain_blocked"
 	ProblemDrainFailed       ProblemCode = "drain_failed"
 	ProblemBackup            ProblemCode = "backup_old"
+	ProblemNoVote            ProblemCode = "server_no_vote"
+	ProblemKeyring           ProblemCode = "keyring_not_exported"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.

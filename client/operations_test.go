@@ -240,6 +240,12 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Trust.RotateGossipKey(ctx, client.RotateGossipOptions{WriteOptions: wo, Force: true})
 	},
 
+	"get-keyring":    func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Keyring(ctx) },
+	"rotate-keyring": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.RotateKeyring(ctx, wo) },
+	"keyring-exported": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Trust.KeyringExported(ctx, api.ExportedBody{}, wo)
+	},
+
 	"list-volumes": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Volumes.List(ctx, client.VolumeListOptions{ListOptions: lo, Job: "x", Node: "x"})
 	},

@@ -99,6 +99,7 @@ var kinds = [...]kindInfo{
 	{90, "newcomer.wait", 1, func() Command { return new(NewcomerWait) }},
 	{91, "newcomer.approve", 1, func() Command { return new(NewcomerApprove) }},
 	{92, "newcomer.reject", 1, func() Command { return new(NewcomerReject) }},
+	{95, "keyring.exported", 1, func() Command { return new(KeyringExported) }},
 }
 
 // Kind implements Command.
@@ -277,3 +278,6 @@ func (*NewcomerApprove) Kind() Kind { return 91 }
 
 // Kind implements Command.
 func (*NewcomerReject) Kind() Kind { return 92 }
+
+// Kind implements Command.
+func (*KeyringExported) Kind() Kind { return 95 }

@@ -26,6 +26,9 @@ type TrustKey struct {
 	Public       []byte     `cbor:"6,keyasint,omitempty"` // of a CA: its certificate in DER
 	CreatedIndex uint64     `cbor:"7,keyasint"`
 	At           model.Time `cbor:"8,keyasint"` // cluster time at which the key entered its phase
+	// Exported is the cluster time at which an export of a keyring with the key Under was last recorded; only for data
+	// keys. 0 means that no export is known.
+	Exported model.Time `cbor:"9,keyasint,omitempty"`
 }
 
 // number returns the number in the key's name. It is 0 if the name is invalid.
@@ -54,6 +57,13 @@ type KeyDrop struct {
 	Name model.KeyName `cbor:"1,keyasint"`
 }
 
+// KeyringExported records that an export of a server's keyring has the key that encrypts a data key. Codes: not_found;
+// stale if another key encrypts it now.
+type KeyringExported struct {
+	Name  model.KeyName `cbor:"1,keyasint"` // of the data key
+	Under string        `cbor:"2,keyasint"` // the key in the export, as in TrustKey.Under
+}
+
 func (c *KeyPut) apply(s *State) error {
 	old, exists := s.TrustKeys.Get(c.Name)
 	if refusal := c.check(s, old); refusal != nil {
@@ -66,6 +76,9 @@ func (c *KeyPut) apply(s *State) error {
 		before, next.CreatedIndex = old.Phase, old.CreatedIndex
 		if old.Phase == c.Phase {
 			next.At = old.At
+		}
+		if old.Under == c.Under {
+			next.Exported = old.Exported
 		}
 	}
 	s.putTrustKey(&next)
@@ -181,5 +194,23 @@ func (c *KeyDrop) apply(s *State) error {
 	s.delTrustKey(c.Name)
 	s.touch("keys")
 	s.emitKey(c.Name, fmt.Sprint(k.Phase), "dropped")
+	return nil
+}
+
+func (c *KeyringExported) apply(s *State) error {
+	k, ok := s.TrustKeys.Get(c.Name)
+	switch {
+	case !ok || c.Name.Kind() != model.KeyData:
+		return model.Refuse(model.CodeNotFound, "there is no data key %q", model.ClipText(string(c.Name), 100)).
+			WithHint("it may have been dropped")
+	case k.Under != c.Under:
+		return model.Refuse(model.CodeStale, "key %s is encrypted under key %s now, which the export lacks", c.Name, k.Under).
+			WithHint("export the keyring again")
+	}
+	next := *k
+	next.Version, next.Exported = k.Version+1, max(s.Now, 1)
+	s.putTrustKey(&next)
+	s.touch("keys")
+	s.emitKey(c.Name, string(k.Phase), "exported")
 	return nil
 }

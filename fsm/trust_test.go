@@ -145,6 +145,11 @@ func TestTrustCommands(t *testing.T) {
 		{"drop a key in use", []Command{keyPut("data/1", 2, model.KeyRetired), keyPut("data/2", 1, model.KeyActive)}, in,
 			model.CodeInUse, "", []Command{&KeyDrop{"data/1"}}},
 
+		{"exported", nil, in, "", "key.changed key/data/1 exported", []Command{&KeyringExported{"data/1", "kek"}}},
+		{"an export of nothing", nil, in, model.CodeNotFound, "", []Command{&KeyringExported{"data/9", "kek"}}},
+		{"an export of a CA", nil, in, model.CodeNotFound, "", []Command{&KeyringExported{"ca/1", "data/1"}}},
+		{"an old export", nil, in, model.CodeStale, "", []Command{&KeyringExported{"data/1", "kek0"}}},
+
 		{"a token", nil, in, "", "token.created token/bbbbbbbbbbbb agent", []Command{token}},
 		{"a token twice", []Command{token}, in, model.CodeConflict, "", []Command{token}},
 		{"a token of no id", nil, in, model.CodeInvalid, "", []Command{with(token, func(c *TokenCreate) { c.ID = "B" })}},
@@ -385,5 +390,25 @@ func TestTrustIsNeverShown(t *testing.T) {
 	want := "[member/agent:n2 token/aaaaaaaaaaaa]"
 	if got := fmt.Sprint(Objects(admit(agentNamed("n2"), 2))); got != want {
 		t.Errorf("the objects are %s, want %s", got, want)
+	}
+}
+
+// A data key is exported until another key of the keyring encrypts it.
+func TestExportedUntilRotated(t *testing.T) {
+	exported := func(s State) bool {
+		k, _ := s.ActiveKey(model.KeyData)
+		return k.Exported != 0
+	}
+	s := run(t, trustState(t), 2000, &KeyringExported{"data/1", "kek"})
+	if k, _ := s.ActiveKey(model.KeyData); k.Exported != 2000 || k.Version != 2 {
+		t.Errorf("after the export: %+v", k)
+	}
+	s = run(t, s, 3000, keyPut("data/1", 3, model.KeyActive))
+	if !exported(s) {
+		t.Error("sealed again under the same key, it is not exported any more")
+	}
+	s = run(t, s, 4000, with(keyPut("data/1", 4, model.KeyActive), func(c *KeyPut) { c.Under = "kek2" }))
+	if exported(s) {
+		t.Error("under another key, it is exported")
 	}
 }

@@ -38,7 +38,7 @@ const (
 	EventPersonJoined  EventType = "person.joined" // a person or script got a certificate
 	EventPersonRevoked EventType = "person.revoked"
 
-	EventKey EventType = "key.changed" // a key of the cluster entered a phase, or was dropped
+	EventKey EventType = "key.changed" // a key of the cluster entered a phase, was exported or was dropped
 
 	EventNewcomerWaits    EventType = "newcomer.waits" // a newcomer waits until a person approves it
 	EventNewcomerApproved EventType = "newcomer.approved"

@@ -32,13 +32,21 @@ func (e *Engine) Keyring(ctx context.Context) (api.Keyring, error) {
 	var list api.Keyring
 	for _, k := range ring.Keys() {
 		list.Keys = append(list.Keys, api.KeyringKey{ID: string(k.ID()), Active: k.ID() == active,
-			Needed: slices.Contains(ids, k.ID()), Created: k.Created()})
+			Needed: slices.Contains(ids, k.ID()), Exported: exported(state, k.ID()), Created: k.Created()})
 	}
 	for _, id := range e.lacks() {
-		list.Keys = append(list.Keys, api.KeyringKey{ID: string(id), Active: id == active, Needed: true})
+		list.Keys = append(list.Keys, api.KeyringKey{ID: string(id), Active: id == active, Needed: true,
+			Exported: exported(state, id)})
 	}
 	list.Servers = e.shown(e.standings(ctx, e.cfg.Servers.Others(), ids))
 	return list, nil
+}
+
+// exported reports whether a state knows an export with a key.
+func exported(state *fsm.State, id keyring.ID) bool {
+	return slices.ContainsFunc(state.KeysOf(model.KeyData), func(row *fsm.TrustKey) bool {
+		return keyring.ID(row.Under) == id && row.Exported != 0
+	})
 }
 
 // leading returns the keyring if this server leads a cluster that makes its certificates itself. Codes: no_leader,

@@ -44,7 +44,7 @@ func nouns() []noun {
 		{name: "server", short: "control-plane processes",
 			verbs: []verb{serverRun, serverMembers, serverHealth, serverVerify, serverJoin, serverPromote, serverRemove,
 				serverRevoke, serverTransferLeader, serverSnapshot, here(local.ServerRecover), here(local.ServerInit),
-				here(local.ServerKeyring)}},
+				serverKeyring}},
 		{name: "service", short: "named ports and who serves them", verbs: []verb{serviceLs, serviceStatus}},
 		{name: "settings", short: "policy of the whole cluster",
 			verbs: []verb{settingsGet, settingsSet, settingsPause, settingsResume}},

@@ -21,13 +21,14 @@ func memberName(m api.Member) string { return m.Name }
 func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
 // memberColumns returns the columns of the table of servers. Without -o wide, the column of clocks is shown only if a
-// clock is wrong, and that of disks only if a disk has little room.
+// clock is wrong, that of disks only if a disk has little room, and that of votes only if a server gets none.
 func memberColumns(members []api.Member) []term.Column[api.Member] {
 	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool {
 		return clockText(model.Duration(m.ClockAhead)) != clockOK
 	})
 	little := func(m api.Member) bool { return m.Disk == api.DiskLow || m.Disk == api.DiskFull }
 	disksHaveRoom := !slices.ContainsFunc(members, little)
+	allMayVote := !slices.ContainsFunc(members, func(m api.Member) bool { return m.NoVote != "" })
 	return []term.Column[api.Member]{
 		{Head: "name", Cell: memberName},
 		{Head: "id", Cell: func(m api.Member) string { return string(m.ID) }},
@@ -42,6 +43,7 @@ func memberColumns(members []api.Member) []term.Column[api.Member] {
 			return clockText(model.Duration(m.ClockAhead))
 		}, Wide: clocksAgree},
 		{Head: "disk", Cell: diskText, Wide: disksHaveRoom},
+		{Head: "no vote because", Cell: func(m api.Member) string { return m.NoVote }, Wide: allMayVote},
 	}
 }
 

@@ -28,6 +28,9 @@ func (r memberLister) Members(context.Context) ([]httpapi.ServerEntry, error) {
 		if s.Voter {
 			m.Role = "voter"
 		}
+		if s.NoVote != nil {
+			m.NoVote = model.Reason(s.NoVote)
+		}
 		if g, ok := r.Pool().Member(string(s.ID)); ok {
 			m.Gossip = g.Address
 		}

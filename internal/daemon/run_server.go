@@ -167,15 +167,16 @@ func (s *serverPart) openAPI() (err error) {
 		[]prometheus.Collector{s.counts, s.refusals})...)
 	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
 	var gossip httpapi.GossipKeys
+	var ring httpapi.Keyring
 	if s.trust != nil {
-		renew, gossip = s.trust.Renew, s.trust
+		renew, gossip, ring = s.trust.Renew, s.trust, s.trust
 	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster,
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
-			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}},
+			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}, Keyring: ring},
 		Renew: renew, Gossip: gossip,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),

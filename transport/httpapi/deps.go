@@ -191,6 +191,7 @@ type Servers struct {
 	Snapshots Snapshots
 	Peers     Peers
 	Verifier  Verifier
+	Keyring   Keyring // nil if the cluster makes no certificates
 }
 
 // Limits limits requests and streams. The zero value means the defaults.

@@ -26,7 +26,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemNodeDegraded, api.ProblemNodeCertificate, api.ProblemNodeFormat, api.ProblemPort,
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
-		api.ProblemInstanceDisk, api.ProblemBackup,
+		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring,
 	}
 }
 
@@ -66,6 +66,7 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	p.agents()
 	p.formats(s.cfg.Format)
 	p.backup()
+	p.keyring()
 	return p
 }
 
@@ -143,8 +144,8 @@ func (p *problems) cluster() {
 	}
 }
 
-// server adds the problems of one server: it does not answer, its disk is full or nearly full, its clock is wrong, or
-// its certificate is near its end.
+// server adds the problems of one server: it does not answer, its disk is full or nearly full, its clock is wrong, it
+// gets no vote, or its certificate is near its end.
 func (p *problems) server(m *ServerEntry) {
 	const setClock = "on it: chronyc makestep"
 	subject, now := "server/"+m.Name, p.r.wall
@@ -163,6 +164,9 @@ func (p *problems) server(m *ServerEntry) {
 	case model.Duration(m.ClockAhead) < -clockPatience:
 		p.add(api.ProblemServerClock, subject, setClock, "its clock is %s behind the others'",
 			seconds(-model.Duration(m.ClockAhead)))
+	}
+	if m.NoVote != "" {
+		p.add(api.ProblemNoVote, subject, "look at its log; see: outspan server keyring ls", "it gets no vote: %s", m.NoVote)
 	}
 	if m.Own.Certificate.NearEnd(now) {
 		p.add(api.ProblemServerCertificate, subject, p.renewal(model.SubjectServer, m.Name), "%s",
@@ -287,13 +291,18 @@ func (p *problems) backup() {
 		}
 	}
 	const next = "outspan server snapshot save FILE"
-	id, err := ulid.ParseStrict(p.r.Cluster.ID)
 	switch {
 	case !saved.IsZero() && p.r.wall.Sub(saved) > backupAge:
 		p.add(api.ProblemBackup, "cluster", next, "the state was last saved %d days ago", days(p.r.wall.Sub(saved)))
-	case saved.IsZero() && p.led && err == nil && p.r.wall.Sub(ulid.Time(id.Time())) > backupAge:
+	case saved.IsZero() && p.led && p.old():
 		p.add(api.ProblemBackup, "cluster", next, "no server knows that the state was ever saved")
 	}
+}
+
+// old reports whether the cluster is older than backupAge.
+func (p *problems) old() bool {
+	id, err := ulid.ParseStrict(p.r.Cluster.ID)
+	return err == nil && p.r.wall.Sub(ulid.Time(id.Time())) > backupAge
 }
 
 func ending(l transport.Lifetime, now time.Time) string {

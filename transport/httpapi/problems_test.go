@@ -105,6 +105,12 @@ func TestProblems(t *testing.T) {
 				m.Own.Saved = time.Now()
 			}
 		}},
+		{name: "keyring", apply: rotated(),
+			want: []string{"keyring_not_exported cluster: the keyring was not exported since its rotation", "key kek2 -> on a server"}},
+		{name: "exported keyring", apply: append(rotated(), &fsm.KeyringExported{Name: "data/1", Under: "kek2"})},
+		{name: "new keyring", apply: firstKeys()},
+		{name: "no vote", shape: only("s2", func(m *httpapi.ServerEntry) { m.NoVote = "it lacks k1" }),
+			want: []string{"server_no_vote server/s2: it gets no vote: it lacks k1 -> look at its log"}},
 		{name: "restore", apply: []fsm.Command{&fsm.RestoreMark{}},
 			want: []string{"restore_unconfirmed cluster: ", "outspan settings resume restore --dry-run"}},
 		{name: "degraded", apply: []fsm.Command{&fsm.NodeReport{ID: "01N2", Self: &fullDisk}},
@@ -161,6 +167,12 @@ func firstKeys() []fsm.Command {
 		&fsm.KeyPut{Name: "data/1", Version: 1, Phase: model.KeyActive, Under: "kek", Sealed: []byte("x")},
 		&fsm.KeyPut{Name: "ca/1", Version: 1, Phase: model.KeyActive, Under: "data/1", Sealed: []byte("x"),
 			Public: []byte("x")}}
+}
+
+// rotated makes the cluster a managed one, with another key of the keyring than at first.
+func rotated() []fsm.Command {
+	return append(firstKeys(),
+		&fsm.KeyPut{Name: "data/1", Version: 2, Phase: model.KeyActive, Under: "kek2", Sealed: []byte("x")})
 }
 
 // managedAgent makes the cluster a managed one, and admits the agent n2 with a certificate.

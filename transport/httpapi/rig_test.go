@@ -100,7 +100,7 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	config := httpapi.Config{
 		Name: name, Version: "1.2.3", Store: store{r.machine, r}, Consensus: s, Freshness: s,
 		Liveness: s, Explainer: r, Planner: r,
-		Servers:       httpapi.Servers{List: r, Ops: r, Snapshots: r, Peers: r, Verifier: r},
+		Servers:       httpapi.Servers{List: r, Ops: r, Snapshots: r, Peers: r, Verifier: r, Keyring: r},
 		PeerTransport: s.passing, AgentTransport: agents,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),
 	}

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,10 +18,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// ServerKeyring returns the command server keyring, which works on the files of a server that may run.
-func ServerKeyring(t *term.Console) *cobra.Command {
+// ServerKeyring returns the command server keyring, with those commands that work on the files of a server that may
+// run. Without a data directory, its command ls calls list, which asks the servers.
+func ServerKeyring(t *term.Console, list func(context.Context) error) *cobra.Command {
 	cmd := &cobra.Command{Use: "keyring", Short: "the keys that decrypt the secrets of the cluster"}
-	cmd.AddCommand(keyringLs(t), keyringExport(t), keyringImport(t))
+	cmd.AddCommand(keyringLs(t, list), keyringExport(t), keyringImport(t))
 	return cmd
 }
 
@@ -67,13 +69,17 @@ func showKeyring(t *term.Console, v keyringView, lines ...string) error {
 	return t.Show(s)
 }
 
-func keyringLs(t *term.Console) *cobra.Command {
+func keyringLs(t *term.Console, list func(context.Context) error) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "list the keys of a server's keyring, the active one first",
-		Args: term.Exactly(), Example: "outspan server keyring ls --data-dir /var/lib/outspan",
-		Long: "Lists the names of the keys. It shows no secret.",
+		Use: "ls", Aliases: []string{"list"}, Short: "list the keys, the active one first", Args: term.Exactly(),
+		Example: "outspan server keyring ls\noutspan server keyring ls --data-dir /var/lib/outspan",
+		Long: "Lists the names of the keys, and which servers have proved just now that they have every key that the state " +
+			"needs. With --data-dir it\nlists the keys in the file of one server, which need not run. It shows no secret.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir == "" {
+				return list(cmd.Context())
+			}
 			path, err := keyringPath(cmd, dir)
 			if err != nil {
 				return err
@@ -137,7 +143,7 @@ func keyringImport(t *term.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "import FILE", Short: "put the keys of an export into a server's data directory", Args: term.Exactly("FILE"),
 		Example: "outspan server keyring import --data-dir /var/lib/outspan --passphrase-file - monday.keys",
-		Long: `Makes the keyring of a server from an export, or adds the keys that it lacks. No key is removed, and the active one stays. Run it as the user of the
+		Long: `Makes the keyring of a server from an export, or adds the keys that it lacks. No key is removed. Run it as the user of the
 server. A server that runs and lacks these keys uses them within about a minute.
 
 The passphrase is the first line of --passphrase-file. With - it is read from standard input.`,

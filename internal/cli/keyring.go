@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/local"
+	"github.com/outspan/outspan/internal/cli/term"
+)
+
+// serverKeyring is the command server keyring of package local, with the parts that call the servers.
+func serverKeyring(a *app) *cobra.Command {
+	cmd := local.ServerKeyring(&a.Console, a.listKeyring)
+	cmd.AddCommand(keyringRotate(a))
+	return cmd
+}
+
+var keyringKeyColumns = []term.Column[api.KeyringKey]{
+	{Head: "id", Cell: func(k api.KeyringKey) string { return k.ID }},
+	{Head: "active", Cell: func(k api.KeyringKey) string { return term.YesNo(k.Active) }},
+	{Head: "needed", Cell: func(k api.KeyringKey) string { return term.YesNo(k.Needed) }},
+	{Head: "created", Cell: func(k api.KeyringKey) string { return createdText(k.Created) }},
+}
+
+// createdText returns "" for a key that the leader lacks.
+func createdText(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return term.Stamp(&at)
+}
+
+var keyringServerColumns = []term.Column[api.KeyringServer]{
+	{Head: "server", Cell: func(s api.KeyringServer) string { return s.Name }},
+	{Head: "answers", Cell: func(s api.KeyringServer) string { return term.YesNo(s.Answers) }},
+	{Head: "has every key", Cell: func(s api.KeyringServer) string { return term.YesNo(s.Complete) }},
+	{Head: "note", Cell: keyringNote},
+}
+
+func keyringNote(s api.KeyringServer) string {
+	if len(s.Lacks) > 0 {
+		return "lacks " + strings.Join(s.Lacks, ", ")
+	}
+	return s.Error
+}
+
+// listKeyring shows the keys, and which servers have them.
+func (a *app) listKeyring(ctx context.Context) error {
+	got, err := a.client().Trust.Keyring(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, k := range got.Value.Keys {
+		names = append(names, k.ID)
+	}
+	return a.Show(term.Result{JSON: got.Raw, Names: names, Text: func(p *term.Page) {
+		term.Rows(p, got.Value.Keys, keyringKeyColumns)
+		p.Line("")
+		term.Rows(p, got.Value.Servers, keyringServerColumns)
+	}})
+}
+
+func keyringRotate(a *app) *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "rotate", Short: "make a new key, and encrypt the keys of the state under it", Args: term.Exactly(),
+		Example: "outspan server keyring rotate --dry-run\noutspan server keyring rotate",
+		Long: `Makes a new key, gives it to every server, and then encrypts the keys of the state under it. It is refused if a server of the cluster does not answer.
+The key before stays in all keyrings: snapshots and entries of the log from before need it. Certificates and gossip keep their keys.
+
+Export the keyring afterwards, and keep the exports from before for older snapshots. If rotate fails, repeat it.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := a.client().Trust.RotateKeyring(cmd.Context(), client.WriteOptions{DryRun: dryRun})
+			if err != nil {
+				return err
+			}
+			r := got.Value
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{r.Key}, Text: func(p *term.Page) {
+				if dryRun {
+					p.Line("every server must answer and have every key; nothing was changed")
+					term.Rows(p, r.Servers, keyringServerColumns)
+					return
+				}
+				p.Line("key %s is in use on %d servers; key %s stays for older snapshots", r.Key, len(r.Servers), r.Before)
+				p.Line("  next: on one of them: outspan server keyring export --data-dir DIR --passphrase-file - FILE")
+			}})
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show which servers answer and have every key, change nothing")
+	return cmd
+}
