@@ -57,7 +57,8 @@ func Former(der []byte, roots []*x509.Certificate) (*x509.Certificate, Identity,
 			return cert, id, err
 		}
 	}
-	return nil, Identity{}, model.Refuse(model.CodeCertificateRefused, "no CA of this cluster issued the certificate %q: %s",
-		model.Clip(cert.Subject.CommonName), model.Clip(err.Error())).
+	return nil, Identity{}, model.Refuse(model.CodeCertificateRefused,
+		"no CA of this cluster issued the certificate %q: %s", model.Clip(cert.Subject.CommonName),
+		model.Clip(err.Error())).
 		WithHint("let that machine join with a token: outspan join")
 }

@@ -116,7 +116,8 @@ func TestRejoinProofsAreBound(t *testing.T) {
 			model.CodeForbidden},
 		"damaged certificate": {s1, func(r *transport.RejoinRequest) { r.Certificate = []byte("x") }, model.CodeInvalid},
 		"no signature":        {s1, func(r *transport.RejoinRequest) { r.Signature = nil }, model.CodeInvalid},
-		"large certificate":   {s1, func(r *transport.RejoinRequest) { r.Certificate = make([]byte, 8193) }, model.CodeInvalid},
+		"large certificate": {s1, func(r *transport.RejoinRequest) { r.Certificate = make([]byte, 8193) },
+			model.CodeInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := stranger(t, "127.0.0.1", tt.to.addr)
@@ -135,7 +136,8 @@ func TestRejoinProofsAreBound(t *testing.T) {
 			}
 		})
 	}
-	both := exchange(t, stranger(t, "127.0.0.1", s1.addr), message(t, transport.JoinRequest{Token: "t", Rejoin: &replayed}))
+	both := exchange(t, stranger(t, "127.0.0.1", s1.addr),
+		message(t, transport.JoinRequest{Token: "t", Rejoin: &replayed}))
 	if both.Problem == nil || both.Problem.Code != model.CodeInvalid {
 		t.Errorf("with a token too: %+v", both.Problem)
 	}

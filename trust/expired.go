@@ -63,8 +63,9 @@ func former(state *fsm.State, der []byte) (model.Subject, *x509.Certificate, err
 	}
 	who, _ := memberOf(id)
 	if who.Kind != model.SubjectAgent {
-		return model.Subject{}, nil, model.Refuse(model.CodeForbidden, "only agents return with an expired certificate, not %s",
-			id).WithHint("a server renews its own certificate when it starts")
+		return model.Subject{}, nil, model.Refuse(model.CodeForbidden,
+			"only agents return with an expired certificate, not %s", id).
+			WithHint("a server renews its own certificate when it starts")
 	}
 	return who, leaf, nil
 }
@@ -119,7 +120,7 @@ func (e *Engine) mayRejoin(state *fsm.State, who model.Subject, leaf *x509.Certi
 			pki.Stamp(leaf.NotAfter)).
 			WithHint("run date -u on that machine and on the servers, and set the clock that is wrong")
 	case grace == 0:
-		return model.Refuse(model.CodeForbidden, "the certificate of %s has expired, and the setting rejoin_grace is 0s", who).
+		return model.Refuse(model.CodeForbidden, "the certificate of %s has expired, and rejoin_grace is 0s", who).
 			WithHint("let that machine join with a token: outspan join; it keeps its name and its volumes")
 	case now.Sub(leaf.NotAfter) >= time.Duration(grace)*time.Millisecond:
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s expired at %s, longer ago than "+
@@ -143,9 +144,9 @@ func (e *Engine) nodeFree(state *fsm.State, name, boot string) error {
 			"machine was restarted, it is let in once the servers hear no more of the agent before")
 }
 
-// blamedAgent returns for whom a refusal of an agent that returns counts. It is the source. But if the state has the key
-// of the certificate, it is the address together with the agent, so that the agent does not wait for what others did in
-// its network. The certificate may be forged here: checking it costs more.
+// blamedAgent returns for whom a refusal of an agent that returns counts. It is the source. But if the state has the
+// key of the certificate, it is the address together with the agent, so that the agent does not wait for what others did
+// in its network. The certificate may be forged here: checking it costs more.
 func (e *Engine) blamedAgent(from net.Addr, r *transport.RejoinRequest) string {
 	source := transport.SourceOf(from)
 	leaf, err := x509.ParseCertificate(r.Certificate)

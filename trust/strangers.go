@@ -23,7 +23,8 @@ const (
 
 // strangers limits how often something may happen for one source: 10 times at once, and then once a second. It counts
 // refused requests for each transport.SourceOf, see blamed, repeated joins for each token, and returns for each agent.
-// Requests that are admitted count nothing, so many machines behind one address can join. It is safe for concurrent use.
+// Requests that are admitted count nothing, so many machines behind one address can join. It is safe for concurrent
+// use.
 type strangers struct {
 	mu      sync.Mutex
 	sources map[string]patience

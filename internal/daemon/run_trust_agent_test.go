@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"crypto/ecdsa"
 	"crypto/tls"
 	"fmt"
 	"os"
@@ -59,4 +60,29 @@ func TestExpiredAgentStarts(t *testing.T) {
 	if !row.Counts(pki.KeyHash(good.Leaf)) {
 		t.Errorf("the row is %+v", row)
 	}
+}
+
+// A managed agent whose certificate has expired returns without a token, and registers. The key before ends.
+func TestExpiredAgentReturns(t *testing.T) {
+	m := &managed{t: t}
+	first := m.found("s1")
+	eventually(t, "the cluster is managed", func() bool { return first.machine.Current().Managed() })
+	m.join(first, pki.RoleAgent, "n1")
+	good, _, err := transport.ManagedDir(m.dir("n1")).Pair(pki.RoleAgent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der := must(pki.RequestFor(good.PrivateKey.(*ecdsa.PrivateKey), pki.RoleAgent, "n1", nil))(t)
+	request := must(pki.ParseRequest(der, pki.RoleAgent))(t)
+	request.AdmittedAt = pki.AdmittedAt(good.Leaf)
+	cert := must(m.ca.Sign(request, time.Nanosecond))(t)
+	m.write("n1", transport.ManagedFiles{Pairs: map[pki.Role]tls.Certificate{
+		pki.RoleAgent: {Certificate: [][]byte{cert.Raw}, PrivateKey: good.PrivateKey}}})
+	m.start("n1", fmt.Sprintf("agent {\n  allow_root = true\n  servers = [%q]\n}\n", first.p.own))
+	eventually(t, "the node is registered, and the key before ended", func() bool {
+		state := first.machine.Current()
+		_, refusal := state.NamedNode("n1")
+		row, _ := state.TrustMemberOf(model.Subject{Kind: model.SubjectAgent, Name: "n1"})
+		return refusal == nil && !row.Counts(pki.KeyHash(good.Leaf))
+	})
 }
