@@ -78,6 +78,7 @@ func settingKeys(s *model.Settings) []hclfile.Field {
 		hclfile.Duration("rescheduler_min_age", &s.MoveMinAge), hclfile.Duration("rescheduler_cooldown", &s.MoveCooldown),
 		hclfile.Duration("rescheduler_cycle", &s.MoveCycle), hclfile.Number("rescheduler_moves", &s.MovesPerCycle),
 		hclfile.Number("rescheduler_gain", &s.MoveGain), cron("rescheduler_window", &s.MoveWindow),
+		hclfile.Flag("join_approval", &s.JoinApproval),
 	}
 }
 

@@ -92,5 +92,9 @@ func SettingTexts() []SettingText {
 		},
 		word("rescheduler_window", `""`, `"* 1-5 * * *"`,
 			"when the rescheduler may begin moves: a cron expression of five fields in UTC; empty: always"),
+		{
+			Key: "join_approval", File: "join_approval", Type: "true or false", Default: "false", Example: "true",
+			Means: "a new machine with a good join token waits until a person approves it: see [approval](join.md#approval)",
+		},
 	}
 }

@@ -26,7 +26,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemNodeDegraded, api.ProblemNodeCertificate, api.ProblemNodeFormat, api.ProblemPort,
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
-		api.ProblemInstanceDisk, api.ProblemBackup,
+		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNewcomerWaiting,
 	}
 }
 
@@ -66,6 +66,7 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	p.agents()
 	p.formats(s.cfg.Format)
 	p.backup()
+	p.newcomers()
 	return p
 }
 
@@ -97,6 +98,8 @@ func (p *problems) rows() []api.ProblemRow {
 			switch code {
 			case api.ProblemInstanceDisk:
 				rest.Next = "outspan events --type instance.disk_changed"
+			case api.ProblemNewcomerWaiting:
+				rest.Next = "outspan token waiting"
 			case api.ProblemPort:
 				rest.Next = "outspan events --type node.port_changed"
 			case api.ProblemDrainBlocked:
