@@ -65,6 +65,9 @@ agent.`,
 			if o.addresses, err = joinAddresses(args); err != nil {
 				return err
 			}
+			if o.wait < 0 {
+				return term.Usage("--wait is %s; it can't be negative", o.wait).WithHint("to ask only once: --wait 0")
+			}
 			if o.token, err = readToken(t, o.tokenFile); err != nil {
 				return err
 			}

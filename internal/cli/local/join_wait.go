@@ -55,7 +55,7 @@ func (a *approval) pause(ctx context.Context, t *term.Console, err error) bool {
 	case refusal.Code == model.CodeApprovalPending:
 		if a.pending == nil && left > 0 {
 			fmt.Fprintf(t.Err, "%s\n", term.Printable(fmt.Sprintf("%s\n  %s\n  asking again for %s; to stop, press Ctrl-C",
-				refusal.Message, refusal.Hint, left.Round(time.Second))))
+				refusal.Message, refusal.Hint, term.Span(left.Round(time.Second)))))
 		}
 		a.pending = err
 	case a.pending == nil || !api.Retryable(refusal.Code): // while it waits, the servers may be away for a moment
