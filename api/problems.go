@@ -43,6 +43,7 @@ const (
 	ProblemBackup            ProblemCode = "backup_old"
 	ProblemNoVote            ProblemCode = "server_no_vote"
 	ProblemKeyring           ProblemCode = "keyring_not_exported"
+	ProblemNewcomerWaiting   ProblemCode = "newcomer_waiting"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.

@@ -90,6 +90,54 @@ func TestRestoreKeepsTrust(t *testing.T) {
 	})
 }
 
+// An older snapshot does not turn join_approval off, and undoes no decision about a newcomer.
+func TestRestoreKeepsApproval(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		leader := r.leader(time.Second)
+		ctx := context.Background()
+		hash := func(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
+		try := func(c fsm.Command) *model.Error {
+			t.Helper()
+			results, err := leader.Propose(ctx, fsm.Entry{Actor: "cli:alice", Groups: [][]fsm.Command{{c}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return results[0].Refusal
+		}
+		do := func(c fsm.Command) {
+			t.Helper()
+			if refusal := try(c); refusal != nil {
+				t.Fatal(refusal)
+			}
+		}
+		do(&fsm.TokenCreate{ID: "aaaaaaaaaaaa", Role: "agent", Verifier: hash(1), TTL: model.Hour, Uses: 2})
+		var saved bytes.Buffer
+		if err := leader.Save(ctx, &saved); err != nil {
+			t.Fatal(err)
+		}
+		settings := leader.machine.State().Settings
+		settings.JoinApproval = true
+		do(&fsm.SettingsSet{Settings: settings})
+		n1 := model.Subject{Kind: model.SubjectAgent, Name: "n1"}
+		do(&fsm.NewcomerWait{Name: n1.Name, Agent: hash(2), Token: "aaaaaaaaaaaa", Verifier: hash(1)})
+		live := leader.machine.State()
+		do(&fsm.NewcomerReject{Newcomer: n1, Key: hash(2), Index: live.NewcomersNamed("n1")[0].Index})
+		if err := leader.Restore(ctx, bytes.NewReader(saved.Bytes())); err != nil {
+			t.Fatal(err)
+		}
+		r.agree(30 * time.Second)
+		if now := leader.machine.State(); !now.Settings.JoinApproval || now.Newcomers.Len() != 1 {
+			t.Errorf("join_approval is %v, with %d newcomers", now.Settings.JoinApproval, now.Newcomers.Len())
+		}
+		admit := &fsm.MemberAdmit{Subject: n1, Key: hash(2), NotAfter: 1, Token: "aaaaaaaaaaaa", Verifier: hash(1)}
+		if refusal := try(admit); refusal == nil || refusal.Code != model.CodeApprovalRejected {
+			t.Errorf("the rejected newcomer: %v", refusal)
+		}
+	})
+}
+
 // A write that a restore may have lost is never acknowledged, even if it was applied before.
 func TestRestoreAcknowledgesNoLostWrite(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

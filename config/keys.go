@@ -79,6 +79,7 @@ func settingKeys(s *model.Settings) []hclfile.Field {
 		hclfile.Duration("rescheduler_cycle", &s.MoveCycle), hclfile.Number("rescheduler_moves", &s.MovesPerCycle),
 		hclfile.Number("rescheduler_gain", &s.MoveGain), cron("rescheduler_window", &s.MoveWindow),
 		hclfile.Duration("rejoin_grace", &s.RejoinGrace),
+		hclfile.Flag("join_approval", &s.JoinApproval),
 	}
 }
 

@@ -94,5 +94,9 @@ func SettingTexts() []SettingText {
 			"when the rescheduler may begin moves: a cron expression of five fields in UTC; empty: always"),
 		duration("rejoin_grace", `"90d"`, `"30d"`, "how long after the end of its certificate the agent of a machine that was "+
 			"off returns by itself; at most 365d, `0s`: never. Only with `tls { managed = true }`"),
+		{
+			Key: "join_approval", File: "join_approval", Type: "true or false", Default: "false", Example: "true",
+			Means: "a new machine with a good join token waits until a person approves it: see [approval](join.md#approval)",
+		},
 	}
 }

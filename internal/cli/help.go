@@ -169,6 +169,10 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 		return namesIn(ctx, a.client().Members.List, func(m api.Member) string { return m.Name })
 	case "tokens":
 		return namesIn(ctx, a.client().Tokens.List, tokenID)
+	case "newcomer agents":
+		return a.newcomerNames(ctx, model.SubjectAgent)
+	case "newcomer servers":
+		return a.newcomerNames(ctx, model.SubjectServer)
 	case "trusted agents":
 		return a.trustedNames(ctx, model.SubjectAgent)
 	case "trusted servers":

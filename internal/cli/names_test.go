@@ -11,11 +11,12 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// testdata/names.txt and join.txt try every command that writes, and give only a prefix of the name of the object. The
-// commands in free are exempt, because they name a new object or no object.
+// testdata/names.txt, join.txt and approval.txt try every command that writes, and give only a prefix of the name of the
+// object. The commands in free are exempt, because they name a new object or no object.
 func TestNamesTriesEveryWrite(t *testing.T) {
 	var script []byte
-	for _, file := range []string{"names.txt", "join.txt"} { // join.txt has a cluster that makes certificates
+	// The clusters of join.txt and approval.txt make certificates.
+	for _, file := range []string{"names.txt", "join.txt", "approval.txt"} {
 		text, err := os.ReadFile(filepath.Join("testdata", file))
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +34,7 @@ func TestNamesTriesEveryWrite(t *testing.T) {
 		switch {
 		case !writes || free[path]:
 		case !strings.Contains(string(script), " outspan "+path+" "):
-			t.Errorf("neither testdata/names.txt nor join.txt tries: outspan %s", path)
+			t.Errorf("none of testdata/names.txt, join.txt and approval.txt tries: outspan %s", path)
 		default:
 			tried++
 		}

@@ -124,3 +124,31 @@ func TestNewcomerDryRun(t *testing.T) {
 		}
 	}
 }
+
+// Status shows each newcomer that waits, and what to do, until there is a decision or its token ends.
+func TestNewcomerProblems(t *testing.T) {
+	r := newRig(t)
+	r.newcomers()
+	waiting := func() (lines []string) {
+		for _, line := range problemsNow(t, r, "") {
+			if strings.HasPrefix(line, "newcomer_waiting ") {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	const first = "newcomer_waiting node/n5: it waits until a person approves it, with the key 0606-0606-0606-0606 -> " +
+		"compare the key on that machine, then: outspan node approve n5"
+	if got := waiting(); len(got) != 4 || got[0] != first {
+		t.Errorf("status shows %q", got)
+	}
+	post(t, r.cli(), "/v1/newcomers/agent:n5/approve", nil)
+	post(t, r.cli(), "/v1/newcomers/server:s4/reject", nil)
+	if got := waiting(); len(got) != 2 {
+		t.Errorf("after two decisions status shows %q", got)
+	}
+	r.apply(&fsm.TokenRevoke{ID: "2fbzq3k7ay5d"})
+	if got := waiting(); len(got) != 0 {
+		t.Errorf("once the token is revoked status shows %q", got)
+	}
+}

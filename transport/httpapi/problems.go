@@ -26,7 +26,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemNodeDegraded, api.ProblemNodeCertificate, api.ProblemNodeFormat, api.ProblemPort,
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
-		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring,
+		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring, api.ProblemNewcomerWaiting,
 	}
 }
 
@@ -67,6 +67,7 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	p.formats(s.cfg.Format)
 	p.backup()
 	p.keyring()
+	p.newcomers()
 	return p
 }
 
@@ -98,6 +99,8 @@ func (p *problems) rows() []api.ProblemRow {
 			switch code {
 			case api.ProblemInstanceDisk:
 				rest.Next = "outspan events --type instance.disk_changed"
+			case api.ProblemNewcomerWaiting:
+				rest.Next = "outspan token waiting"
 			case api.ProblemPort:
 				rest.Next = "outspan events --type node.port_changed"
 			case api.ProblemDrainBlocked:

@@ -15,7 +15,7 @@ type statusRead struct{ ReadParams }
 func (s *Server) statusOperations() []operation {
 	return []operation{
 		read(s, getRoute("status", "/v1/status", "status", "Show the cluster in one look"),
-			topics[statusRead]("nodes", "jobs", "drains", "deployments", "settings"), s.status),
+			topics[statusRead]("nodes", "jobs", "drains", "deployments", "settings", "newcomers"), s.status),
 	}
 }
 

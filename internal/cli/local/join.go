@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,9 @@ type joinOptions struct {
 	setupFlags
 	server    bool
 	tokenFile string
-	version   string // of this program
+	version   string        // of this program
+	wait      time.Duration // for a person who approves this machine
+	askEvery  time.Duration // pause between two requests meanwhile
 
 	token     pki.JoinToken
 	addresses []string   // host:port
@@ -30,7 +33,7 @@ type joinOptions struct {
 
 // Join returns the command join.
 func Join(t *term.Console, program daemon.Program, calls SetupCalls) *cobra.Command {
-	o := &joinOptions{version: program.Version}
+	o := &joinOptions{version: program.Version, askEvery: askEvery}
 	cmd := &cobra.Command{
 		Use: "join [--server] --token-file FILE|- ADDRESS...", Short: "make this machine a member of a cluster that exists",
 		Args: cobra.ArbitraryArgs,
@@ -42,6 +45,9 @@ outspan up or outspan token create, and decides which of the two is allowed. ADD
 
 The machine makes its own keys, and sends the token only to a server that belongs to the cluster of the token. It gets its certificates and the keys that
 its role needs, and writes them below the data directory, and outspan.hcl into the configuration directory. The cluster renews the certificates from then on.
+
+If the cluster has the setting join_approval, a person approves the machine first. join shows the key to compare and the command to type on a server, and asks
+again until the machine is approved, rejected, or --wait is over. The same command again goes on waiting.
 
 The token is a secret: it must not be an argument, because every user of the machine sees those. Pipe or paste it (--token-file -), or name a file.
 
@@ -59,6 +65,9 @@ agent.`,
 			if o.addresses, err = joinAddresses(args); err != nil {
 				return err
 			}
+			if o.wait < 0 {
+				return term.Usage("--wait is %s; it can't be negative", o.wait).WithHint("to ask only once: --wait 0")
+			}
 			if o.token, err = readToken(t, o.tokenFile); err != nil {
 				return err
 			}
@@ -73,6 +82,8 @@ agent.`,
 	}
 	o.register(cmd)
 	cmd.Flags().BoolVar(&o.server, "server", false, "be a server; needs the token of a server")
+	cmd.Flags().DurationVar(&o.wait, "wait", approvalWait,
+		"how long to wait if a person has to approve this machine; 0: don't wait")
 	cmd.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the join token; - reads a line of standard input")
 	return cmd
 }
@@ -99,14 +110,7 @@ func runJoin(ctx context.Context, t *term.Console, calls SetupCalls, o *joinOpti
 		if err := makeDirs(found.cfg.DataDir, o.configDir); err != nil {
 			return err
 		}
-		err = transport.ManagedDir(found.cfg.DataDir).Lock(ctx, func() (err error) {
-			if found, err = o.look(); err != nil || found.stage != stageNew {
-				return err
-			}
-			asked = true
-			return o.join(ctx, t, &found)
-		})
-		if err != nil {
+		if asked, err = o.admit(ctx, t, &found); err != nil {
 			return err
 		}
 	}
@@ -151,10 +155,12 @@ func (o *joinOptions) findRefused(ctx context.Context, found joinState) bool {
 }
 
 // join asks the servers for certificates, and writes the files of this machine. The certificates come last, so that a
-// join that was interrupted is continued by the next one, with the same keys.
-func (o *joinOptions) join(ctx context.Context, t *term.Console, found *joinState) error {
+// join that was interrupted is continued by the next one, with the same keys. first is false if it asks again.
+func (o *joinOptions) join(ctx context.Context, t *term.Console, found *joinState, first bool) error {
 	cfg := found.cfg
-	t.Note("asking %s to admit %s", term.Joined(o.addresses), askedText(found))
+	if first {
+		t.Note("asking %s to admit %s", term.Joined(o.addresses), askedText(found))
+	}
 	wanted, reply, server, err := o.ask(ctx, found)
 	if err != nil {
 		return err
