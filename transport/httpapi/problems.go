@@ -26,7 +26,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemNodeDegraded, api.ProblemNodeCertificate, api.ProblemNodeFormat, api.ProblemPort,
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
-		api.ProblemInstanceDisk, api.ProblemBackup,
+		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemGossipRotation,
 	}
 }
 
@@ -66,6 +66,7 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	p.agents()
 	p.formats(s.cfg.Format)
 	p.backup()
+	p.gossip(s.cfg.Gossip)
 	return p
 }
 
