@@ -124,7 +124,8 @@ func (a Agent) renew(ctx context.Context, inFile, old *x509.Certificate, work *a
 	if err != nil {
 		return err
 	}
-	work.unwritten = unwritten{pair: pair, roots: reply.Roots, gossip: reply.GossipKeys, over: inFile.Raw}
+	work.unwritten = unwritten{pair: pair, roots: reply.Roots, gossip: reply.GossipKeys, over: inFile.Raw,
+		at: pki.AdmittedAt(pair.Leaf)}
 	work.request, work.key = nil, nil
 	return nil
 }

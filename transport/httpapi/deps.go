@@ -168,6 +168,9 @@ type Config struct {
 	// Gossip knows the gossip keys. It is nil if they are files, which the cluster can't change.
 	Gossip GossipKeys
 
+	// Trust answers agents' calls for news. If it is nil, they get not_supported.
+	Trust Trust
+
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper
 	// Metrics answers /metrics. If it is nil, the path does not exist.
