@@ -44,6 +44,7 @@ const (
 	ProblemNoVote            ProblemCode = "server_no_vote"
 	ProblemKeyring           ProblemCode = "keyring_not_exported"
 	ProblemNewcomerWaiting   ProblemCode = "newcomer_waiting"
+	ProblemGossipRotation    ProblemCode = "gossip_rotation_waits"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.

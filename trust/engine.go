@@ -92,13 +92,13 @@ type Engine struct {
 	strangers strangers
 	repeats   strangers // repeated joins, by the id of the token, and returns, by the agent
 	pins      *pins
+	claims    *claims
+	news      newsCache
 
 	rotating sync.Mutex // held by a rotation of the keyring
 	next     keyring.ID // made by a rotation that has not succeeded yet, or ""; guarded by rotating
 
 	gossipForced atomic.Pointer[model.KeyName] // see ForceGossip
-	claims    *claims
-	news      newsCache
 }
 
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From

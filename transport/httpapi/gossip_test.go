@@ -3,8 +3,10 @@ package httpapi_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
@@ -12,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
-// rotating is an httpapi.GossipKeys whose rotation is in progress once the state has gossip/2.
+// rotating is an httpapi.GossipKeys whose rotation is in progress once the state has gossip/2. It waits for agent:n1.
 type rotating struct{ forced atomic.Int64 }
 
 // GossipKeys implements httpapi.GossipKeys.
@@ -20,7 +22,8 @@ func (*rotating) GossipKeys(s *fsm.State) (v api.GossipKeys, _ error) {
 	for _, row := range s.KeysOf(model.KeyGossip) {
 		v.Keys = append(v.Keys, api.GossipKey{Name: row.Name, Phase: row.Phase})
 	}
-	v.Rotating = len(v.Keys) > 1
+	v.Rotating, v.WaitsFor = len(v.Keys) > 1, 1
+	v.Lacking = []api.GossipLacking{{Subject: "agent:n0"}, {Subject: "agent:n1", Waits: true}}
 	return v, nil
 }
 
@@ -86,4 +89,39 @@ func TestGossipKeyIsAFile(t *testing.T) {
 	wantCode(t, err, model.CodeNotSupported)
 	_, _, err = r.cli().Do(t.Context(), http.MethodPost, "/v1/trust/gossip-keys/rotate", nil, nil)
 	wantCode(t, err, model.CodeNotSupported)
+}
+
+// A rotation that has waited for members for more than 10 minutes is a problem.
+func TestGossipRotationWaits(t *testing.T) {
+	r := newRig(t)
+	r.startWith("s1", func(c *httpapi.Config) { c.Gossip = &rotating{} })
+	r.manage()
+	key := func(name model.KeyName, phase model.KeyPhase) {
+		r.apply(&fsm.KeyPut{Name: name, Version: 1, Phase: phase, Under: "data/1", Sealed: []byte("sealed")})
+	}
+	key("gossip/1", model.KeyActive)
+	key("gossip/2", model.KeyIncoming)
+	problem := func() string {
+		raw, _, err := r.cli().Do(t.Context(), http.MethodGet, "/v1/status", nil, nil)
+		var status api.Status
+		if err == nil {
+			err = json.Unmarshal(raw, &status)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range status.Problems {
+			if row.Code == api.ProblemGossipRotation {
+				return row.Message
+			}
+		}
+		return ""
+	}
+	if got := problem(); got != "" {
+		t.Errorf("at once there is a problem: %s", got)
+	}
+	r.born = r.born.Add(-11 * time.Minute)
+	if got := problem(); !strings.HasSuffix(got, "1 servers and agents don't take the keys, such as agent:n1") {
+		t.Errorf("after 11 minutes the problem is %q", got)
+	}
 }

@@ -27,6 +27,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
 		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring, api.ProblemNewcomerWaiting,
+		api.ProblemGossipRotation,
 	}
 }
 
@@ -68,6 +69,7 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	p.backup()
 	p.keyring()
 	p.newcomers()
+	p.gossip(s.cfg.Gossip)
 	return p
 }
 
