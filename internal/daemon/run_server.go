@@ -168,8 +168,9 @@ func (s *serverPart) openAPI() (err error) {
 	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
 	var gossip httpapi.GossipKeys
 	var ring httpapi.Keyring
+	var trusts httpapi.Trust // an Engine that is nil would not be a nil Trust
 	if s.trust != nil {
-		renew, gossip, ring = s.trust.Renew, s.trust, s.trust
+		renew, gossip, ring, trusts = s.trust.Renew, s.trust, s.trust, s.trust
 	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
@@ -177,7 +178,7 @@ func (s *serverPart) openAPI() (err error) {
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}, Keyring: ring},
-		Renew: renew, Gossip: gossip,
+		Renew: renew, Gossip: gossip, Trust: trusts,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
