@@ -41,6 +41,7 @@ const (
 	ProblemDrainBlocked      ProblemCode = "drain_blocked"
 	ProblemDrainFailed       ProblemCode = "drain_failed"
 	ProblemBackup            ProblemCode = "backup_old"
+	ProblemNodeTwice         ProblemCode = "node_twice"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.

@@ -37,13 +37,14 @@ type serverPart struct {
 	compared compareMetrics
 	refusals refusals
 	bodies   *transport.Bodies
+	copies   *transport.Copies
 	counts   *metrics.Collector
 	trust    *trust.Engine // nil if the cluster issues no certificates
 }
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	setCollector()
-	s := &serverPart{p: p, machine: fsm.NewMachine()}
+	s := &serverPart{p: p, machine: fsm.NewMachine(), copies: transport.NewCopies()}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -57,7 +58,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	}
 	s.peers = transport.NewPeerClient(transport.Dialer{Credentials: s.creds})
 	if s.listener, err = p.listen(ctx, p.cfg.Listen.Port, transport.ListenerConfig{Credentials: s.creds,
-		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers()}); err != nil {
+		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers(), Copies: s.copies}); err != nil {
 		return nil, err
 	}
 	p.own = p.advertised(s.listener)
@@ -179,7 +180,7 @@ func (s *serverPart) openAPI() (err error) {
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
-		Bodies:  s.bodies, Refused: s.refusals.count,
+		Bodies:  s.bodies, Refused: s.refusals.count, Copies: s.copies,
 	})
 	return err
 }

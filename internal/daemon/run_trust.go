@@ -184,5 +184,5 @@ func (a *agentPart) renewal() func(context.Context) error {
 		return nil
 	}
 	return trust.Agent{Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
-		Reload: a.useFiles, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}.Run
+		Reload: a.useFiles, Renew: a.registrar().Renew, Logger: a.p.log.Named("trust")}.Run
 }
