@@ -66,7 +66,9 @@ type Config struct {
 	Agent bool
 	// Lifetime is that of new certificates of servers and agents; default transport.MemberTTL.
 	Lifetime time.Duration
-	Logger   hclog.Logger // default: nothing is logged
+	// JoinRefused gets the code of each join that this server refused, one of JoinRefusals. It must not block. Optional.
+	JoinRefused func(model.Code)
+	Logger      hclog.Logger // default: nothing is logged
 }
 
 // Engine makes and checks the certificates of a cluster on one of its servers. It is safe for concurrent use.
@@ -82,6 +84,8 @@ type Engine struct {
 	strangers strangers
 	repeats   strangers // repeated joins, by the id of the token
 	pins      *pins
+
+	refusedJoins joinLog
 }
 
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
@@ -89,6 +93,9 @@ type Engine struct {
 func NewEngine(cfg Config) (*Engine, error) {
 	if cfg.Lifetime <= 0 {
 		cfg.Lifetime = transport.MemberTTL
+	}
+	if cfg.JoinRefused == nil {
+		cfg.JoinRefused = func(model.Code) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -113,7 +120,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn, e.keepAgent, e.keepPins,
-		e.seekKeyring} {
+		e.seekKeyring, func(ctx context.Context) { e.refusedJoins.run(ctx, e.log) }} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()

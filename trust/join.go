@@ -37,10 +37,15 @@ func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
 	from := e.blamed(source, r.Token)
 	if !e.strangers.allowed(from) {
-		return transport.JoinReply{}, model.Refuse(model.CodeRateLimited, "%s made too many wrong requests to join", from).
+		err := model.Refuse(model.CodeRateLimited, "%s made too many wrong requests to join", from).
 			WithHint("wait a few seconds, then try again with a good token")
+		e.noteRefusedJoin(source, r, err)
+		return transport.JoinReply{}, err
 	}
 	reply, err := e.answerJoin(ctx, source, r)
+	if err != nil {
+		e.noteRefusedJoin(source, r, err)
+	}
 	if isStrangers(err) {
 		e.strangers.refused(from)
 	}

@@ -36,6 +36,7 @@ type serverPart struct {
 	loop     loopMetrics
 	compared compareMetrics
 	refusals refusals
+	joins    joinRefusals
 	bodies   *transport.Bodies
 	copies   *transport.Copies
 	counts   *metrics.Collector
@@ -44,7 +45,8 @@ type serverPart struct {
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	setCollector()
-	s := &serverPart{p: p, machine: fsm.NewMachine(), copies: transport.NewCopies()}
+	s := &serverPart{p: p, machine: fsm.NewMachine(), copies: transport.NewCopies(),
+		joins: newJoinRefusals()}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -165,7 +167,7 @@ func (s *serverPart) openAPI() (err error) {
 	s.loop = newLoopMetrics()
 	s.refusals, s.bodies = newRefusals(), transport.NewBodies(0, 0)
 	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(),
-		[]prometheus.Collector{s.counts, s.refusals})...)
+		[]prometheus.Collector{s.counts, s.refusals, s.joins})...)
 	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
 	if s.trust != nil {
 		renew = s.trust.Renew

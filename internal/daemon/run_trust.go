@@ -26,7 +26,7 @@ func (s *serverPart) openTrust() (err error) {
 		Name: s.p.cfg.Name, Cluster: s.p.cfg.Cluster, DataDir: s.p.cfg.DataDir,
 		Store: s.machine, Servers: trustCluster{s}, Peers: s.peers,
 		Credentials: s.creds, Reload: s.listener.Reload, CloseWhere: s.listener.CloseWhere,
-		Agent:  s.p.cfg.Agent != nil,
+		Agent: s.p.cfg.Agent != nil, JoinRefused: s.joins.count,
 		Logger: s.p.log.Named("trust"),
 	})
 	return err
