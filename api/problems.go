@@ -45,6 +45,7 @@ const (
 	ProblemKeyring           ProblemCode = "keyring_not_exported"
 	ProblemNewcomerWaiting   ProblemCode = "newcomer_waiting"
 	ProblemGossipRotation    ProblemCode = "gossip_rotation_waits"
+	ProblemNodeTwice         ProblemCode = "node_twice"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.

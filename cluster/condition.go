@@ -26,6 +26,7 @@ type Condition struct {
 	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // validity of the server's own certificate
 	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // agents' certificates that expire soon, at most maxToldCerts
 	Gossip string      `cbor:"8,keyasint,omitempty"` // host:port of the server's gossip
+	Copies []NodeCopy  `cbor:"9,keyasint,omitempty"` // agents that two machines are, at most maxToldCerts
 }
 
 const (
@@ -47,10 +48,21 @@ type AgentCert struct {
 	Until int64  `cbor:"3,keyasint"`
 }
 
+// NodeCopy is a transport.Copy. Each text is cut off after maxToldHost bytes.
+type NodeCopy struct {
+	Node   string `cbor:"1,keyasint"`
+	First  string `cbor:"2,keyasint"`
+	Second string `cbor:"3,keyasint"`
+}
+
+// maxToldHost is the length of a boot id and an IPv6 address, in bytes, and some more.
+const maxToldHost = 128
+
 // Certificates is what this process knows of its own certificate and of its agents' certificates.
 type Certificates struct {
 	Own    transport.Lifetime
 	Agents map[string]transport.Lifetime // of agents that called, by node name; only those that expire soon
+	Copies []transport.Copy
 }
 
 func lifetime(l transport.Lifetime) Lifetime {
@@ -74,6 +86,10 @@ func (s *Server) Condition() Condition {
 	for _, node := range soonest(certs.Agents) {
 		life := lifetime(certs.Agents[node])
 		c.Agents = append(c.Agents, AgentCert{Node: node, From: life.From, Until: life.Until})
+	}
+	clip := func(s string) string { return s[:min(len(s), maxToldHost)] }
+	for _, one := range certs.Copies[:min(len(certs.Copies), maxToldCerts)] {
+		c.Copies = append(c.Copies, NodeCopy{clip(one.Node), clip(one.First), clip(one.Second)})
 	}
 	return c
 }

@@ -59,6 +59,8 @@ type ListenerConfig struct {
 	Limits           Limits
 	// Join answers newcomers, which have no certificate. If it is nil, the port does not offer the protocol for newcomers.
 	Join AnswerJoin
+	// Copies notes agents whose replaced certificates are still in use elsewhere. Optional.
+	Copies *Copies
 }
 
 // Listener shares one port between raft and the API. Make it with NewListener, then Run it. API and Raft may be called
@@ -264,11 +266,14 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	conn := tls.Server(raw, l.tls)
 	err := conn.HandshakeContext(limit)
 	raw.over()
+	state := conn.ConnectionState()
 	if err != nil {
+		if peer, bad := pki.Peer(state); bad == nil && len(state.VerifiedChains) > 0 && refused(err) {
+			l.noteCopy(g, peer, state.PeerCertificates[0])
+		}
 		l.reject(limit, g, err)
 		return
 	}
-	state := conn.ConnectionState()
 	if state.NegotiatedProtocol == pki.JoinProtocol {
 		l.serveNewcomer(ctx, g, conn)
 		return

@@ -76,7 +76,9 @@ type Config struct {
 	Agent bool
 	// Lifetime is that of new certificates of servers and agents; default transport.MemberTTL.
 	Lifetime time.Duration
-	Logger   hclog.Logger // default: nothing is logged
+	// JoinRefused gets the code of each join that this server refused, one of JoinRefusals. It must not block. Optional.
+	JoinRefused func(model.Code)
+	Logger      hclog.Logger // default: nothing is logged
 }
 
 // Engine makes and checks the certificates of a cluster on one of its servers. It is safe for concurrent use.
@@ -99,6 +101,8 @@ type Engine struct {
 	next     keyring.ID // made by a rotation that has not succeeded yet, or ""; guarded by rotating
 
 	gossipForced atomic.Pointer[model.KeyName] // see ForceGossip
+
+	refusedJoins joinLog
 }
 
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
@@ -106,6 +110,9 @@ type Engine struct {
 func NewEngine(cfg Config) (*Engine, error) {
 	if cfg.Lifetime <= 0 {
 		cfg.Lifetime = transport.MemberTTL
+	}
+	if cfg.JoinRefused == nil {
+		cfg.JoinRefused = func(model.Code) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -132,7 +139,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn, e.keepAgent, e.keepPins,
-		e.seekKeyring, e.keepKeys, e.keepHolds} {
+		e.seekKeyring, e.keepKeys, e.keepHolds, func(ctx context.Context) { e.refusedJoins.run(ctx, e.log) }} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()
@@ -185,7 +192,8 @@ func admits(state *fsm.State, who model.Subject, leaf *x509.Certificate) error {
 			WithHint("let that machine join with a token: outspan join")
 	case !row.Counts(pki.KeyHash(leaf)):
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
-			WithHint("if that machine lost the newer one: outspan node revoke %s, then let it join again", who.Name)
+			WithHint("if a copy of that machine has the newer one, stop the copy; if so, or if the newer one is lost: outspan node "+
+				"revoke %s, then let the machine join again", who.Name)
 	}
 	return nil
 }

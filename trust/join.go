@@ -43,8 +43,10 @@ func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
 	from := e.blamed(source, r)
 	if !e.strangers.allowed(from) {
-		return transport.JoinReply{}, model.Refuse(model.CodeRateLimited, "%s made too many wrong requests to join", from).
+		err := model.Refuse(model.CodeRateLimited, "%s made too many wrong requests to join", from).
 			WithHint("wait a few seconds, then try again with a good token")
+		e.noteRefusedJoin(source, r, err)
+		return transport.JoinReply{}, err
 	}
 	if r.Rejoin != nil {
 		reply, err := e.answerRejoin(ctx, source, r.Rejoin)
@@ -54,6 +56,9 @@ func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 		return reply, err
 	}
 	reply, err := e.answerJoin(ctx, source, r)
+	if err != nil {
+		e.noteRefusedJoin(source, r, err)
+	}
 	if isStrangers(err) {
 		e.strangers.refused(from)
 	}

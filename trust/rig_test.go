@@ -82,6 +82,8 @@ type rig struct {
 	lost  func(to, question string) error
 	heard map[model.NodeID]bool
 
+	engine func(*trust.Config) // changes the configuration of engines that start; optional
+
 	// before and after are called around the commit of an entry. Their errors are those of Submit.
 	before, after func() error
 }
@@ -136,11 +138,15 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	}
 	r.sites[name] = s
 	r.mu.Unlock()
-	s.engine = must(trust.NewEngine(trust.Config{Name: name, Cluster: "c1", DataDir: dir, Store: s.machine, Servers: s,
+	cfg := trust.Config{Name: name, Cluster: "c1", DataDir: dir, Store: s.machine, Servers: s,
 		Peers: s, Credentials: s.creds, Agent: true, Gossip: s.gossip, Lifetime: lifetime, Logger: hclog.NewNullLogger(),
 		Reload:     func() error { s.reloads++; return s.creds.Reload() },
 		CloseWhere: func(f func(pki.Identity, *x509.Certificate) bool) int { return s.closed(f) },
-	}))(r.t)
+	}
+	if r.engine != nil {
+		r.engine(&cfg)
+	}
+	s.engine = must(trust.NewEngine(cfg))(r.t)
 	return s
 }
 

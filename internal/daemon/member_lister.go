@@ -73,6 +73,9 @@ func ownWords(c cluster.Condition) httpapi.MemberOwn {
 	for _, a := range c.Agents {
 		own.Agents[a.Node] = lifetimeOf(cluster.Lifetime{From: a.From, Until: a.Until})
 	}
+	for _, one := range c.Copies {
+		own.Copies = append(own.Copies, transport.Copy(one))
+	}
 	return own
 }
 
@@ -97,5 +100,6 @@ func (s *serverPart) ownMachine() metrics.Machine {
 // certificates returns the lifetimes that this server reports: of its own certificate, and of those agents'
 // certificates that should be renewed.
 func (s *serverPart) certificates() cluster.Certificates {
-	return cluster.Certificates{Own: s.creds.Lifetime(), Agents: s.listener.AgentsNearEnd(time.Now())}
+	return cluster.Certificates{Own: s.creds.Lifetime(), Agents: s.listener.AgentsNearEnd(time.Now()),
+		Copies: s.copies.Found()}
 }

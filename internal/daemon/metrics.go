@@ -16,6 +16,7 @@ import (
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport/metrics"
+	"github.com/outspan/outspan/trust"
 )
 
 // newRegistry makes the Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics, and
@@ -105,6 +106,22 @@ func (r refusals) count(err error) {
 	}
 }
 
+// joinRefusals is the counter of refused joins.
+type joinRefusals struct{ *prometheus.CounterVec }
+
+func newJoinRefusals() joinRefusals {
+	r := joinRefusals{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "outspan_joins_refused_total", Help: "Requests to join that this server refused, by code.",
+	}, []string{"code"})}
+	for _, code := range trust.JoinRefusals() {
+		r.WithLabelValues(string(code))
+	}
+	return r
+}
+
+// count adds 1 for a code.
+func (r joinRefusals) count(code model.Code) { r.WithLabelValues(string(code)).Inc() }
+
 // stopCodes returns the codes with which the state refuses a stop that the leader's loop planned.
 func stopCodes() []model.Code {
 	return []model.Code{model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeRoleNever, model.CodeVolumeLocal,
@@ -171,6 +188,6 @@ func (m compareMetrics) note(r cluster.ComparisonResult) {
 // Collectors returns outspan's own collectors of servers and agents, without values. The reference documentation of the
 // metrics is generated from them.
 func Collectors() []prometheus.Collector {
-	others := []prometheus.Collector{newRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
+	others := []prometheus.Collector{newRefusals(), newJoinRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
 	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/outspan/outspan/agent"
@@ -150,7 +151,7 @@ func (a *agentPart) config() agent.Config {
 			VolumePaths:  cfg.Agent.VolumePaths,
 		},
 		OnShutdown: agent.Shutdown(cfg.Agent.OnShutdown),
-		Servers:    &registrar{Client: a.client, joined: a.joinGossip},
+		Servers:    a.registrar(),
 		BackupDir:  cfg.Agent.BackupDir,
 		Peers:      transport.NewAgentTransport(transport.Dialer{Credentials: a.creds}),
 		Drain:      a.drain,
@@ -206,6 +207,9 @@ func (a *agentPart) openGossip() error {
 type registrar struct {
 	*transport.Client
 	joined func([]transport.ServerInfo)
+	// managed says that the cluster makes the certificates, and name is that of the node.
+	managed bool
+	name    string
 }
 
 // Register implements agent.Servers.
@@ -214,7 +218,31 @@ func (r *registrar) Register(ctx context.Context, request transport.RegisterRequ
 	if err == nil {
 		r.joined(reply.Servers)
 	}
-	return reply, err
+	return reply, r.explain(err)
+}
+
+// Renew is transport.Client.Renew, and explains a refused certificate.
+func (r *registrar) Renew(ctx context.Context, request transport.RenewRequest) (transport.RenewReply, error) {
+	reply, err := r.Client.Renew(ctx, request)
+	return reply, r.explain(err)
+}
+
+// explain says why the servers refuse a managed certificate, and what to do. The peer of a TLS handshake is not told
+// why. But such a certificate is of this cluster and has not expired, so only two reasons are left.
+func (r *registrar) explain(err error) error {
+	refusal, ok := errors.AsType[*model.Error](err)
+	if !ok || !r.managed || refusal.Code != model.CodeCertificateRefused ||
+		!strings.HasSuffix(refusal.Message, "refused this certificate") {
+		return err
+	}
+	return model.Refuse(refusal.Code, "%s: it was revoked, or a newer one has replaced it, perhaps on a copy of this machine",
+		refusal.Message).WithHint("if outspan status on a server shows a copy, stop the copy. Then, on a server: outspan node "+
+		"revoke %s --yes, outspan token create --role agent; and on this machine: outspan join --token-file FILE ADDRESS",
+		r.name)
+}
+
+func (a *agentPart) registrar() *registrar {
+	return &registrar{Client: a.client, joined: a.joinGossip, managed: a.p.cfg.TLS.Managed, name: a.p.cfg.Name}
 }
 
 func (a *agentPart) joinGossip(servers []transport.ServerInfo) {

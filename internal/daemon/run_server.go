@@ -36,14 +36,17 @@ type serverPart struct {
 	loop     loopMetrics
 	compared compareMetrics
 	refusals refusals
+	joins    joinRefusals
 	bodies   *transport.Bodies
+	copies   *transport.Copies
 	counts   *metrics.Collector
 	trust    *trust.Engine // nil if the cluster issues no certificates
 }
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	setCollector()
-	s := &serverPart{p: p, machine: fsm.NewMachine()}
+	s := &serverPart{p: p, machine: fsm.NewMachine(), copies: transport.NewCopies(),
+		joins: newJoinRefusals()}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -57,7 +60,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	}
 	s.peers = transport.NewPeerClient(transport.Dialer{Credentials: s.creds})
 	if s.listener, err = p.listen(ctx, p.cfg.Listen.Port, transport.ListenerConfig{Credentials: s.creds,
-		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers()}); err != nil {
+		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers(), Copies: s.copies}); err != nil {
 		return nil, err
 	}
 	p.own = p.advertised(s.listener)
@@ -164,7 +167,7 @@ func (s *serverPart) openAPI() (err error) {
 	s.loop = newLoopMetrics()
 	s.refusals, s.bodies = newRefusals(), transport.NewBodies(0, 0)
 	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(),
-		[]prometheus.Collector{s.counts, s.refusals})...)
+		[]prometheus.Collector{s.counts, s.refusals, s.joins})...)
 	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
 	var gossip httpapi.GossipKeys
 	var ring httpapi.Keyring
@@ -182,7 +185,7 @@ func (s *serverPart) openAPI() (err error) {
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
-		Bodies:  s.bodies, Refused: s.refusals.count,
+		Bodies:  s.bodies, Refused: s.refusals.count, Copies: s.copies,
 	})
 	return err
 }

@@ -29,7 +29,7 @@ func (s *serverPart) openTrust() (err error) {
 		Store: s.machine, Servers: trustCluster{s}, Peers: s.peers,
 		Credentials: s.creds, Reload: s.listener.Reload, CloseWhere: s.listener.CloseWhere,
 		Gossip: serverGossip{s},
-		Agent:  s.p.cfg.Agent != nil,
+		Agent:  s.p.cfg.Agent != nil, JoinRefused: s.joins.count,
 		Logger: s.p.log.Named("trust"),
 	})
 	return err
@@ -221,7 +221,7 @@ func (a *agentPart) renewal() func(context.Context) error {
 		return nil
 	}
 	work := trust.Agent{Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
-		Reload: a.useFiles, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}
+		Reload: a.useFiles, Renew: a.registrar().Renew, Logger: a.p.log.Named("trust")}
 	if a.p.cfg.Server == nil { // otherwise the server of this process renews an expired certificate
 		work.Rejoin = a.rejoin
 	}

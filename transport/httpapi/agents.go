@@ -173,6 +173,10 @@ func (s *Server) registerAgent(ctx context.Context, who caller,
 	if _, err := s.commitFor(ctx, who, register); err != nil {
 		return transport.RegisterReply{}, err
 	}
+	if known, ok := state.Nodes.Get(q.Node); ok {
+		s.cfg.Copies.Registered(q.Name, transport.Boot{ID: known.Agent.BootID, Address: known.Agent.Address},
+			transport.Boot{ID: q.Agent.BootID, Address: q.Agent.Address})
+	}
 	s.cfg.Liveness.Heard(q.Node)
 	state, _ = s.cfg.Store.Watch()
 	n, ok := state.Nodes.Get(q.Node)
@@ -226,6 +230,10 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address",
 		clip(q.Agent.Address), "first", n.Agent.Address)
 	heard := fmt.Sprintf("was heard %s ago", live.Age)
+	if !live.Unheard {
+		s.cfg.Copies.Refused(transport.Copy{Node: n.Name, First: n.Agent.Address, Second: clip(q.Agent.Address)},
+			time.Now().Add(-time.Duration(live.Age)*time.Millisecond))
+	}
 	if live.Unheard { // not heard since this server started
 		heard = "may not have found this leader yet"
 	}

@@ -181,6 +181,8 @@ type Config struct {
 	// Refused gets the errors of requests that are refused because of the caller, the caller's rate, the request's size,
 	// or the server's load. It must not block. Optional.
 	Refused func(error)
+	// Copies notes agents that two machines seem to be. Optional.
+	Copies *transport.Copies
 }
 
 // Servers has the parts for operations on the servers themselves. If a part is nil, the operations that need it answer

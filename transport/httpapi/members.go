@@ -39,6 +39,7 @@ type MemberOwn struct {
 	Saved       time.Time // when a snapshot was last saved from this server; zero means never
 	Certificate transport.Lifetime
 	Agents      map[string]transport.Lifetime // certificates near their end, by the name of the agent that uses them
+	Copies      []transport.Copy              // agents that two machines are
 }
 
 func diskText(m *ServerEntry) string {

@@ -27,7 +27,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
 		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring, api.ProblemNewcomerWaiting,
-		api.ProblemGossipRotation,
+		api.ProblemGossipRotation, api.ProblemNodeTwice,
 	}
 }
 
@@ -65,6 +65,7 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	p.drains()
 	p.jobs()
 	p.agents()
+	p.copies()
 	p.formats(s.cfg.Format)
 	p.backup()
 	p.keyring()
@@ -267,6 +268,26 @@ func (p *problems) agents() {
 		if life := newest[n.Name]; life.NearEnd(p.r.wall) {
 			p.add(api.ProblemNodeCertificate, "node/"+n.Name, p.renewal(model.SubjectAgent, n.Name), "%s",
 				ending(life, p.r.wall))
+		}
+	}
+}
+
+// copies adds the nodes whose identity two machines use. More than one server may have seen them.
+func (p *problems) copies() {
+	told := map[string]bool{}
+	for _, m := range p.members {
+		for _, c := range m.Own.Copies {
+			if _, refusal := p.r.NamedNode(c.Node); refusal != nil || told[c.Node] {
+				continue
+			}
+			told[c.Node] = true
+			next := fmt.Sprintf("stop the copy, and give it an empty data_dir and another name; then: outspan node revoke %s "+
+				"--yes, and on the machine that stays: outspan join", c.Node)
+			if !p.r.Managed() {
+				next = "stop the copy, and give it an empty data_dir, another name and a certificate of its own"
+			}
+			p.add(api.ProblemNodeTwice, "node/"+c.Node, next, "two machines use its identity: one at %s, another at %s",
+				c.First, c.Second)
 		}
 	}
 }

@@ -118,6 +118,13 @@ func TestProblems(t *testing.T) {
 		{name: "unreachable",
 			apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: model.HealthUnreachable, BootID: "b1"}},
 			want:  []string{"node_unreachable node/n2: its heartbeats arrive"}},
+		{name: "two machines with one identity", shape: func(m *httpapi.ServerEntry) {
+			m.Own.Copies = []transport.Copy{{Node: "n2", First: "10.0.0.4", Second: "10.0.0.9"}, {Node: "gone"}}
+		}, want: []string{"node_twice node/n2: two machines use its identity: one at 10.0.0.4, another at 10.0.0.9 -> ",
+			"stop the copy", "a certificate of its own"}},
+		{name: "two machines with one managed identity", apply: managedAgent(time.Now().Add(20 * day)),
+			shape: func(m *httpapi.ServerEntry) { m.Own.Copies = []transport.Copy{{Node: "n2"}} },
+			want:  []string{"node_twice node/n2", "outspan node revoke n2 --yes", "outspan join"}},
 		{name: "offline", apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: model.HealthOffline, BootID: "b1"}},
 			want: []string{"node_offline node/n2: it is offline", "outspan node confirm-dead n2"}},
 	}

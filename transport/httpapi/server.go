@@ -54,6 +54,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Bodies == nil {
 		cfg.Bodies = transport.NewBodies(0, 0)
 	}
+	if cfg.Copies == nil {
+		cfg.Copies = transport.NewCopies()
+	}
 	if cfg.Refused == nil {
 		cfg.Refused = func(error) {}
 	}
