@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 
 // serverKeyring is the command server keyring of package local, with the parts that call the servers.
 func serverKeyring(a *app) *cobra.Command {
-	cmd := local.ServerKeyring(&a.Console, a.listKeyring)
+	cmd := local.ServerKeyring(&a.Console, local.KeyringCalls{List: a.listKeyring, Exported: a.recordExport})
 	cmd.AddCommand(keyringRotate(a))
 	return cmd
 }
@@ -24,7 +26,16 @@ var keyringKeyColumns = []term.Column[api.KeyringKey]{
 	{Head: "id", Cell: func(k api.KeyringKey) string { return k.ID }},
 	{Head: "active", Cell: func(k api.KeyringKey) string { return term.YesNo(k.Active) }},
 	{Head: "needed", Cell: func(k api.KeyringKey) string { return term.YesNo(k.Needed) }},
+	{Head: "exported", Cell: exportedText},
 	{Head: "created", Cell: func(k api.KeyringKey) string { return createdText(k.Created) }},
+}
+
+// exportedText returns "" for a key that the state does not need, because the state knows nothing of its exports.
+func exportedText(k api.KeyringKey) string {
+	if !k.Needed {
+		return ""
+	}
+	return term.YesNo(k.Exported)
 }
 
 // createdText returns "" for a key that the leader lacks.
@@ -64,6 +75,26 @@ func (a *app) listKeyring(ctx context.Context) error {
 		p.Line("")
 		term.Rows(p, got.Value.Servers, keyringServerColumns)
 	}})
+}
+
+// exportWait limits how long an export waits for the servers to record it.
+const exportWait = 5 * time.Second
+
+// recordExport tells the server of a data directory about an export. If there is no socket in the directory, it calls
+// the servers as other commands do.
+func (a *app) recordExport(ctx context.Context, dataDir string, keys []string) error {
+	ctx, cancel := context.WithTimeout(ctx, exportWait)
+	defer cancel()
+	c := a.client()
+	if path, err := filepath.Abs(filepath.Join(dataDir, "api.sock")); err == nil {
+		if _, err := os.Stat(path); err == nil {
+			if c, err = atSocket(path); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := c.Trust.KeyringExported(ctx, api.ExportedBody{Keys: keys}, client.WriteOptions{})
+	return err
 }
 
 func keyringRotate(a *app) *cobra.Command {

@@ -18,11 +18,19 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
+// KeyringCalls are the parts of the command server keyring that need the API, which this package can't call.
+type KeyringCalls struct {
+	// List shows the keys, and which servers have them.
+	List func(context.Context) error
+	// Exported records that an export of the keyring in a data directory has these keys. It blocks for a few seconds.
+	Exported func(ctx context.Context, dataDir string, keys []string) error
+}
+
 // ServerKeyring returns the command server keyring, with those commands that work on the files of a server that may
-// run. Without a data directory, its command ls calls list, which asks the servers.
-func ServerKeyring(t *term.Console, list func(context.Context) error) *cobra.Command {
+// run. Without a data directory, its command ls asks the servers.
+func ServerKeyring(t *term.Console, calls KeyringCalls) *cobra.Command {
 	cmd := &cobra.Command{Use: "keyring", Short: "the keys that decrypt the secrets of the cluster"}
-	cmd.AddCommand(keyringLs(t, list), keyringExport(t), keyringImport(t))
+	cmd.AddCommand(keyringLs(t, calls.List), keyringExport(t, calls.Exported), keyringImport(t))
 	return cmd
 }
 
@@ -95,13 +103,14 @@ func keyringLs(t *term.Console, list func(context.Context) error) *cobra.Command
 	return cmd
 }
 
-func keyringExport(t *term.Console) *cobra.Command {
+func keyringExport(t *term.Console, exported func(context.Context, string, []string) error) *cobra.Command {
 	var dir, from string
 	cmd := &cobra.Command{
 		Use: "export FILE", Short: "write all keys into a file that a passphrase protects", Args: term.Exactly("FILE"),
 		Example: "outspan server keyring export --data-dir /var/lib/outspan --passphrase-file - monday.keys",
 		Long: `Writes the keys of a server, which may run, into a new FILE with mode 0600. A snapshot of the state is of use only with these keys, so keep an export
 for each snapshot, in another place. Whoever has a snapshot, the export and the passphrase has every secret of the cluster.
+If the server runs, the cluster records that its keys were exported, and outspan status no longer asks for an export.
 
 The passphrase is the first line of --passphrase-file, of 12 to 1024 bytes. With - it is read from standard input.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -123,6 +132,13 @@ The passphrase is the first line of --passphrase-file, of 12 to 1024 bytes. With
 			}
 			if err := writeNew(args[0], text.String()); err != nil {
 				return err
+			}
+			var ids []string
+			for _, id := range ring.IDs() {
+				ids = append(ids, string(id))
+			}
+			if err := exported(cmd.Context(), dir, ids); err != nil {
+				t.Note("warning: the export is good, but the cluster does not know of it: %s", model.Reason(err))
 			}
 			s, err := term.ResultOf(writtenFiles{Key: args[0]}, args, func(p *term.Page) {
 				p.Line("wrote %s (%d keys; without the passphrase nobody can read it)", args[0], len(ring.Keys()))
