@@ -176,8 +176,10 @@ func (a Agent) orExpired(leaf *x509.Certificate, err error) error {
 	}
 	hint := joinAgainHint
 	if a.Rejoin != nil && !refusedAs(err, lastingRefusals()...) {
-		hint = "its instances go on meanwhile, and it tries again until a server answers; on a server, outspan server " +
-			"members shows whether there is a leader"
+		hint = "its instances go on meanwhile, and it tries again"
+		if p, ok := errors.AsType[*api.Problem](err); ok && p.Hint != "" {
+			hint += "; " + p.Hint
+		}
 	}
 	return model.Refuse(model.CodeCertificateInvalid, "the agent's certificate expired at %s, and the servers give it no "+
 		"new one: %s", pki.Stamp(leaf.NotAfter), model.Reason(err)).

@@ -4,13 +4,16 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
@@ -279,4 +282,53 @@ func TestAgentReturnsByItself(t *testing.T) {
 	if leaf := f.leaf(t); !leaf.NotAfter.After(old.NotAfter) || !f.creds.NotAfter().After(old.NotAfter) {
 		t.Errorf("the files have a certificate until %s, and one until %s is in use", leaf.NotAfter, f.creds.NotAfter())
 	}
+}
+
+// An agent whose clock is ahead believes that its certificate has expired. If the servers say that it has not, the
+// agent renews it. While the certificate is good, the agent does not return.
+func TestRejoinOnlyAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const life = 30 * 24 * time.Hour
+		s := newRig(t).found(life)
+		s.lead()
+		f := s.agentFiles("n1")
+		var mu sync.Mutex
+		rejoins, renewals := 0, 0
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = trust.Agent{Name: "n1", Dir: f.dir, Credentials: f.creds, Reload: f.creds.Reload,
+				Logger: hclog.NewNullLogger(),
+				Renew: func(context.Context, transport.RenewRequest) (transport.RenewReply, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					renewals++
+					return transport.RenewReply{}, errors.New("no answer")
+				},
+				Rejoin: func(context.Context, tls.Certificate, []byte) (transport.RenewReply, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					rejoins++
+					return transport.RenewReply{}, api.NewProblem(model.Refuse(model.CodeConflict, "it has not expired"))
+				}}.Run(ctx)
+		}()
+		counts := func() (int, int) {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return rejoins, renewals
+		}
+		time.Sleep(time.Until(f.leaf(t).NotAfter) - time.Second)
+		returned, renewed := counts()
+		if returned != 0 || renewed == 0 {
+			t.Errorf("before the end it returned %d times and renewed %d times", returned, renewed)
+		}
+		time.Sleep(time.Hour)
+		if r, n := counts(); r == 0 || n-renewed < r {
+			t.Errorf("after the end it returned %d times and renewed %d times", r, n-renewed)
+		}
+		cancel()
+		<-done
+	})
 }
