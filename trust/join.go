@@ -32,7 +32,8 @@ const askTime = 15 * time.Second
 // AnswerJoin is a transport.AnswerJoin. Any server may be asked; one that does not lead asks the leader. A newcomer
 // that repeats its request gets certificates again, and uses its token once. A source that was refused too often waits;
 // see strangers. While join_approval is on, a newcomer is recorded and refused until a person approves it. Codes:
-// invalid, forbidden, busy, rate_limited, no_leader, those of fsm.MemberAdmit and fsm.NewcomerWait, and those of the log.
+// invalid, forbidden, busy, rate_limited, no_leader, those of fsm.MemberAdmit and fsm.NewcomerWait, and those of the
+// log.
 func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	r transport.JoinRequest) (transport.JoinReply, error) {
 	from := e.blamed(source, r.Token)
