@@ -78,7 +78,9 @@ func TestNewcomerIsHeld(t *testing.T) {
 // A decision is about one name with its keys and its token.
 func TestApprovalIsForOneKey(t *testing.T) {
 	pair := func(server, agent byte, name string) []Command {
-		one := with(admit(serverNamed(name), server), func(c *MemberAdmit) { c.Token, c.Verifier = "many00000000", hashOf('m') })
+		one := with(admit(serverNamed(name), server), func(c *MemberAdmit) {
+			c.Token, c.Verifier = "many00000000", hashOf('m')
+		})
 		other := with(one, func(c *MemberAdmit) { c.Subject, c.Key = agentNamed(name), hashOf(agent) })
 		return []Command{one, other}
 	}
@@ -89,7 +91,9 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	s = run(t, s, 2000, approve(t, s, "s4", 4))
 	checked(t, s, 2000, model.CodeApprovalPending, "", pair(4, 5, "s4")...)
 	checked(t, s, 2000, model.CodeApprovalPending, "", pair(7, 6, "s4")...)
-	byOther := with(pair(4, 6, "s4")[0].(*MemberAdmit), func(c *MemberAdmit) { c.Token, c.Verifier = serverToken, hashOf('s') })
+	byOther := with(pair(4, 6, "s4")[0].(*MemberAdmit), func(c *MemberAdmit) {
+		c.Token, c.Verifier = serverToken, hashOf('s')
+	})
 	checked(t, s, 2000, model.CodeApprovalPending, "", byOther)
 	again := checked(t, s, 2000, "", "newcomer.waits member/server:s4 waits", serverWaits("s4", 4, hashOf(5)))
 	checked(t, again, 2000, model.CodeApprovalPending, "", pair(4, 5, "s4")...)
@@ -100,7 +104,8 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	}
 }
 
-// A token that was revoked, spent or expired ends the wait. An approval lasts an hour, also beyond the time of the token.
+// A token that was revoked, spent or expired ends the wait. An approval lasts an hour, also beyond the time of the
+// token.
 func TestNewcomersEnd(t *testing.T) {
 	n2, hour := agentNamed("n2"), model.Time(model.Hour)
 	waiting := run(t, approvalState(t), 2000, waits("n2", 2))
@@ -120,7 +125,8 @@ func TestNewcomersEnd(t *testing.T) {
 		"the token expired while it waits":      {waiting, hour + 1000, model.CodeTokenExpired, "", admit(n2, 2)},
 		"the token expired after the approval":  {approved, 2*hour - 1, "", joined, admit(n2, 2)},
 		"the approval lapsed":                   {approved, 2 * hour, model.CodeTokenExpired, "", admit(n2, 2)},
-		"revoked after the approval":            {run(t, approved, hour, revoke), hour, model.CodeTokenRevoked, "", admit(n2, 2)},
+		"revoked after the approval": {run(t, approved, hour, revoke), hour, model.CodeTokenRevoked, "",
+			admit(n2, 2)},
 		"approve after the revocation": {run(t, waiting, 2000, revoke), 2000, model.CodeNotFound, "",
 			approve(t, waiting, "n2", 2)},
 		"it waited for a day": {two, 24*hour + 2000, model.CodeNotFound, "", approve(t, two, "n2", 2)},
@@ -152,7 +158,8 @@ func TestNewcomerRefusals(t *testing.T) {
 	}{
 		"not needed": {run(t, start, 2000, &SettingsSet{Settings: off}), model.CodeBusy, "no approval", waits("n2", 2)},
 		"no key":     {start, model.CodeInvalid, "has no key", waitsWithout(waits("n2", 2))},
-		"short key":  {start, model.CodeInvalid, "3 bytes", with(waits("n2", 2), func(c *NewcomerWait) { c.Agent = []byte("abc") })},
+		"short key": {start, model.CodeInvalid, "3 bytes", with(waits("n2", 2),
+			func(c *NewcomerWait) { c.Agent = []byte("abc") })},
 		"long address": {start, model.CodeInvalid, "more than", with(waits("n2", 2),
 			func(c *NewcomerWait) { c.Address = strings.Repeat("x", 400) })},
 		"another secret": {start, model.CodeTokenInvalid, "", with(waits("n2", 2),
@@ -203,12 +210,14 @@ func TestApprovalIsForNewcomersOnly(t *testing.T) {
 // The table is bounded. A rejected newcomer makes room, one that waits does not.
 func TestNewcomersAreBounded(t *testing.T) {
 	s := approvalState(t)
-	s = run(t, s, 2000, &TokenCreate{ID: "big100000000", Role: "server", Verifier: hashOf('b'), TTL: model.Hour, Uses: 1000})
+	s = run(t, s, 2000,
+		&TokenCreate{ID: "big100000000", Role: "server", Verifier: hashOf('b'), TTL: model.Hour, Uses: 1000})
 	f := s.fork()
 	for i := range maxNewcomers {
 		key := hashOf(0)
 		key[0], key[1] = byte(i>>8), byte(i)
-		f.putNewcomer(&Newcomer{Name: fmt.Sprint("x", i), Agent: key, Token: "big100000000", Since: 2000, Index: uint64(i/500) + 1})
+		f.putNewcomer(&Newcomer{Name: fmt.Sprint("x", i), Agent: key, Token: "big100000000", Since: 2000,
+			Index: uint64(i/500) + 1})
 	}
 	full := f.publish()
 	checked(t, full, 2000, model.CodeConflict, "", serverWaits("s4", 4, nil))

@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/internal/daemon"
 )
 
-// testdata/names.txt, join.txt and approval.txt try every command that writes, and give only a prefix of the name of the
-// object. The commands in free are exempt, because they name a new object or no object.
+// testdata/names.txt, join.txt and approval.txt try every command that writes, and give only a prefix of the name of
+// the object. The commands in free are exempt, because they name a new object or no object.
 func TestNamesTriesEveryWrite(t *testing.T) {
 	var script []byte
 	// The clusters of join.txt and approval.txt make certificates.

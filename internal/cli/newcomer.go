@@ -96,7 +96,8 @@ func (v newcomerVerb) command(a *app) *cobra.Command {
 		},
 	}
 	write.register(cmd, "check only, change nothing")
-	cmd.Flags().StringVar(&key, "key", "", "its key as outspan token waiting shows it; needed if several machines of this name wait")
+	cmd.Flags().StringVar(&key, "key", "",
+		"its key as outspan token waiting shows it; needed if several machines of this name wait")
 	return cmd
 }
 
@@ -120,8 +121,8 @@ func nodeReject(a *app) *cobra.Command {
 	return newcomerVerb{
 		verb: "reject", kind: model.SubjectAgent, short: "refuse a new worker that waits", done: "is rejected",
 		next: rejectedNext, decide: client.Trust.RejectNewcomer,
-		long: "Ends the wait of a machine for its approval, so that its outspan join fails. It can't undo an approval. Whoever " +
-			"has the join token can ask again with another key: outspan token revoke ends that.",
+		long: "Ends the wait of a machine for its approval, so that its outspan join fails. It can't undo an approval. " +
+			"Whoever has the join token can ask again with another key: outspan token revoke ends that.",
 	}.command(a)
 }
 

@@ -89,8 +89,8 @@ func TestDecideAboutNewcomers(t *testing.T) {
 		}
 	}
 	verifier := bytes.Repeat([]byte{1}, 32)
-	r.apply(&fsm.MemberAdmit{Subject: model.Subject{Kind: model.SubjectServer, Name: "s4"}, Key: bytes.Repeat([]byte{4}, 32),
-		NotAfter: 1, Token: "2fbzq3k7ay5d", Verifier: verifier},
+	r.apply(&fsm.MemberAdmit{Subject: model.Subject{Kind: model.SubjectServer, Name: "s4"},
+		Key: bytes.Repeat([]byte{4}, 32), NotAfter: 1, Token: "2fbzq3k7ay5d", Verifier: verifier},
 		&fsm.MemberAdmit{Subject: model.Subject{Kind: model.SubjectAgent, Name: "s4"}, Key: bytes.Repeat([]byte{5}, 32),
 			NotAfter: 1, Token: "2fbzq3k7ay5d", Verifier: verifier})
 	err := decide(r.cli(), "server:s4/approve", "")
@@ -115,7 +115,8 @@ func TestNewcomerDryRun(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", query, err)
 		}
-		if got := decode(t, raw)["newcomer"].(map[string]any); got["state"] != "approved" || got["key"] != "0606-0606-0606-0606" {
+		got := decode(t, raw)["newcomer"].(map[string]any)
+		if got["state"] != "approved" || got["key"] != "0606-0606-0606-0606" {
 			t.Errorf("%s: %s", query, raw)
 		}
 		state := r.machine.State()

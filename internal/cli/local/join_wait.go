@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -58,7 +58,7 @@ func (a *approval) pause(ctx context.Context, t *term.Console, err error) bool {
 				refusal.Message, refusal.Hint, term.Span(left.Round(time.Second)))))
 		}
 		a.pending = err
-	case a.pending == nil || !api.Retryable(refusal.Code): // while it waits, the servers may be away for a moment
+	case a.pending == nil || !passing(refusal.Code): // while it waits, the servers may be away for a moment
 		return false
 	}
 	if left <= 0 {
@@ -76,10 +76,16 @@ func (a *approval) pause(ctx context.Context, t *term.Console, err error) bool {
 func (a *approval) result(err error) error {
 	var refusal *model.Error
 	if a.pending != nil && errors.As(err, &refusal) &&
-		(refusal.Code == model.CodeApprovalPending || api.Retryable(refusal.Code)) {
+		(refusal.Code == model.CodeApprovalPending || passing(refusal.Code)) {
 		errors.As(a.pending, &refusal)
 		return model.Refuse(refusal.Code, "%s", refusal.Message).
 			WithHint("%s; then run the same outspan join again", refusal.Hint)
 	}
 	return err
+}
+
+// passing reports whether a code says that the servers can't answer for a moment.
+func passing(code model.Code) bool {
+	return slices.Contains([]model.Code{model.CodeUnreachable, model.CodeTimeout, model.CodeBusy, model.CodeNoLeader,
+		model.CodeRateLimited, model.CodeNotCaughtUp, model.CodeUnknownOutcome, model.CodeStaleTerm}, code)
 }

@@ -50,7 +50,8 @@ func TestJoinWaitsForApproval(t *testing.T) {
 	if len(keys) != 5 || keys[0] != keys[4] {
 		t.Errorf("it asked with %v", keys)
 	}
-	if n := strings.Count(notes.String(), "outspan node approve x1"); n != 1 || !strings.Contains(notes.String(), "3f2a waits") {
+	n, says := strings.Count(notes.String(), "outspan node approve x1"), strings.Contains(notes.String(), "3f2a waits")
+	if n != 1 || !says {
 		t.Errorf("it says %d times: %s", n, &notes)
 	}
 }
@@ -64,11 +65,14 @@ func TestJoinStopsWaiting(t *testing.T) {
 		hint    string
 		asked   int // at least
 	}{
-		"no wait":  {0, []error{pending()}, model.CodeApprovalPending, "run the same outspan join again", 1},
-		"in vain":  {50 * time.Millisecond, []error{pending()}, model.CodeApprovalPending, "outspan node approve x1", 2},
-		"rejected": {time.Minute, []error{pending(), model.Refuse(model.CodeApprovalRejected, "no").WithHint("ask")}, model.CodeApprovalRejected, "ask", 2},
-		"expired":  {time.Minute, []error{pending(), model.Refuse(model.CodeTokenExpired, "over").WithHint("another")}, model.CodeTokenExpired, "another", 2},
-		"other":    {time.Minute, []error{model.Refuse(model.CodeNameTaken, "taken").WithHint("another")}, model.CodeNameTaken, "another", 1},
+		"no wait": {0, []error{pending()}, model.CodeApprovalPending, "run the same outspan join again", 1},
+		"in vain": {50 * time.Millisecond, []error{pending()}, model.CodeApprovalPending, "outspan node approve x1", 2},
+		"rejected": {time.Minute, []error{pending(), model.Refuse(model.CodeApprovalRejected, "no").WithHint("ask")},
+			model.CodeApprovalRejected, "ask", 2},
+		"expired": {time.Minute, []error{pending(), model.Refuse(model.CodeTokenExpired, "over").WithHint("another")},
+			model.CodeTokenExpired, "another", 2},
+		"other": {time.Minute, []error{model.Refuse(model.CodeNameTaken, "taken").WithHint("another")},
+			model.CodeNameTaken, "another", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(t)
