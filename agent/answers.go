@@ -21,6 +21,9 @@ type answers struct {
 	note    atomic.Pointer[func(time.Time)] // called with the time of each answer; may be nil
 }
 
+// Follows returns the history that this node follows (model.History) as text. It is "" before the first registration.
+func (a *Agent) Follows() string { return a.servers.follows() }
+
 // Register implements Servers.
 func (s *answers) Register(ctx context.Context, r transport.RegisterRequest) (transport.RegisterReply, error) {
 	return answered(s, func() (transport.RegisterReply, error) { return s.Servers.Register(ctx, r) })

@@ -63,10 +63,13 @@ func NewFollower(cfg FollowerConfig) *Follower {
 	if len(known.Servers) > 0 {
 		cfg.Servers(known.Servers)
 	}
-	cfg.Credentials.SetAdmission(func(id pki.Identity, leaf *x509.Certificate) error {
-		return (*f.revoked.Load()).check(id, leaf)
-	})
+	cfg.Credentials.SetAdmission(f.Admit)
 	return f
+}
+
+// Admit refuses a certificate of which the agent knows that it was revoked. It does not block. Code: member_revoked.
+func (f *Follower) Admit(id pki.Identity, leaf *x509.Certificate) error {
+	return (*f.revoked.Load()).check(id, leaf)
 }
 
 // Run asks the servers for news and acts on them, until ctx ends. After a failure it tries again, with pauses that grow
@@ -121,7 +124,7 @@ func (f *Follower) take(news transport.TrustNews) {
 	}
 	f.news = news
 	f.refuse(news.Revoked)
-	refused := func(id pki.Identity, leaf *x509.Certificate) bool { return (*f.revoked.Load()).check(id, leaf) != nil }
+	refused := func(id pki.Identity, leaf *x509.Certificate) bool { return f.Admit(id, leaf) != nil }
 	if n := f.cfg.CloseWhere(refused); n > 0 {
 		f.cfg.Logger.Warn("connections ended whose certificates were revoked", "connections", n)
 	}

@@ -90,6 +90,7 @@ type site struct {
 	reloads int
 	asked   int // questions to other servers
 	closed  func(func(pki.Identity, *x509.Certificate) bool) int
+	gossip  *fakeGossip
 }
 
 func newRig(t testing.TB) *rig { return &rig{t: t, sites: map[string]*site{}} }
@@ -121,6 +122,7 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	s := &site{r: r, name: name, dir: dir, machine: fsm.NewMachine(),
 		closed: func(func(pki.Identity, *x509.Certificate) bool) int { return 0 }}
 	s.creds = must(transport.ManagedDir(dir).CredentialsAnyTime("c1", pki.RoleServer, name))(r.t)
+	s.gossip = newFakeGossip(r.t, dir)
 	r.mu.Lock()
 	for i, e := range r.log {
 		s.apply(i, e)
@@ -128,7 +130,7 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	r.sites[name] = s
 	r.mu.Unlock()
 	s.engine = must(trust.NewEngine(trust.Config{Name: name, Cluster: "c1", DataDir: dir, Store: s.machine, Servers: s,
-		Peers: s, Credentials: s.creds, Agent: true, Lifetime: lifetime, Logger: hclog.NewNullLogger(),
+		Peers: s, Credentials: s.creds, Agent: true, Gossip: s.gossip, Lifetime: lifetime, Logger: hclog.NewNullLogger(),
 		Reload:     func() error { s.reloads++; return s.creds.Reload() },
 		CloseWhere: func(f func(pki.Identity, *x509.Certificate) bool) int { return s.closed(f) },
 	}))(r.t)

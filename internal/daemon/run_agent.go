@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/trust"
 )
 
 // agentPart is the agent part of a process: the agent itself, its gossip and heartbeats, and the API of the node.
@@ -31,7 +31,8 @@ type agentPart struct {
 	gossip   *agentGossip
 	beater   *cluster.Beater
 	client   *transport.Client
-	taken    error // why the first try to open the API's port failed; nil means that the port is open
+	follower *trust.Follower // nil if the cluster issues no certificates
+	taken    error           // why the first try to open the API's port failed; nil means that the port is open
 }
 
 func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
@@ -44,9 +45,10 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	if a.creds, err = p.credentials(pki.RoleAgent); err != nil {
 		return nil, err
 	}
-	if a.client, err = p.client(a.creds, p.cfg.Agent.Servers, agent.KnownServers(a.dataDir())...); err != nil {
+	if a.client, err = p.client(a.creds, p.cfg.Agent.Servers); err != nil {
 		return nil, err
 	}
+	a.client.Follow(agent.KnownServers(a.dataDir()))
 	port := p.cfg.Listen.Port
 	if p.cfg.Server != nil {
 		port = 0 // any free port, as the server part has the configured one; servers learn the port from the registration
@@ -65,8 +67,11 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	if a.taken != nil {
 		a.notePort(a.taken)
 	}
-	err = a.openGossip()
-	return a, err
+	if err = a.openGossip(); err != nil {
+		return nil, err
+	}
+	a.openFollower()
+	return a, nil
 }
 
 // listen opens the TLS port of the agent. While another process holds the port, the agent runs without the port, and
@@ -247,12 +252,12 @@ func (a *agentPart) run(ctx context.Context) error {
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
-	failed := make(chan error, 5)
+	failed := make(chan error, 6)
 	parts := []func(context.Context) error{
 		a.listener.Run, a.gossip.run, a.beater.Run, func(ctx context.Context) error { return server.Run(ctx, listeners...) },
 	}
 	if renewal := a.renewal(); renewal != nil {
-		parts = append(parts, renewal)
+		parts = append(parts, renewal, a.follower.Run)
 	}
 	for _, run := range parts {
 		wg.Go(func() {
@@ -297,18 +302,11 @@ func (a *agentPart) release() {
 	}
 }
 
-// client returns a client that calls servers with the certificate in creds. The client uses the addresses in the lists
-// servers and known, in this order. If servers is empty, the client uses the address of this process's own server
-// instead.
-func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
+// client returns a client that calls servers with the certificate in creds. If servers is empty, the client uses the
+// address of this process's own server instead.
+func (p *process) client(creds *transport.Credentials, servers []string) (*transport.Client, error) {
 	if len(servers) == 0 {
 		servers = []string{p.own}
-	}
-	servers = slices.Clone(servers)
-	for _, s := range known {
-		if !slices.Contains(servers, s) {
-			servers = append(servers, s)
-		}
 	}
 	var urls []string
 	for _, s := range servers {

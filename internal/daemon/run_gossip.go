@@ -151,6 +151,23 @@ func (g *agentGossip) Join(addresses ...string) error {
 	return pool.Join(addresses...)
 }
 
+// SetKeys implements trust.Gossip.
+func (g *agentGossip) SetKeys(keys [][]byte) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.pool.SetKeys(keys); err != nil {
+		return err
+	}
+	g.cfg.Key, g.cfg.OtherKeys = keys[0], keys[1:] // for the next pool
+	return nil
+}
+
+// Keys implements trust.Gossip.
+func (g *agentGossip) Keys() [][]byte {
+	pool, _ := g.now()
+	return pool.Keys()
+}
+
 // Servers implements cluster.Courier.
 func (g *agentGossip) Servers() []cluster.Member {
 	pool, _ := g.now()

@@ -166,9 +166,10 @@ func (s *serverPart) openAPI() (err error) {
 	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(),
 		[]prometheus.Collector{s.counts, s.refusals})...)
 	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
+	var trusts httpapi.Trust // an Engine that is nil would not be a nil Trust
 	var gossip httpapi.GossipKeys
 	if s.trust != nil {
-		renew, gossip = s.trust.Renew, s.trust
+		renew, trusts, gossip = s.trust.Renew, s.trust, s.trust
 	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
@@ -176,7 +177,7 @@ func (s *serverPart) openAPI() (err error) {
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}},
-		Renew: renew, Gossip: gossip,
+		Renew: renew, Trust: trusts, Gossip: gossip,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},

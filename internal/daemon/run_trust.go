@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -25,6 +26,7 @@ func (s *serverPart) openTrust() (err error) {
 		Name: s.p.cfg.Name, Cluster: s.p.cfg.Cluster, DataDir: s.p.cfg.DataDir,
 		Store: s.machine, Servers: trustCluster{s}, Peers: s.peers,
 		Credentials: s.creds, Reload: s.listener.Reload, CloseWhere: s.listener.CloseWhere,
+		Gossip: serverGossip{s},
 		Agent:  s.p.cfg.Agent != nil,
 		Logger: s.p.log.Named("trust"),
 	})
@@ -185,3 +187,27 @@ func (a *agentPart) renewal() func(context.Context) error {
 	return trust.Agent{Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
 		Reload: a.useFiles, Renew: a.client.Renew, Logger: a.p.log.Named("trust")}.Run
 }
+
+// openFollower makes the agent learn what the cluster trusts, if the cluster issues certificates. From now on the agent
+// refuses peers of which it knows that they were revoked.
+func (a *agentPart) openFollower() {
+	if !a.p.cfg.TLS.Managed {
+		return
+	}
+	known := agent.KnownServers(a.dataDir())
+	a.follower = trust.NewFollower(trust.FollowerConfig{
+		Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
+		Reload: a.listener.Reload, CloseWhere: a.listener.CloseWhere, Gossip: a.gossip, Ask: a.client.Trust,
+		Servers: func(servers []string) { a.client.Follow(slices.Concat(servers, known)) },
+		Follows: a.agent.Follows, Logger: a.p.log.Named("trust"),
+	})
+}
+
+// serverGossip is the trust.Gossip of a server, whose pool is opened later than its trust.Engine.
+type serverGossip struct{ s *serverPart }
+
+// SetKeys implements trust.Gossip.
+func (g serverGossip) SetKeys(keys [][]byte) error { return g.s.cluster.Pool().SetKeys(keys) }
+
+// Keys implements trust.Gossip.
+func (g serverGossip) Keys() [][]byte { return g.s.cluster.Pool().Keys() }
