@@ -97,6 +97,15 @@ func (s *fleet) OutOfService() iter.Seq[*Node] {
 	}
 }
 
+// NodeOf returns the node with exactly this name.
+func (s *fleet) NodeOf(name string) (n *Node, ok bool) {
+	id, ok := s.nodeNames.Get(name)
+	if !ok {
+		return nil, false
+	}
+	return s.Nodes.Get(id)
+}
+
 // InService reports whether the node is neither cordoned, draining nor disabled.
 func (s *fleet) InService(id model.NodeID) bool {
 	return !s.outOfService.Has(id)

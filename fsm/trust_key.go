@@ -33,6 +33,8 @@ type TrustKey struct {
 	Passed []string `cbor:"9,keyasint,omitempty"`
 	// Grace is how long the CA before stays trusted after this one has become active.
 	Grace model.Duration `cbor:"19,keyasint,omitempty"`
+	// ActiveIndex is the index at which an incoming key became active. It is 0 if the key began as the active one.
+	ActiveIndex uint64 `cbor:"20,keyasint,omitempty"`
 }
 
 // number returns the number in the key's name. It is 0 if the name is invalid.
@@ -72,9 +74,12 @@ func (c *KeyPut) apply(s *State) error {
 		CreatedIndex: s.Index, At: s.Now, Passed: c.Passed, Grace: c.Grace}
 	var before model.KeyPhase
 	if exists {
-		before, next.CreatedIndex = old.Phase, old.CreatedIndex
-		if old.Phase == c.Phase {
+		before, next.CreatedIndex, next.ActiveIndex = old.Phase, old.CreatedIndex, old.ActiveIndex
+		switch {
+		case old.Phase == c.Phase:
 			next.At = old.At
+		case c.Phase == model.KeyActive:
+			next.ActiveIndex = s.Index
 		}
 	}
 	s.putTrustKey(&next)

@@ -38,6 +38,8 @@ type Cluster interface {
 	Now() model.Time
 	// Includes reports whether a server with this name belongs to the configuration of the log.
 	Includes(name string) bool
+	// Servers returns the servers in the configuration of the log.
+	Servers() []Server
 	// Addresses returns the host:port of the API and of the gossip of the servers in the configuration of the log, this
 	// server's first. It leaves out servers that only gossip knows. It returns at most 32 of each.
 	Addresses() (api, gossip []string)
@@ -146,7 +148,8 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
 			WithHint("if that machine lost the newer one: outspan node revoke %s, then let it join again", who.Name)
 	case row.AnyKey:
-		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
+		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli(),
+			CA: caWithID(state, leaf.AuthorityKeyId)})
 	}
 	return nil
 }

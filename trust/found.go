@@ -14,17 +14,18 @@ import (
 const foundTime = 40 * time.Second
 
 // Lead does the leader's work of one term: it puts the first keys of the cluster into the state, if this machine has
-// them. It blocks until that is done, or until ctx ends.
+// them, and carries rotations of the CA on. It blocks until ctx ends.
 func (e *Engine) Lead(ctx context.Context) {
 	retry := backoff{first: 200 * time.Millisecond, last: 10 * time.Second}
 	for ctx.Err() == nil {
 		err := e.found(ctx)
 		if err == nil {
-			return
+			break
 		}
 		e.log.Error("the CA's key is not in the state yet, so nobody can join", "error", err)
 		sleep(ctx, retry.after())
 	}
+	e.rotateCA(ctx)
 }
 
 // found puts the data key, the CA's key and the gossip key into the state. It also enters this server, and the agent of

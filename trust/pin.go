@@ -17,6 +17,8 @@ type shownKey struct {
 	Name     string `cbor:"1,keyasint"` // of the agent
 	Key      []byte `cbor:"2,keyasint"`
 	NotAfter int64  `cbor:"3,keyasint"` // when its certificate expires, in Unix ms
+
+	CA model.KeyName `cbor:"4,keyasint,omitempty"` // which CA signed it, if that is known
 }
 
 // pins has the keys that agents have shown after a recovery, until the state has them. It is safe for concurrent use.
@@ -113,5 +115,5 @@ func (e *Engine) recordPin(ctx context.Context, k shownKey) error {
 	if row, ok := e.cfg.Store.Current().TrustMemberOf(who); ok && !row.AnyKey {
 		return nil
 	}
-	return e.record(ctx, who, ownRenewal{Old: k.Key, Key: k.Key, NotAfter: k.NotAfter})
+	return e.record(ctx, who, ownRenewal{Old: k.Key, Key: k.Key, NotAfter: k.NotAfter, CA: k.CA})
 }

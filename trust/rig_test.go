@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,6 +70,8 @@ type rig struct {
 	log    []fsm.Entry
 	sites  map[string]*site
 	leader string // name of the server that leads; "" means nobody does
+
+	off map[string]bool // servers of the log's configuration that don't answer
 
 	addresses []string // of the servers' API; default 10.0.0.1:7640
 
@@ -187,6 +191,20 @@ func (s *site) Includes(name string) bool {
 	return s.r.sites[name] != nil
 }
 
+// Servers implements trust.Cluster.
+func (s *site) Servers() (all []trust.Server) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	for name := range s.r.sites {
+		all = append(all, trust.Server{Name: name, Answers: true})
+	}
+	for name := range s.r.off {
+		all = append(all, trust.Server{Name: name})
+	}
+	slices.SortFunc(all, func(a, b trust.Server) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
 // Addresses implements trust.Cluster.
 func (s *site) Addresses() (api, gossip []string) {
 	if s.r.addresses != nil {
@@ -221,15 +239,22 @@ func (s *site) do(group ...fsm.Command) {
 	}
 }
 
-// lead runs the engine's work of a leader to its end.
+// lead runs the engine's work of a leader until the state has a CA.
 func (s *site) lead() {
 	s.r.t.Helper()
-	ctx, cancel := context.WithTimeout(s.r.t.Context(), 20*time.Second)
-	defer cancel()
-	s.engine.Lead(ctx)
-	if !s.machine.Current().Managed() {
-		s.r.t.Fatal("the state has no CA")
-	}
+	stop := s.leads()
+	defer stop()
+	eventually(s.r.t, "the state has a CA", func() bool { return s.machine.Current().Managed() })
+}
+
+// leads runs the engine's work of a leader until the returned function is called, or the test ends.
+func (s *site) leads() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.engine.Lead(ctx) }()
+	stop = func() { cancel(); <-done }
+	s.r.t.Cleanup(stop)
+	return stop
 }
 
 // run runs the engine until the returned function is called, or the test ends.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -103,6 +104,16 @@ func (t trustCluster) Includes(name string) bool {
 	return slices.ContainsFunc(t.s.cluster.Servers(), func(one cluster.ServerStatus) bool {
 		return one.Member && one.Name == name
 	})
+}
+
+// Servers implements trust.Cluster.
+func (t trustCluster) Servers() (all []trust.Server) {
+	for _, one := range t.s.cluster.Servers() {
+		if one.Member {
+			all = append(all, trust.Server{Name: cmp.Or(one.Name, string(one.ID)), Answers: one.Answers, Silent: one.Silent})
+		}
+	}
+	return all
 }
 
 // Addresses implements trust.Cluster.
