@@ -153,6 +153,9 @@ type Config struct {
 	// not_supported.
 	Renew func(ctx context.Context, who model.Subject, q transport.RenewRequest) (transport.RenewReply, error)
 
+	// CA replaces the cluster's CA. It is nil if the cluster makes no certificates.
+	CA CARotation
+
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper
 	// Metrics answers /metrics. If it is nil, the path does not exist.
