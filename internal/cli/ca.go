@@ -9,6 +9,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/model"
 )
 
 func caStatus(a *app) *cobra.Command {
@@ -31,7 +32,7 @@ func caStatus(a *app) *cobra.Command {
 func caRotate(a *app) *cobra.Command {
 	var write writeFlags
 	var force bool
-	var grace term.DurationFlag
+	grace := term.DurationFlag{Value: new(model.Duration)}
 	cmd := &cobra.Command{
 		Use: "rotate [--force [NAME]...]", Short: "replace the CA, with its key", Args: cobra.ArbitraryArgs,
 		Long: `Replaces the CA that signs the certificates. The leader makes a new one, and the command returns; the rest goes on by itself, also with another leader:
@@ -69,7 +70,7 @@ time for it.
 	}
 	write.register(cmd, "check only: show what the rotation would wait for")
 	cmd.Flags().BoolVar(&force, "force", false, "leave members behind, which must join again with a token")
-	cmd.Flags().Var(grace.Init(), "grace", "how long the old CA stays trusted after the new one is used (default 0s)")
+	cmd.Flags().Var(&grace, "grace", "how long the old CA stays trusted after the new one is used (default 0s)")
 	return cmd
 }
 
