@@ -54,12 +54,14 @@ func (p Profile) config() *memberlist.Config {
 
 // PoolConfig configures a Pool.
 type PoolConfig struct {
-	Name    string  // immutable id of this member: a ServerID or a NodeID; required
-	Cluster string  // the configured cluster name; pools with the same key but other names stay apart; required
-	Key     []byte  // 16, 24 or 32 bytes; required, on loopback too
-	Profile Profile // default lan
-	Bind    string  // IP address to listen on; default 0.0.0.0
-	Port    int     // of UDP and TCP; 0 means any free port (tests and demo)
+	Name    string // immutable id of this member: a ServerID or a NodeID; required
+	Cluster string // the configured cluster name; pools with the same key but other names stay apart; required
+	Key     []byte // encrypts; 16, 24 or 32 bytes; required, on loopback too
+	// OtherKeys decrypt too, while one key replaces another. See Pool.SetKeys.
+	OtherKeys [][]byte
+	Profile   Profile // default lan
+	Bind      string  // IP address to listen on; default 0.0.0.0
+	Port      int     // of UDP and TCP; 0 means any free port (tests and demo)
 	// Advertise is the IP address at which others reach this member. By default, it is Bind, or a private address of the
 	// machine if Bind is 0.0.0.0.
 	Advertise string
@@ -93,6 +95,7 @@ type Pool struct {
 	log   hclog.Logger
 	codec codec
 	list  *memberlist.Memberlist
+	keys  *poolKeys
 
 	closed  atomic.Bool
 	mu      sync.Mutex
@@ -133,6 +136,9 @@ func OpenPool(cfg PoolConfig) (*Pool, error) {
 		return nil, err
 	}
 	p.meta = meta
+	if p.keys, err = newPoolKeys(append([][]byte{cfg.Key}, cfg.OtherKeys...)); err != nil {
+		return nil, err
+	}
 	if p.list, err = p.listen(); err != nil {
 		code := model.CodeListen
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -150,7 +156,7 @@ func (p *Pool) listen() (*memberlist.Memberlist, error) {
 	if c.Transport != nil {
 		return memberlist.Create(c)
 	}
-	own, err := openSocket(c.BindAddr, c.BindPort, p.cfg.Key, p.log)
+	own, err := openSocket(c.BindAddr, c.BindPort, p.keys.screen, p.log)
 	if err != nil {
 		return nil, err
 	}
@@ -174,16 +180,12 @@ func checkPool(cfg PoolConfig) error {
 	case !cfg.Profile.Valid():
 		return model.Refuse(model.CodeInvalid, "gossip: unknown profile %q", cfg.Profile).WithHint("use lan, wan or fast")
 	}
-	if err := memberlist.ValidateKey(cfg.Key); err != nil {
-		return model.Refuse(model.CodeGossipKeyInvalid, "the gossip key has %d bytes, not 16, 24 or 32", len(cfg.Key)).
-			WithHint("make one with: outspan gossip key create")
-	}
-	return nil
+	return checkKeys(append([][]byte{cfg.Key}, cfg.OtherKeys...))
 }
 
 func (p *Pool) memberlistConfig() *memberlist.Config {
 	c := p.cfg.Profile.config()
-	c.Name, c.Label, c.SecretKey = p.cfg.Name, p.cfg.Cluster, p.cfg.Key
+	c.Name, c.Label, c.Keyring = p.cfg.Name, p.cfg.Cluster, p.keys.ring
 	c.BindAddr, c.BindPort, c.AdvertisePort = "0.0.0.0", p.cfg.Port, p.cfg.Port
 	if p.cfg.Bind != "" {
 		c.BindAddr = p.cfg.Bind

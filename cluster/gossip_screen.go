@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-metrics"
 )
@@ -16,7 +17,9 @@ import (
 // 40 MiB, and makes room for a million members if a stream of 60 bytes announces them. It also buffers all bytes that a
 // stream announces, even if the stream has a wrong key. The screen notices the wrong key, because the first bytes then
 // decrypt to nonsense. It is safe for concurrent use.
-type screen struct{ key cipher.Block }
+type screen struct {
+	keys atomic.Pointer[[]cipher.Block]
+}
 
 // The kinds of memberlist's messages, and the sizes of their headers.
 const (
@@ -42,15 +45,25 @@ var (
 	errCompressed = errors.New("it is compressed, which no member does")
 	errCutOff     = errors.New("it is cut off")
 	errKind       = errors.New("no member sends such a message")
+	errNested     = errors.New("no member nests messages so")
 	errTooMany    = errors.New("it says that it holds more than it can")
 )
 
-func newScreen(key []byte) (*screen, error) {
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("gossip key: %w", err)
+func newScreen(keys ...[]byte) (*screen, error) {
+	s := new(screen)
+	return s, s.use(keys)
+}
+
+func ciphers(keys [][]byte) ([]cipher.Block, error) {
+	var blocks []cipher.Block
+	for _, key := range keys {
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			return nil, fmt.Errorf("gossip key: %w", err)
+		}
+		blocks = append(blocks, block)
 	}
-	return &screen{block}, nil
+	return blocks, nil
 }
 
 func countRefusedPacket() { metrics.IncrCounter([]string{"memberlist", "udp", "refused"}, 1) }
@@ -62,7 +75,11 @@ func (s *screen) packet(raw []byte) error {
 	if !ok {
 		return errCutOff
 	}
-	plain := s.open(raw, len(raw)-sealedHead-sealedTail)
+	return s.each(func(key cipher.Block) error { return screenPacket(open(key, raw, len(raw)-sealedHead-sealedTail)) })
+}
+
+// screenPacket checks a packet that was decrypted with one of the keys.
+func screenPacket(plain []byte) error {
 	if len(plain) > checksumBytes && plain[0] == kindChecksum {
 		plain = plain[1+checksumBytes:]
 	}
@@ -98,17 +115,17 @@ func screenParts(parts []byte) error {
 			return errCompressed
 		}
 		if size > 0 && rest[0] == kindCompound {
-			return errKind
+			return errNested
 		}
 		rest = rest[size:]
 	}
 	return nil
 }
 
-// open decrypts the beginning of a sealed message, up to the given number of bytes. It does not authenticate the
+// open decrypts the beginning of a sealed message with a key, up to the given number of bytes. It does not authenticate the
 // message, which memberlist does later. AES-GCM encrypts like AES-CTR, if the nonce is followed by a counter of four
 // bytes that starts at 2.
-func (s *screen) open(sealed []byte, most int) []byte {
+func open(key cipher.Block, sealed []byte, most int) []byte {
 	if len(sealed) <= sealedHead || most <= 0 {
 		return nil
 	}
@@ -117,7 +134,7 @@ func (s *screen) open(sealed []byte, most int) []byte {
 	counter := append(make([]byte, 0, aes.BlockSize), sealed[1:sealedHead]...)
 	counter = binary.BigEndian.AppendUint32(counter, 2)
 	plain := make([]byte, len(text))
-	cipher.NewCTR(s.key, counter).XORKeyStream(plain, text)
+	cipher.NewCTR(key, counter).XORKeyStream(plain, text)
 	return plain
 }
 
@@ -169,7 +186,14 @@ func (s *screen) stream(head []byte) error {
 	if sealed > maxStreamBytes {
 		return errStreamTooLarge
 	}
-	plain := s.open(head[streamHead:], int(min(size, openedBytes)))
+	return s.each(func(key cipher.Block) error {
+		return screenStream(open(key, head[streamHead:], int(min(size, openedBytes))), size)
+	})
+}
+
+// screenStream checks the beginning of a stream that was decrypted with one of the keys. size is the announced length
+// of the whole message.
+func screenStream(plain []byte, size int64) error {
 	if len(plain) == 0 {
 		return errCutOff
 	}

@@ -102,7 +102,7 @@ func TestScreen(t *testing.T) {
 		"a compressed one":                 {bomb(1 << 20), errCompressed},
 		"a compressed one with a checksum": {summed(bomb(1 << 20)), errCompressed},
 		"a compressed one among several":   {summed(compound(user, bomb(1<<20), user)), errCompressed},
-		"several among several":            {compound(compound(bomb(1 << 20))), errKind},
+		"several among several":            {compound(compound(bomb(1 << 20))), errNested},
 		"nothing":                          {nil, nil},
 	} {
 		if got := s.packet(sealed(t, c.packet, false)); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {

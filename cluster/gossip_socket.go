@@ -40,16 +40,12 @@ type socket struct {
 
 var _ memberlist.NodeAwareTransport = (*socket)(nil)
 
-// openSocket listens on a port for UDP and TCP. If port is 0, it chooses a port that is free for both. key is the
-// gossip key, which the screen uses to decrypt incoming messages. The caller must call Shutdown.
-func openSocket(address string, port int, key []byte, log hclog.Logger) (*socket, error) {
+// openSocket listens on a port for UDP and TCP. If port is 0, it chooses a port that is free for both. Incoming messages
+// must pass looks. The caller must call Shutdown.
+func openSocket(address string, port int, looks *screen, log hclog.Logger) (*socket, error) {
 	ip := net.ParseIP(address)
 	if ip == nil {
 		return nil, fmt.Errorf("%q is no IP address", address)
-	}
-	looks, err := newScreen(key)
-	if err != nil {
-		return nil, err
 	}
 	attempts := 1
 	if port == 0 {

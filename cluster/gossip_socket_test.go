@@ -15,7 +15,11 @@ import (
 
 func openTestSocket(t *testing.T, address string, port int) *socket {
 	t.Helper()
-	s, err := openSocket(address, port, make([]byte, 32), hclog.NewNullLogger())
+	looks, err := newScreen(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openSocket(address, port, looks, hclog.NewNullLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,11 +69,11 @@ func TestGossipSocket(t *testing.T) {
 	if _, err := other.Read(buf); err != nil || string(buf) != "hello" {
 		t.Errorf("the stream brought %q, %v", buf, err)
 	}
-	if _, err := openSocket("127.0.0.1", a.port(), make([]byte, 32), hclog.NewNullLogger()); !errors.Is(err,
+	if _, err := openSocket("127.0.0.1", a.port(), a.screen, hclog.NewNullLogger()); !errors.Is(err,
 		syscall.EADDRINUSE) {
 		t.Errorf("a port that is taken: %v", err)
 	}
-	if _, err := openSocket("somewhere", 0, make([]byte, 32), hclog.NewNullLogger()); err == nil {
+	if _, err := openSocket("somewhere", 0, a.screen, hclog.NewNullLogger()); err == nil {
 		t.Error("a name was taken for an address")
 	}
 	_, _ = a.WriteTo([]byte("nobody takes this"), to)

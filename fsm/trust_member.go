@@ -376,6 +376,7 @@ func (c *MemberRevoke) apply(s *State) error {
 	next.RevokedIndex, next.Reason, next.VoidBefore, next.AnyKey = s.Index, c.Reason, s.MomentNumber(), false
 	s.putMember(&next)
 	s.touchMember(c.Subject)
+	s.touch("revoked")
 	for _, token := range s.openTokens(m) {
 		token.revoke(s)
 	}

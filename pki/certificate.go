@@ -26,6 +26,7 @@ type Config struct {
 type Certificate struct {
 	Pair  tls.Certificate
 	Roots *x509.CertPool
+	CAs   [][]byte // the certificates of Roots, as DER
 	ID    Identity
 }
 
@@ -37,7 +38,7 @@ func Load(cfg Config) (*Certificate, error) {
 		return nil, err
 	}
 	c := &Certificate{}
-	if c.Roots, err = parseRoots(cfg.CA, ca); err != nil {
+	if c.Roots, c.CAs, err = parseRoots(cfg.CA, ca); err != nil {
 		return nil, err
 	}
 	if c.Pair, err = loadPair(cfg); err != nil {

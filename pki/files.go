@@ -75,29 +75,29 @@ func readPEM(key, path string) ([]byte, error) {
 }
 
 // parseRoots reads one or more CA certificates. A file has several while one CA replaces another.
-func parseRoots(path string, data []byte) (*x509.CertPool, error) {
-	roots, n := x509.NewCertPool(), 0
+func parseRoots(path string, data []byte) (roots *x509.CertPool, ders [][]byte, err error) {
+	roots = x509.NewCertPool()
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
 			continue
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
+			return nil, nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, len(ders)+1, err)
 		}
 		if !cert.IsCA {
-			return nil,
+			return nil, nil,
 				model.Refuse(model.CodeCertificateInvalid, "CA file %s: %q is not a CA", path, model.Clip(cert.Subject.CommonName)).
 					WithHint("give the ca.pem that outspan tls ca create made")
 		}
 		roots.AddCert(cert)
-		n++
+		ders = append(ders, cert.Raw)
 	}
-	if n == 0 {
-		return nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s holds no certificate", path).
+	if len(ders) == 0 {
+		return nil, nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s holds no certificate", path).
 			WithHint("give the ca.pem that outspan tls ca create made")
 	}
-	return roots, nil
+	return roots, ders, nil
 }
 
 // maxFile is the largest file that ReadFile reads, in bytes. PEM files are far smaller. The limit prevents a wrong

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/outspan/outspan/api"
@@ -31,7 +33,9 @@ type ClientConfig struct {
 // call that is safe to repeat is retried. A Client is safe for concurrent use.
 type Client struct {
 	*reach.Caller
-	lines []*agentLine // one for each of Servers, in the same order; nil for a unix socket
+	dialer Dialer
+	mu     sync.Mutex
+	lines  map[string]*agentLine // by host:port, for the servers that an agent has called
 }
 
 // NewClient returns a Client. It checks the addresses and opens no connection. Codes: invalid, certificate_invalid.
@@ -45,42 +49,59 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{Caller: caller}
-	for _, server := range caller.Servers() {
-		var line *agentLine
-		if server.Host != "" {
-			line = newAgentLine(d, server.Host)
+	return &Client{Caller: caller, dialer: d, lines: map[string]*agentLine{}}, nil
+}
+
+// Follow adds servers at host:port, which are tried after the configured ones. They replace those of the last call.
+// Running calls continue.
+func (c *Client) Follow(hosts []string) {
+	c.Caller.Follow(hosts)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for host, line := range c.lines {
+		if !slices.ContainsFunc(c.Servers(), func(e reach.Endpoint) bool { return e.Host == host }) {
+			line.close()
+			delete(c.lines, host)
 		}
-		c.lines = append(c.lines, line)
 	}
-	return c, nil
+}
+
+// line returns what makes the calls to a server.
+func (c *Client) line(host string) *agentLine {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	line, ok := c.lines[host]
+	if !ok {
+		line = newAgentLine(c.dialer, host)
+		c.lines[host] = line
+	}
+	return line
 }
 
 // Close closes idle connections. Running calls continue on theirs, and later calls open new ones.
 func (c *Client) Close() {
 	c.Caller.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, line := range c.lines {
-		if line != nil {
-			line.close()
-		}
+		line.close()
 	}
 }
 
-func (c *Client) ask(ctx context.Context, server int, limit time.Duration, call AgentCall,
+func (c *Client) ask(ctx context.Context, server reach.Endpoint, limit time.Duration, call AgentCall,
 	question []byte) ([]byte, error) {
-	shown, line := c.Servers()[server].Shown, c.lines[server]
-	if line == nil {
-		return nil, model.Refuse(model.CodeInvalid, "%s is no address for an agent", shown).
+	if server.Host == "" {
+		return nil, model.Refuse(model.CodeInvalid, "%s is no address for an agent", server.Shown).
 			WithHint("use host:port of a server")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, reach.ErrNoAnswer)
 	defer cancel()
-	answer, err := line.ask(ctx, call, question)
+	answer, err := c.line(server.Host).ask(ctx, call, question)
 	if err == nil {
 		return answer, nil
 	}
 	if _, answered := errors.AsType[*api.Problem](err); answered {
 		return nil, err
 	}
-	return nil, reach.Unanswered(shown, err)
+	return nil, reach.Unanswered(server.Shown, err)
 }

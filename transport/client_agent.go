@@ -48,6 +48,12 @@ func (c *Client) Renew(ctx context.Context, r RenewRequest) (RenewReply, error) 
 	return askAgent[RenewReply](ctx, c, CallRenew, r, 0)
 }
 
+// Trust says which keys this agent uses, and returns what the cluster trusts. It waits at most r.Wait for news. Codes:
+// forbidden (another name), not_supported (the cluster issues no certificates), and those of Assignments.
+func (c *Client) Trust(ctx context.Context, r TrustRequest) (TrustNews, error) {
+	return askAgent[TrustNews](ctx, c, CallTrust, r, r.Wait)
+}
+
 // askAgent makes one call of the agents' protocol and tries the servers in turn. It may repeat the call, because all
 // calls are idempotent.
 func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any,
@@ -59,7 +65,7 @@ func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question an
 	limit := 15*time.Second + time.Duration(wait)*time.Millisecond
 	var got []byte
 	err = c.Deliver(ctx, &reach.Request{Method: http.MethodPost, Lineage: true},
-		func(ctx context.Context, server int) (err error) {
+		func(ctx context.Context, server reach.Endpoint) (err error) {
 			got, err = c.ask(ctx, server, limit, call, body)
 			return err
 		})

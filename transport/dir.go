@@ -96,5 +96,9 @@ func openDirGossipKey(dir string) (GossipKey, error) {
 		key := NewGossipKey()
 		return key, writeFile(path, key.encode(), 0o600)
 	}
-	return LoadGossipKey(path)
+	keys, err := LoadGossipKeys(path)
+	if err != nil {
+		return nil, err
+	}
+	return keys[0], nil
 }

@@ -57,8 +57,12 @@ func CreateGossipKey(path string, force bool) (GossipKey, error) {
 	return key, nil
 }
 
-// LoadGossipKey reads a key file. Errors: gossip_key_invalid.
-func LoadGossipKey(path string) (GossipKey, error) {
+// maxGossipKeys is how many keys a key file may have.
+const maxGossipKeys = 16
+
+// LoadGossipKeys reads a key file. It has one key on each line: the first encrypts, all decrypt. Errors:
+// gossip_key_invalid.
+func LoadGossipKeys(path string) ([]GossipKey, error) {
 	b, err := pki.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, model.Refuse(model.CodeGossipKeyInvalid, "gossip key file %s does not exist", path).
@@ -67,12 +71,41 @@ func LoadGossipKey(path string) (GossipKey, error) {
 	if err != nil {
 		return nil, model.Refuse(model.CodeGossipKeyInvalid, "can't read gossip key file %s: %s", path, bareError(err))
 	}
-	key, err := ParseGossipKey(string(b))
+	keys, err := parseGossipKeys(string(b))
 	if err != nil {
 		return nil, model.Refuse(model.CodeGossipKeyInvalid, "gossip key file %s: %s", path, model.Reason(err)).
 			WithHint("make a new one with: outspan gossip key create")
 	}
-	return key, nil
+	return keys, nil
+}
+
+// parseGossipKeys decodes one key on each line, and ignores empty lines. A text without a key is one empty key.
+func parseGossipKeys(text string) (keys []GossipKey, err error) {
+	lines := strings.Fields(text)
+	if len(lines) == 0 {
+		lines = []string{""}
+	}
+	if len(lines) > maxGossipKeys {
+		return nil, model.Refuse(model.CodeGossipKeyInvalid, "it has %d lines, at most %d are allowed", len(lines),
+			maxGossipKeys)
+	}
+	for _, line := range lines {
+		key, err := ParseGossipKey(line)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// encodeGossipKeys returns the content of a key file.
+func encodeGossipKeys(keys [][]byte) []byte {
+	var text []byte
+	for _, key := range keys {
+		text = append(text, GossipKey(key).encode()...)
+	}
+	return text
 }
 
 // ParseGossipKey decodes a key in base64. It ignores white space around the key. Its error never contains the input,

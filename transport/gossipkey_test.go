@@ -13,7 +13,7 @@ import (
 
 func TestGossipKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gossip.key")
-	_, err := transport.LoadGossipKey(path)
+	_, err := transport.LoadGossipKeys(path)
 	wantCode(t, err, model.CodeGossipKeyInvalid, path, "outspan gossip key create")
 	key := must(transport.CreateGossipKey(path, false))(t)
 	if len(key) != 32 {
@@ -22,7 +22,7 @@ func TestGossipKeyFile(t *testing.T) {
 	if got := must(os.Stat(path))(t).Mode().Perm(); got != 0o600 {
 		t.Errorf("mode %04o, want 0600", got)
 	}
-	if got := must(transport.LoadGossipKey(path))(t); string(got) != string(key) {
+	if got := must(transport.LoadGossipKeys(path))(t); len(got) != 1 || string(got[0]) != string(key) {
 		t.Error("another key was read than written")
 	}
 	_, err = transport.CreateGossipKey(path, false)
@@ -50,6 +50,39 @@ func TestParseGossipKey(t *testing.T) {
 		wantCode(t, err, model.CodeGossipKeyInvalid)
 		if s != "" && len(s) > 6 && strings.Contains(err.Error(), s) {
 			t.Errorf("the error repeats the input: %v", err)
+		}
+	}
+}
+
+// A key file may have several keys, one on each line. Their order stays.
+func TestGossipKeyFileWithSeveralKeys(t *testing.T) {
+	m := transport.ManagedDir(t.TempDir())
+	keys := [][]byte{transport.NewGossipKey(), transport.NewGossipKey(), make([]byte, 16)}
+	if err := m.Write(transport.ManagedFiles{GossipKeys: keys}); err != nil {
+		t.Fatal(err)
+	}
+	got := must(m.GossipKeys())(t)
+	if len(got) != len(keys) {
+		t.Fatalf("%d keys were read, want %d", len(got), len(keys))
+	}
+	for i := range keys {
+		if string(got[i]) != string(keys[i]) {
+			t.Errorf("key %d was read as another one", i)
+		}
+	}
+	path := filepath.Join(m.Path(), "gossip.key")
+	for what, text := range map[string]string{
+		"a damaged second line": got[0].Encode() + "\nsecret material!\n",
+		"no line":               "\n",
+		"too many":              strings.Repeat(got[0].Encode()+"\n", 17),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := m.GossipKeys()
+		wantCode(t, err, model.CodeGossipKeyInvalid)
+		if strings.Contains(err.Error(), "secret material") {
+			t.Errorf("%s: the error repeats the input: %v", what, err)
 		}
 	}
 }

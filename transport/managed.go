@@ -23,7 +23,8 @@ const MemberTTL = pki.MemberTTL
 //	ca.pem                         every CA that counts
 //	server.pem, server-key.pem     certificate and key of the server, if the process is one
 //	agent.pem, agent-key.pem       certificate and key of the agent, if the process is one
-//	gossip.key                     the key of the gossip pool
+//	gossip.key                     the keys of the gossip pool, one on each line: the first encrypts, all decrypt
+//	news.json                      what the process knows of servers and revocations; see package trust
 //	ca-key.pem                     the CA's key, until the first leader has put it into the cluster's state
 //
 // The directory has mode 0700, keys have mode 0600. Reading never changes a file. Managed is a value without state.
@@ -95,13 +96,13 @@ func (m Managed) credentials(cluster string, role pki.Role, name string, anyTime
 const managedHint = "the files of tls { managed = true } come from outspan up and outspan join; put them back from a " +
 	"backup, or let this machine join again"
 
-// GossipKey loads the key of the gossip pool. Code: gossip_key_invalid.
-func (m Managed) GossipKey() (GossipKey, error) {
-	key, err := LoadGossipKey(m.file(gossipFile))
+// GossipKeys loads the keys of the gossip pool: the first encrypts, all decrypt. Code: gossip_key_invalid.
+func (m Managed) GossipKeys() ([]GossipKey, error) {
+	keys, err := LoadGossipKeys(m.file(gossipFile))
 	if err != nil {
 		return nil, model.Refuse(model.CodeGossipKeyInvalid, "%s", model.Reason(err)).WithHint("%s", managedHint)
 	}
-	return key, nil
+	return keys, nil
 }
 
 // Lock creates the directory if it is missing, and calls f while this process alone has the lock on it. It waits for
@@ -126,10 +127,13 @@ func (m Managed) makeDir() error {
 
 // ManagedFiles is the content that Write gives to a managed directory. A zero field leaves its files as they are.
 type ManagedFiles struct {
-	CA        *Authority                   // becomes the only root; its key is written too
-	Roots     [][]byte                     // the CA certificates (DER) that replace the roots
-	Pairs     map[pki.Role]tls.Certificate // certificate chains with their keys
-	GossipKey GossipKey
+	CA    *Authority                   // becomes the only root; its key is written too
+	Roots [][]byte                     // the CA certificates (DER) that replace the roots
+	Pairs map[pki.Role]tls.Certificate // certificate chains with their keys
+	// GossipKeys are the keys of the gossip pool: the first encrypts, all decrypt.
+	GossipKeys [][]byte
+	// News is the content of news.json. It is written after the roots and the gossip keys.
+	News []byte
 }
 
 // Write creates the directory if it is missing, and replaces files one after the other. After a crash each file has
@@ -149,8 +153,13 @@ func (m Managed) Write(f ManagedFiles) error {
 			return err
 		}
 	}
-	if f.GossipKey != nil {
-		if err := writeFile(m.file(gossipFile), f.GossipKey.encode(), 0o600); err != nil {
+	if len(f.GossipKeys) > 0 {
+		if err := writeFile(m.file(gossipFile), encodeGossipKeys(f.GossipKeys), 0o600); err != nil {
+			return err
+		}
+	}
+	if len(f.News) > 0 {
+		if err := writeFile(m.file(newsFile), f.News, 0o600); err != nil {
 			return err
 		}
 	}

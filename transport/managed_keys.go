@@ -51,3 +51,15 @@ func (m Managed) Pair(role pki.Role) (pair tls.Certificate, found bool, err erro
 	}
 	return pair, true, nil
 }
+
+// newsFile is the name of a file in a managed directory.
+const newsFile = "news.json"
+
+// News reads news.json. It returns nothing if there is no such file. Code: file_error.
+func (m Managed) News() ([]byte, error) {
+	text, err := pki.ReadFile(m.file(newsFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fileError("read", m.file(newsFile), err)
+	}
+	return text, nil
+}

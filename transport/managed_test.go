@@ -31,7 +31,7 @@ func newManaged(t *testing.T) (transport.Managed, *transport.Authority) {
 	t.Helper()
 	ca := must(transport.NewAuthority("c1", 0))(t)
 	m := transport.ManagedDir(filepath.Join(t.TempDir(), "data"))
-	err := m.Write(transport.ManagedFiles{CA: ca, GossipKey: transport.NewGossipKey(),
+	err := m.Write(transport.ManagedFiles{CA: ca, GossipKeys: [][]byte{transport.NewGossipKey()},
 		Pairs: map[pki.Role]tls.Certificate{
 			pki.RoleServer: managedPair(t, ca, pki.RoleServer, "s1"), pki.RoleAgent: managedPair(t, ca, pki.RoleAgent, "s1"),
 		}})
@@ -49,7 +49,7 @@ func TestManagedWrite(t *testing.T) {
 			t.Errorf("%s: %v", role, err)
 		}
 	}
-	if _, err := m.GossipKey(); err != nil {
+	if _, err := m.GossipKeys(); err != nil {
 		t.Error(err)
 	}
 	if info := must(os.Stat(m.Path()))(t); info.Mode().Perm() != 0o700 {
@@ -131,7 +131,7 @@ func TestManagedMissing(t *testing.T) {
 	_, err := m.Credentials("c1", pki.RoleServer, "s1")
 	wantCode(t, err, model.CodeCertificateInvalid, m.RootsFile()+" does not exist")
 	wantManagedHint(t, err)
-	_, err = m.GossipKey()
+	_, err = m.GossipKeys()
 	wantCode(t, err, model.CodeGossipKeyInvalid, "does not exist")
 	wantManagedHint(t, err)
 	if _, err := os.Stat(m.Path()); err == nil {

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -75,4 +76,44 @@ func TestUseWithoutFiles(t *testing.T) {
 	if err := creds.Reload(); err != nil || !creds.Uses(written.Leaf) {
 		t.Errorf("the reload did not read the files: %v", err)
 	}
+}
+
+// CAs may be used from memory too. A reload takes the CAs of the files once they change, and keeps a certificate that
+// is in no file.
+func TestUseRootsWithoutFiles(t *testing.T) {
+	m, ca := newManaged(t)
+	creds := must(m.Credentials("c1", pki.RoleAgent, "s1"))(t)
+	second, third := must(transport.NewAuthority("c1", 0))(t), must(transport.NewAuthority("c1", 0))(t)
+	both := [][]byte{ca.Root().Raw, second.Root().Raw}
+	uses := func(what string, leaf *x509.Certificate, roots [][]byte) {
+		t.Helper()
+		if !creds.Uses(leaf) || !bytes.Equal(pki.RootsDigest(creds.Roots()), pki.RootsDigest(roots)) {
+			t.Errorf("%s: another certificate, or %d CAs, are in use", what, len(creds.Roots()))
+		}
+	}
+	first := creds.Leaf()
+	if err := creds.UseRoots(both); err != nil {
+		t.Fatal(err)
+	}
+	uses("from memory", first, both)
+	if err := creds.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	uses("the files are the same", first, both)
+	next := managedPair(t, ca, pki.RoleAgent, "s1")
+	if err := creds.Use(next, nil); err != nil {
+		t.Fatal(err)
+	}
+	three := append(both, third.Root().Raw)
+	if err := m.Write(transport.ManagedFiles{Roots: three}); err != nil {
+		t.Fatal(err)
+	}
+	if err := creds.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	uses("the files have three", next.Leaf, three)
+	if !creds.Trusts([]*x509.Certificate{managedPair(t, third, pki.RoleServer, "s1").Leaf}) {
+		t.Error("the third CA is not trusted")
+	}
+	wantCode(t, creds.UseRoots([][]byte{{1}}), model.CodeCertificateInvalid)
 }

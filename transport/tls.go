@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +36,7 @@ type CredentialsConfig struct {
 // once for connections that begin afterwards. Safe for concurrent use.
 type Credentials struct {
 	load      func() (*pki.Certificate, error)
+	change    sync.Mutex // is held during a change of cur and loaded
 	cur       atomic.Pointer[pki.Certificate]
 	loaded    atomic.Pointer[pki.Certificate] // the last result of load that was in use; cur differs after Use
 	admission atomic.Pointer[func(pki.Identity, *x509.Certificate) error]
@@ -93,7 +96,8 @@ func (a *Authority) mint(role pki.Role, name string) (*pki.Certificate, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
-	return &pki.Certificate{Pair: pair, Roots: roots, ID: pki.Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
+	return &pki.Certificate{Pair: pair, Roots: roots, CAs: [][]byte{a.cert.Raw},
+		ID: pki.Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
 }
 
 // Reload reads everything again (SIGHUP). It closes connections that Dialers opened to peers whose CA is no longer
@@ -105,46 +109,82 @@ func (c *Credentials) Reload() error {
 }
 
 // Use makes the process use a certificate that is in no file. The parameters are a certificate with its key, and all
-// CAs that count, as DER; with no CAs, they stay the same. Reload changes nothing as long as the files have the same
-// certificate as before: it is the older one. Code: certificate_invalid, also if it is for another identity.
+// CAs that count, as DER; with no CAs, they stay the same. Reload keeps the certificate as long as the files have the same
+// one as before: it is the older one. It keeps the CAs as long as the files have the same ones. Code: certificate_invalid, also if it is for another identity.
 func (c *Credentials) Use(pair tls.Certificate, roots [][]byte) error {
+	c.change.Lock()
+	defer c.change.Unlock()
+	return c.use(pair, roots)
+}
+
+func (c *Credentials) use(pair tls.Certificate, roots [][]byte) error {
 	old := c.cur.Load()
-	next := &pki.Certificate{Pair: pair, Roots: old.Roots, ID: old.ID}
 	if pair.Leaf == nil || len(pair.Leaf.URIs) != 1 || pair.Leaf.URIs[0].String() != old.ID.URI() {
 		return model.Refuse(model.CodeCertificateInvalid, "the new certificate is not for %s", old.ID.URI()).
 			WithHint("restart the process to change its identity")
 	}
-	if len(roots) > 0 {
-		next.Roots = x509.NewCertPool()
+	if len(roots) == 0 {
+		c.cur.Store(&pki.Certificate{Pair: pair, Roots: old.Roots, CAs: old.CAs, ID: old.ID})
+		return nil
 	}
+	pool := x509.NewCertPool()
 	for _, der := range roots {
 		root, err := x509.ParseCertificate(der)
 		if err != nil {
 			return model.Refuse(model.CodeCertificateInvalid, "a certificate of a CA is damaged: %v", err)
 		}
-		next.Roots.AddCert(root)
+		pool.AddCert(root)
 	}
-	c.cur.Store(next)
+	c.cur.Store(&pki.Certificate{Pair: pair, Roots: pool, CAs: roots, ID: old.ID})
 	return nil
 }
 
+// UseRoots makes the process trust other CAs, as DER, while they can't be written to the files. The certificate in use
+// stays. Reload changes nothing until the files change. Code: certificate_invalid.
+func (c *Credentials) UseRoots(roots [][]byte) error {
+	c.change.Lock()
+	defer c.change.Unlock()
+	return c.use(c.cur.Load().Pair, roots)
+}
+
+// Roots returns the CAs that the process trusts, as DER. The caller must not change them.
+func (c *Credentials) Roots() [][]byte { return c.cur.Load().CAs }
+
+// Leaf returns the certificate in use.
+func (c *Credentials) Leaf() *x509.Certificate { return c.cur.Load().Pair.Leaf }
+
 // reload does what Reload does, and also returns how many connections it closed.
 func (c *Credentials) reload() (ended int, err error) {
-	m, err := c.load()
-	if err != nil {
+	if err := c.loadAgain(); err != nil {
 		return 0, err
 	}
-	if old := c.cur.Load(); m.ID != old.ID {
-		return 0, model.Refuse(model.CodeCertificateInvalid, "the new certificate is for %s, this process is %s",
+	return c.dialled.closeIf(func(o *outward) bool { return !c.Trusts(o.proof) }), nil
+}
+
+func (c *Credentials) loadAgain() error {
+	c.change.Lock()
+	defer c.change.Unlock()
+	m, err := c.load()
+	if err != nil {
+		return err
+	}
+	last, old := c.loaded.Load(), c.cur.Load()
+	if m.ID != old.ID {
+		return model.Refuse(model.CodeCertificateInvalid, "the new certificate is for %s, this process is %s",
 			m.ID.URI(), old.ID.URI()).
 			WithHint("restart the process to change its identity")
 	}
-	if last := c.loaded.Load(); c.cur.Load() != last && m.Pair.Leaf.Equal(last.Pair.Leaf) {
-		return 0, nil
-	}
-	c.cur.Store(m)
+	sameLeaf := m.Pair.Leaf.Equal(last.Pair.Leaf)
+	sameRoots := bytes.Equal(pki.RootsDigest(m.CAs), pki.RootsDigest(last.CAs))
 	c.loaded.Store(m)
-	return c.dialled.closeIf(func(o *outward) bool { return !c.Trusts(o.proof) }), nil
+	switch {
+	case old != last && sameLeaf && sameRoots:
+	case old != last && sameLeaf:
+		c.cur.Store(&pki.Certificate{Pair: old.Pair, Roots: m.Roots, CAs: m.CAs, ID: m.ID})
+	default:
+		c.cur.Store(m)
+	}
+	return nil
 }
 
 // Trusts reports whether a peer's certificate was issued by a CA in use. It ignores whether the certificate has

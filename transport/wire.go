@@ -22,6 +22,7 @@ const (
 	CallServices    AgentCall = 4 // ServicesRequest    -> Services       (long poll on any caught-up server)
 	CallPeers       AgentCall = 5 // PeersRequest       -> Peers          (long poll on any caught-up server)
 	CallRenew       AgentCall = 6 // RenewRequest       -> RenewReply     (by the leader, committed)
+	CallTrust       AgentCall = 7 // TrustRequest       -> TrustNews      (long poll on any caught-up server)
 )
 
 func (c AgentCall) String() string {
@@ -38,6 +39,8 @@ func (c AgentCall) String() string {
 		return "peers"
 	case CallRenew:
 		return "renew"
+	case CallTrust:
+		return "trust"
 	}
 	return "call " + strconv.Itoa(int(c))
 }
@@ -271,4 +274,42 @@ type RenewReply struct {
 	Roots      [][]byte `cbor:"2,keyasint"` // all CAs that count, as DER
 	GossipKeys [][]byte `cbor:"3,keyasint"` // the first one encrypts, all decrypt
 	Servers    []string `cbor:"4,keyasint"` // host:port of the servers' API
+}
+
+// TrustRequest says which keys the agent uses, and waits at most Wait for news that differ from those that it knows.
+type TrustRequest struct {
+	Name string `cbor:"1,keyasint"` // of the agent, as in its certificate
+	// Roots and Gossip are the pki.RootsDigest and the pki.GossipDigest of the keys that the agent uses and has in its
+	// files. With no Roots, the agent says nothing, because a change is not in its files yet. With no Gossip, it does not
+	// gossip.
+	Roots  []byte `cbor:"2,keyasint,omitempty"`
+	Gossip []byte `cbor:"3,keyasint,omitempty"`
+	Known  []byte `cbor:"4,keyasint,omitempty"` // the TrustNews.Digest of the news that the agent knows
+	// At is the TrustNews.At of the newest news that the agent knows. A server with an older state refuses the request,
+	// unless it leads.
+	At   uint64         `cbor:"5,keyasint,omitempty"`
+	Wait model.Duration `cbor:"6,keyasint"` // at most 60 s
+
+	Cluster string `cbor:"7,keyasint,omitempty"` // as in ReportRequest
+}
+
+// TrustNews is what the cluster trusts now. It replaces all earlier news. If Digest is that of the request, the lists
+// are empty, because the agent has them.
+type TrustNews struct {
+	Digest     []byte    `cbor:"1,keyasint"` // of the other fields, except At
+	At         uint64    `cbor:"2,keyasint"` // the fsm.State.MomentNumber of the server's state
+	Roots      [][]byte  `cbor:"3,keyasint"` // all CAs that count, as DER
+	GossipKeys [][]byte  `cbor:"4,keyasint"` // the first one encrypts, all decrypt
+	Servers    []string  `cbor:"5,keyasint"` // host:port of the servers' API, at most 32
+	Revoked    []Revoked `cbor:"6,keyasint,omitempty"`
+}
+
+// MaxRevoked is how many revoked members TrustNews has at most. They are the newest.
+const MaxRevoked = 1000
+
+// Revoked says that certificates of a server or agent are void: those whose pki.AdmittedAt is below VoidBefore.
+type Revoked struct {
+	Kind       model.SubjectKind `cbor:"1,keyasint" json:"kind"`
+	Name       string            `cbor:"2,keyasint" json:"name"`
+	VoidBefore uint64            `cbor:"3,keyasint" json:"void_before"`
 }

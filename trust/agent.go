@@ -48,9 +48,9 @@ type agentWork struct {
 }
 
 // Run renews the certificate each time when about half of its life has passed, and within a minute after another CA has
-// become active, until ctx ends. After a failed attempt
-// it tries again, with pauses that grow from 1 s to 10 min. The certificate in use stays meanwhile. Run also uses a
-// certificate that another process puts into the files, as outspan join does, within seconds. It returns nil.
+// become active, until ctx ends. After a failed attempt it tries again, with pauses that grow from 1 s to 10 min. The
+// certificate in use stays meanwhile. Run also uses a certificate that another process puts into the files, as outspan
+// join does, within seconds. It returns nil.
 func (a Agent) Run(ctx context.Context) error {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
 	var work agentWork
@@ -155,7 +155,8 @@ func (a Agent) renew(ctx context.Context, inFile, old *x509.Certificate, work *a
 	if err != nil {
 		return err
 	}
-	work.unwritten = unwritten{pair: pair, roots: reply.Roots, gossip: reply.GossipKeys, over: inFile.Raw}
+	work.unwritten = unwritten{pair: pair, roots: reply.Roots, gossip: reply.GossipKeys, over: inFile.Raw,
+		at: pki.AdmittedAt(pair.Leaf)}
 	work.request, work.key = nil, nil
 	return nil
 }

@@ -93,7 +93,7 @@ func TestAgentThatCantWrite(t *testing.T) {
 					t.Errorf("the files have a certificate until %s, in use is one until %s; the old key counts: %v", second.NotAfter,
 						p.creds.NotAfter(), row.Counts(pki.KeyHash(first)))
 				}
-				if _, err := p.dir.GossipKey(); err != nil {
+				if _, err := p.dir.GossipKeys(); err != nil {
 					t.Error(err)
 				}
 				time.Sleep(life * 60 / 100)

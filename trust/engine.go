@@ -64,6 +64,8 @@ type Config struct {
 	Reload func() error
 	// CloseWhere closes open connections; see transport.Listener.CloseWhere.
 	CloseWhere func(func(pki.Identity, *x509.Certificate) bool) int
+	// Gossip is this server's member of the gossip pool; default: it does not gossip. It is not used before Run.
+	Gossip Gossip
 	// Agent says that the process of the server runs an agent too.
 	Agent bool
 	// Lifetime is that of new certificates of servers and agents; default transport.MemberTTL.
@@ -84,6 +86,8 @@ type Engine struct {
 	strangers strangers
 	repeats   strangers // repeated joins, by the id of the token
 	pins      *pins
+	claims    *claims
+	news      newsCache
 }
 
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
@@ -96,7 +100,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	e := &Engine{cfg: cfg, log: cfg.Logger, dir: transport.ManagedDir(cfg.DataDir),
-		joining: make(chan struct{}, maxJoining), pins: newPins(),
+		joining: make(chan struct{}, maxJoining), pins: newPins(), claims: newClaims(),
 		self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
 	if err := e.openKeyring(); err != nil {
 		return nil, err
@@ -109,13 +113,14 @@ func NewEngine(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run keeps the certificates of this server and of the agent of its process alive, ends the connections of peers that
+// Run keeps the certificates of this server and of the agent of its process alive, makes this server use the CAs and the
+// gossip keys of its state, has the leader record which keys members use, ends the connections of peers that
 // Admit refuses since, records the keys of agents after a recovery, gets a missing keyring from other servers, and
 // removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn, e.keepAgent, e.keepPins,
-		e.seekKeyring} {
+		e.seekKeyring, e.keepKeys, e.keepHolds} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()

@@ -18,6 +18,7 @@ import (
 type unwritten struct {
 	pair          tls.Certificate // pair.Leaf is nil if there is none
 	roots, gossip [][]byte
+	at            uint64 // the number of the state that roots and gossip come from; see notes
 	over          []byte // the certificate in the files that it replaces, as DER
 }
 
@@ -34,6 +35,9 @@ func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.
 		return inFile, nil
 	}
 	use = u.pair
+	if known, err := readNotes(dir); err == nil && known.At >= u.at { // the files have newer ones
+		u.roots, u.gossip = nil, nil
+	}
 	if err = write(ctx, dir, role, use, u.roots, u.gossip); err == nil {
 		*u = unwritten{}
 	}
@@ -43,10 +47,7 @@ func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.
 // write replaces the files of a role. Server and agent of a process share the directory, so it takes the lock.
 func write(ctx context.Context, dir transport.Managed, role pki.Role, pair tls.Certificate,
 	roots, gossip [][]byte) error {
-	files := transport.ManagedFiles{Roots: roots, Pairs: map[pki.Role]tls.Certificate{role: pair}}
-	if len(gossip) > 0 {
-		files.GossipKey = gossip[0]
-	}
+	files := transport.ManagedFiles{Roots: roots, GossipKeys: gossip, Pairs: map[pki.Role]tls.Certificate{role: pair}}
 	return dir.Lock(ctx, func() error { return dir.Write(files) })
 }
 

@@ -46,7 +46,7 @@ func (e *Engine) found(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gossip, err := e.dir.GossipKey()
+	gossip, err := e.dir.GossipKeys()
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (e *Engine) found(ctx context.Context) error {
 	for _, one := range [...]struct {
 		kind          model.KeyKind
 		plain, public []byte
-	}{{model.KeyCA, key, ca.Root().Raw}, {model.KeyGossip, gossip, nil}} {
+	}{{model.KeyCA, key, ca.Root().Raw}, {model.KeyGossip, gossip[0], nil}} {
 		sealed, err := data.Seal(string(name(one.kind)), 1, one.plain)
 		if err != nil {
 			return err

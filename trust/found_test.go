@@ -75,7 +75,7 @@ func TestFoundGoesOnAfterACrash(t *testing.T) {
 			if err := leafOf(reply.Agent).CheckSignatureFrom(ca.Root()); err != nil {
 				t.Errorf("the state has another CA than the file: %v", err)
 			}
-			gossip := must(transport.ManagedDir(s.dir).GossipKey())(t)
+			gossip := must(transport.ManagedDir(s.dir).GossipKeys())(t)[0]
 			if len(reply.GossipKeys) != 1 || string(reply.GossipKeys[0]) != string(gossip) {
 				t.Error("the state has another gossip key than the file")
 			}

@@ -19,6 +19,7 @@ const (
 	questionJoin  = "trust-join"
 	questionRenew = "trust-renew"
 	questionPin   = "trust-pin"
+	questionHolds = "trust-holds"
 
 	questionKeyring = "trust-keyring" // the answering server need not lead
 )
@@ -137,6 +138,11 @@ func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (
 		return answer, true, err
 	case questionPin:
 		answer, err = answerPeer(e, body, func(p shownKey) (struct{}, error) { return struct{}{}, e.pinFor(ctx, p) })
+		return answer, true, err
+	case questionHolds:
+		answer, err = answerPeer(e, body, func(q []fsm.MemberHolds) (struct{}, error) {
+			return struct{}{}, e.holdsFor(ctx, q)
+		})
 		return answer, true, err
 	}
 	return nil, false, nil

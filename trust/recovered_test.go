@@ -115,8 +115,8 @@ func TestReviveMakesMissingFiles(t *testing.T) {
 	if left := time.Until(creds.NotAfter()); left <= 0 || left > time.Hour {
 		t.Errorf("the certificate lasts %s", left)
 	}
-	want := must(transport.ManagedDir(s.dir).GossipKey())(t)
-	if got := must(transport.ManagedDir(dir).GossipKey())(t); string(got) != string(want) {
+	want := must(transport.ManagedDir(s.dir).GossipKeys())(t)[0]
+	if got := must(transport.ManagedDir(dir).GossipKeys())(t)[0]; string(got) != string(want) {
 		t.Error("another key of the gossip pool")
 	}
 	s9 := who(model.SubjectServer, "s9")

@@ -243,5 +243,5 @@ func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (unwritten, er
 		return unwritten{}, err
 	}
 	pair := tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
-	return unwritten{pair: pair, roots: roots(state), gossip: gossip}, nil
+	return unwritten{pair: pair, roots: roots(state), gossip: gossip, at: state.MomentNumber()}, nil
 }

@@ -286,7 +286,7 @@ func (s *site) agentFiles(name string) files {
 	}
 	reply := must(s.join(s.token(pki.RoleAgent), transport.JoinRequest{Agent: der}))(t)
 	dir := transport.ManagedDir(t.TempDir())
-	err = dir.Write(transport.ManagedFiles{Roots: reply.Roots, GossipKey: reply.GossipKeys[0],
+	err = dir.Write(transport.ManagedFiles{Roots: reply.Roots, GossipKeys: reply.GossipKeys,
 		Pairs: map[pki.Role]tls.Certificate{pki.RoleAgent: {Certificate: reply.Agent, PrivateKey: key}}})
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func lacking(dir transport.Managed, found bool, pairErr error) error {
 	if err != nil || len(roots) == 0 {
 		return cmp.Or(err, errors.New("there are no roots"))
 	}
-	_, err = dir.GossipKey()
+	_, err = dir.GossipKeys()
 	return err
 }
 

@@ -64,7 +64,7 @@ func TestReviveReplacesUselessFiles(t *testing.T) {
 			if _, err := files.Credentials("c1", pki.RoleServer, "s1"); err != nil {
 				t.Error(err)
 			}
-			if _, err := files.GossipKey(); err != nil {
+			if _, err := files.GossipKeys(); err != nil {
 				t.Error(err)
 			}
 			after := must(os.ReadFile(files.CertFile(pki.RoleServer)))(t)

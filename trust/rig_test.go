@@ -99,7 +99,7 @@ func (r *rig) found(lifetime time.Duration) *site {
 	r.t.Helper()
 	dir := r.t.TempDir()
 	ca := must(transport.NewAuthority("c1", 0))(r.t)
-	files := transport.ManagedFiles{CA: ca, GossipKey: transport.NewGossipKey(), Pairs: map[pki.Role]tls.Certificate{}}
+	files := transport.ManagedFiles{CA: ca, GossipKeys: [][]byte{transport.NewGossipKey()}, Pairs: map[pki.Role]tls.Certificate{}}
 	for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent} {
 		cert, key, err := ca.Issue(transport.CertRequest{Role: role, Name: "s1", Hosts: []string{"10.0.0.1"}, TTL: lifetime})
 		if err != nil {
@@ -332,7 +332,7 @@ func (s *site) joinServer(name string, lifetime time.Duration) *site {
 	}
 	reply := must(s.join(s.token(pki.RoleServer), transport.JoinRequest{Server: der, Address: "10.0.0.2:7640"}))(t)
 	dir := t.TempDir()
-	err = transport.ManagedDir(dir).Write(transport.ManagedFiles{Roots: reply.Roots, GossipKey: reply.GossipKeys[0],
+	err = transport.ManagedDir(dir).Write(transport.ManagedFiles{Roots: reply.Roots, GossipKeys: reply.GossipKeys,
 		Pairs: map[pki.Role]tls.Certificate{pki.RoleServer: {Certificate: reply.Server, PrivateKey: key}}})
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func CheckFiles(c *config.Config) (NamedFiles, error) {
 		}
 		found.Ends[role] = creds.NotAfter()
 	}
-	_, err := p.gossipKey()
+	_, err := p.gossipKeys()
 	return found, err
 }
 

@@ -38,7 +38,7 @@ func TestCheckFilesOfAManagedMachine(t *testing.T) {
 		}
 		files := transport.ManagedFiles{CA: ca, Pairs: map[pki.Role]tls.Certificate{role: pair}}
 		if role == pki.RoleAgent {
-			files.GossipKey = transport.NewGossipKey()
+			files.GossipKeys = [][]byte{transport.NewGossipKey()}
 		}
 		if err := managed.Write(files); err != nil {
 			t.Fatal(err)

@@ -276,15 +276,24 @@ func (p *process) loadCredentials(role pki.Role) (*transport.Credentials, error)
 		KeyFile: c.TLS.KeyFile, Dir: c.TLS.Dir, Cluster: c.Cluster, Role: role, Name: c.Name})
 }
 
-func (p *process) gossipKey() (transport.GossipKey, error) {
+func (p *process) gossipKeys() ([]transport.GossipKey, error) {
 	switch {
 	case p.cfg.TLS.Managed:
-		return transport.ManagedDir(p.cfg.DataDir).GossipKey()
+		return transport.ManagedDir(p.cfg.DataDir).GossipKeys()
 	case p.cfg.TLS.Dir != "":
 		_, key, err := transport.OpenDir(p.cfg.TLS.Dir, p.cfg.Cluster)
-		return key, err
+		return []transport.GossipKey{key}, err
 	}
-	return transport.LoadGossipKey(p.cfg.Gossip.KeyFile)
+	return transport.LoadGossipKeys(p.cfg.Gossip.KeyFile)
+}
+
+// bare returns gossip keys as bytes.
+func bare(keys []transport.GossipKey) [][]byte {
+	var all [][]byte
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	return all
 }
 
 // listen opens a TLS port on the configured address. Port 0 means any free port. It sets the logger of cfg.

@@ -170,7 +170,7 @@ func AgentDataDir(c *config.Config) string {
 }
 
 func (a *agentPart) openGossip() error {
-	key, err := a.p.gossipKey()
+	keys, err := a.p.gossipKeys()
 	if err != nil {
 		return err
 	}
@@ -181,8 +181,9 @@ func (a *agentPart) openGossip() error {
 		port = 0
 	}
 	a.gossip, err = openAgentGossip(cluster.PoolConfig{
-		Name: string(id.Node), Cluster: cfg.Cluster, Key: key, Profile: cluster.Profile(cfg.Gossip.Profile),
-		Bind: cfg.Listen.Address, Port: port, Advertise: cfg.Advertise, Logger: a.p.log.Named("gossip"),
+		Name: string(id.Node), Cluster: cfg.Cluster, Key: keys[0], OtherKeys: bare(keys[1:]),
+		Profile: cluster.Profile(cfg.Gossip.Profile),
+		Bind:    cfg.Listen.Address, Port: port, Advertise: cfg.Advertise, Logger: a.p.log.Named("gossip"),
 		Meta: cluster.Meta{Role: pki.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation,
 			API: a.p.advertised(a.listener), Name: id.Name},
 	}, a.agent.NotePort)

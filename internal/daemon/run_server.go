@@ -84,7 +84,7 @@ func (s *serverPart) socket() string {
 
 func (s *serverPart) openCluster() error {
 	cfg := s.p.cfg
-	key, err := s.p.gossipKey()
+	keys, err := s.p.gossipKeys()
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func (s *serverPart) openCluster() error {
 		Machine: s.machine, Stream: s.listener.Raft(dialer, s.p.advertised(s.listener)),
 		Asker: s.peers,
 		Gossip: cluster.PoolConfig{
-			Key: key, Profile: cluster.Profile(cfg.Gossip.Profile), Bind: cfg.Listen.Address, Port: cfg.Listen.GossipPort,
-			Advertise: cfg.Advertise, Join: cfg.Server.RetryJoin, Logger: s.p.log.Named("gossip"),
+			Key: keys[0], OtherKeys: bare(keys[1:]), Profile: cluster.Profile(cfg.Gossip.Profile),
+			Bind: cfg.Listen.Address, Port: cfg.Listen.GossipPort, Advertise: cfg.Advertise, Join: cfg.Server.RetryJoin, Logger: s.p.log.Named("gossip"),
 		},
 		Lead:    s.lead,
 		Applied: s.counts.ObserveApply, Certificates: s.certificates,

@@ -117,7 +117,7 @@ func (m *managed) dir(name string) string {
 func (m *managed) found(name string) *serverPart {
 	m.t.Helper()
 	m.ca = must(transport.NewAuthority("c1", 0))(m.t)
-	m.write(name, transport.ManagedFiles{CA: m.ca, GossipKey: transport.NewGossipKey(),
+	m.write(name, transport.ManagedFiles{CA: m.ca, GossipKeys: [][]byte{transport.NewGossipKey()},
 		Pairs: map[pki.Role]tls.Certificate{pki.RoleServer: m.issue(name, transport.MemberTTL)}})
 	must(keyring.Create(filepath.Join(m.dir(name), keyring.FileName)))(m.t)
 	m.leader = m.start(name, "server {\n  bootstrap_expect = 1\n}\n")
@@ -167,7 +167,7 @@ func (m *managed) join(by *serverPart, role pki.Role, name string) *serverPart {
 	if role == pki.RoleServer {
 		chain = reply.Server
 	}
-	m.write(name, transport.ManagedFiles{Roots: reply.Roots, GossipKey: reply.GossipKeys[0],
+	m.write(name, transport.ManagedFiles{Roots: reply.Roots, GossipKeys: reply.GossipKeys,
 		Pairs: map[pki.Role]tls.Certificate{role: {Certificate: chain, PrivateKey: key}}})
 	if role != pki.RoleServer {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -43,10 +44,12 @@ type Config struct {
 // cause. All other errors wrap a *model.Error. An error that a server returned also wraps an *api.Problem, unless its
 // code is unknown_outcome. A Caller is safe for concurrent use.
 type Caller struct {
-	servers  []Endpoint
+	servers  atomic.Pointer[[]Endpoint] // the configured ones, then those of Follow
+	fixed    []Endpoint                 // the configured ones
+	secure   http.RoundTripper          // nil without https
 	retryFor time.Duration
 	waiting  func(why error, atMost time.Duration)
-	good     atomic.Int64 // index of the server that answered last
+	good     atomic.Pointer[string] // Endpoint.Shown of the server that answered last
 	close    []func()
 }
 
@@ -69,6 +72,7 @@ func New(cfg Config) (*Caller, error) {
 		c.retryFor = 10 * time.Second
 	}
 	if cfg.Secure != nil {
+		c.secure = cfg.Secure
 		c.close = append(c.close, cfg.Secure.CloseIdleConnections)
 	}
 	for _, address := range cfg.Addresses {
@@ -76,7 +80,7 @@ func New(cfg Config) (*Caller, error) {
 		switch {
 		case err == nil && u.Scheme == "unix" && u.Path != "" && u.Host == "":
 			t := unixTransport(u.Path, cfg.Dial)
-			c.servers = append(c.servers, Endpoint{Shown: address, base: "http://unix", via: t})
+			c.fixed = append(c.fixed, Endpoint{Shown: address, base: "http://unix", via: t})
 			c.close = append(c.close, t.CloseIdleConnections)
 		case err == nil && u.Scheme == "https" && u.Port() != "" && strings.Trim(u.Path, "/") == "" && u.RawQuery == "":
 			if cfg.Secure == nil {
@@ -84,21 +88,36 @@ func New(cfg Config) (*Caller, error) {
 					WithHint("set OUTSPAN_CACERT, OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one with: outspan tls cert " +
 						"create --cli NAME")
 			}
-			c.servers = append(c.servers, Endpoint{Shown: address, Host: u.Host, base: "https://" + u.Host, via: cfg.Secure})
+			c.fixed = append(c.fixed, Endpoint{Shown: address, Host: u.Host, base: "https://" + u.Host, via: cfg.Secure})
 		default:
 			return nil,
 				model.Refuse(model.CodeInvalid, "address %q is neither https://host:port nor unix:///path", model.Clip(address)).
 					WithHint("for example: OUTSPAN_ADDR=https://10.0.0.1:7640,https://10.0.0.2:7640")
 		}
 	}
+	c.servers.Store(&c.fixed)
 	return c, nil
+}
+
+// Follow adds servers at host:port, which are tried after the configured ones. They replace those of the last call.
+// Calls that run may still use the earlier list. Without a certificate, Follow does nothing.
+func (c *Caller) Follow(hosts []string) {
+	all := slices.Clone(c.fixed)
+	for _, host := range hosts {
+		if c.secure != nil && !slices.ContainsFunc(all, func(e Endpoint) bool { return e.Host == host }) {
+			all = append(all, Endpoint{Shown: "https://" + host, Host: host, base: "https://" + host, via: c.secure})
+		}
+	}
+	c.servers.Store(&all)
 }
 
 // To returns a Caller for the one server at host:port. It makes only one attempt at each call. Close need not be
 // called.
 func To(hostport string, via http.RoundTripper) *Caller {
-	return &Caller{servers: []Endpoint{{Shown: hostport, Host: hostport, base: "https://" + hostport, via: via}},
+	c := &Caller{fixed: []Endpoint{{Shown: hostport, Host: hostport, base: "https://" + hostport, via: via}},
 		retryFor: -1}
+	c.servers.Store(&c.fixed)
+	return c
 }
 
 func unixTransport(path string, dial Dial) *http.Transport {
@@ -111,13 +130,13 @@ func unixTransport(path string, dial Dial) *http.Transport {
 	}
 }
 
-// Servers returns the servers, in the order of the configuration.
-func (c *Caller) Servers() []Endpoint { return c.servers }
+// Servers returns the servers, the configured ones first. The caller must not change them.
+func (c *Caller) Servers() []Endpoint { return *c.servers.Load() }
 
 // Addresses returns the addresses as configured.
 func (c *Caller) Addresses() []string {
 	var all []string
-	for _, e := range c.servers {
+	for _, e := range c.fixed {
 		all = append(all, e.Shown)
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,14 +16,14 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Attempt sends a request once, to the server Caller.Servers()[server].
-type Attempt func(ctx context.Context, server int) error
+// Attempt sends a request once, to one of the servers.
+type Attempt func(ctx context.Context, to Endpoint) error
 
 // fetch sends a request over HTTP and passes a successful answer to take. take reads the body to its end, or keeps the
 // response as a stream. If take returns an error, fetch closes the body.
 func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	r.prepare()
-	return c.Deliver(ctx, r, func(ctx context.Context, server int) error { return c.servers[server].fetch(ctx, r, take) })
+	return c.Deliver(ctx, r, func(ctx context.Context, to Endpoint) error { return to.fetch(ctx, r, take) })
 }
 
 // quietFor is how long a call is repeated before Config.Waiting is called.
@@ -114,12 +115,15 @@ func worthRetry(err error) bool {
 // have carried out the request.
 func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool) error {
 	var failed failures
-	first := int(c.good.Load())
-	for i := range c.servers {
-		n := (first + i) % len(c.servers)
-		err := try(ctx, n)
+	servers, first := c.Servers(), 0
+	if good := c.good.Load(); good != nil {
+		first = max(slices.IndexFunc(servers, func(e Endpoint) bool { return e.Shown == *good }), 0)
+	}
+	for i := range servers {
+		to := &servers[(first+i)%len(servers)]
+		err := try(ctx, *to)
 		if err == nil {
-			c.good.Store(int64(n))
+			c.good.Store(&to.Shown)
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -128,7 +132,7 @@ func (c *Caller) round(ctx context.Context, r *Request, try Attempt, sent *bool)
 		if mayHaveHappened(err) {
 			*sent = true
 		}
-		failed.add(c.servers[n].Shown, err)
+		failed.add(to.Shown, err)
 		if !goOn(r, err, *sent) {
 			break
 		}

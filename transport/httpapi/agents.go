@@ -21,6 +21,7 @@ type agentCallState struct {
 	assigned *answerDelay // delays answers to polls for assignments
 	services *answerDelay
 	peers    *answerDelay
+	trust    *answerDelay
 	known    *sharedServices
 	lists    *sharedPeers
 	relay    *relay // forwards calls to the leader
@@ -44,6 +45,7 @@ func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
 		transport.CallServices:    {false, inCBOR(s.agentServices)},
 		transport.CallPeers:       {false, inCBOR(s.agentPeers)},
 		transport.CallRenew:       {true, inCBOR(renew.answer)},
+		transport.CallTrust:       {false, inCBOR(s.agentTrust)},
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 	delayAssigned = 150 * time.Millisecond
 	delayServices = time.Second
 	delayPeers    = 300 * time.Millisecond
+	delayTrust    = 300 * time.Millisecond
 	delayEach     = 300 * time.Microsecond // added per waiting answer, about the time that sending it takes
 	// delayMost bounds the growth. delayServices is longer, so it never grows: in a second, 3,000 answers are sent.
 	delayMost = 600 * time.Millisecond

@@ -155,6 +155,8 @@ type Config struct {
 
 	// CA replaces the cluster's CA. It is nil if the cluster makes no certificates.
 	CA CARotation
+	// Trust answers agents' calls for news. If it is nil, they get not_supported.
+	Trust Trust
 
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper

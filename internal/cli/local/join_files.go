@@ -68,7 +68,7 @@ func (o *joinOptions) look() (joinState, error) {
 // lack their key, belong to another name, or are refused by the servers. Without the gossip key it needs all of them.
 func (o *joinOptions) lacking(cfg *config.Config) (roles []pki.Role) {
 	managed := transport.ManagedDir(cfg.DataDir)
-	_, noKey := managed.GossipKey()
+	_, noKey := managed.GossipKeys()
 	for _, role := range rolesOf(cfg) {
 		_, err := managed.Credentials(cfg.Cluster, role, cfg.Name)
 		if err != nil || noKey != nil || slices.Contains(o.refused, role) {
@@ -250,7 +250,7 @@ func (c certificates) accept(reply transport.JoinReply, server pki.JoinServer, n
 // write writes the files of this machine, the certificates last.
 func (o *joinOptions) write(found *joinState, reply transport.JoinReply, c certificates) error {
 	cfg, managed := found.cfg, transport.ManagedDir(found.cfg.DataDir)
-	err := managed.Write(transport.ManagedFiles{Roots: reply.Roots, GossipKey: reply.GossipKeys[0]})
+	err := managed.Write(transport.ManagedFiles{Roots: reply.Roots, GossipKeys: reply.GossipKeys})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,171 @@
+package trust
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+const (
+	holdsAtOnce = 256                    // claims in one question to the leader, and in one entry
+	holdsPause  = 100 * time.Millisecond // in which the claims of a burst come together
+	holdsLife   = 2 * time.Minute        // then an agent has repeated its claim, perhaps at another server
+	maxHolds    = 20_000
+)
+
+// claims are what members say of the keys that they use, until the state has it. It is safe for concurrent use.
+type claims struct {
+	mu    sync.Mutex
+	open  map[model.Subject]claim
+	woken chan struct{} // capacity 1; has a value when a claim was added
+}
+
+type claim struct {
+	holds fsm.MemberHolds
+	made  time.Time
+}
+
+func newClaims() *claims {
+	return &claims{open: map[model.Subject]claim{}, woken: make(chan struct{}, 1)}
+}
+
+// Holds has the leader record which keys a member uses, as the digests of pki.RootsDigest and pki.GossipDigest. The
+// caller must have checked that the member says so itself. It returns at once, and writes nothing if the state has it
+// already. If the leader can't be asked for minutes, the claim is dropped, because the member repeats it. It ignores
+// digests of another length, and members without a row.
+func (e *Engine) Holds(who model.Subject, roots, gossip []byte) {
+	if len(roots) != sha256.Size || len(gossip) != 0 && len(gossip) != sha256.Size {
+		return
+	}
+	c := e.claims
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	holds := fsm.MemberHolds{Subject: who, Roots: roots, Gossip: gossip}
+	if !isNews(e.cfg.Store.Current(), holds) {
+		delete(c.open, who)
+		return
+	}
+	if _, known := c.open[who]; !known && len(c.open) >= maxHolds {
+		return
+	}
+	c.open[who] = claim{holds, time.Now()}
+	select {
+	case c.woken <- struct{}{}:
+	default:
+	}
+}
+
+// isNews reports whether a claim would change the member's row.
+func isNews(state *fsm.State, holds fsm.MemberHolds) bool {
+	row, ok := state.TrustMemberOf(holds.Subject)
+	return ok && row.RevokedIndex == 0 && !(bytes.Equal(row.Roots, holds.Roots) && bytes.Equal(row.Gossip, holds.Gossip))
+}
+
+// some returns at most holdsAtOnce claims, and forgets those that are too old.
+func (c *claims) some() []fsm.MemberHolds {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []fsm.MemberHolds
+	for who, one := range c.open {
+		switch {
+		case time.Since(one.made) > holdsLife:
+			delete(c.open, who)
+		case len(list) < holdsAtOnce:
+			list = append(list, one.holds)
+		}
+	}
+	return list
+}
+
+// done forgets claims, except those that have changed meanwhile.
+func (c *claims) done(list []fsm.MemberHolds) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range list {
+		now := c.open[one.Subject].holds
+		if bytes.Equal(now.Roots, one.Roots) && bytes.Equal(now.Gossip, one.Gossip) {
+			delete(c.open, one.Subject)
+		}
+	}
+}
+
+// keepHolds has the leader record the claims, many at once, because a rotation changes those of all agents.
+func (e *Engine) keepHolds(ctx context.Context) {
+	retry := backoff{first: time.Second, last: 10 * time.Second}
+	for {
+		select {
+		case <-e.claims.woken:
+		case <-ctx.Done():
+			return
+		}
+		sleep(ctx, holdsPause)
+		for list := e.claims.some(); len(list) > 0 && ctx.Err() == nil; list = e.claims.some() {
+			if err := e.tellHolds(ctx, list); err != nil {
+				wait := retry.after()
+				e.log.Debug("the leader does not know yet which keys members use", "members", len(list), "retry_in", wait,
+					"error", err)
+				sleep(ctx, wait)
+				continue
+			}
+			retry.reset()
+			e.claims.done(list)
+		}
+	}
+}
+
+func (e *Engine) tellHolds(ctx context.Context, list []fsm.MemberHolds) error {
+	leader, self, ok := e.cfg.Servers.Leader()
+	switch {
+	case self:
+		return e.recordHolds(ctx, list)
+	case !ok:
+		return noLeader()
+	}
+	return e.ask(ctx, leader, questionHolds, list, &struct{}{})
+}
+
+// holdsFor records the claims that another server sends. It sends those of any agents, and of no server but itself.
+func (e *Engine) holdsFor(ctx context.Context, list []fsm.MemberHolds) error {
+	who, _ := transport.SubjectFrom(ctx)
+	if who.Kind != model.SubjectServer {
+		return model.Refuse(model.CodeForbidden, "%s is no server", who)
+	}
+	if len(list) > holdsAtOnce {
+		return model.Refuse(model.CodeInvalid, "%d claims in one request; %d may be", len(list), holdsAtOnce)
+	}
+	for _, one := range list {
+		if one.Subject.Kind != model.SubjectAgent && one.Subject != who {
+			return model.Refuse(model.CodeForbidden, "%s says which keys %s uses", who,
+				model.ClipText(one.Subject.String(), 100)).WithHint("each server says so itself")
+		}
+	}
+	return e.recordHolds(ctx, list)
+}
+
+// recordHolds commits claims in one group. It leaves out those that would change nothing, or that would be refused: the
+// member may have been revoked meanwhile.
+func (e *Engine) recordHolds(ctx context.Context, list []fsm.MemberHolds) error {
+	state := e.cfg.Store.Current()
+	draft := state.NewDraft(max(state.Now, e.cfg.Servers.Now()))
+	var group []fsm.Command
+	for i := range list {
+		if !isNews(state, list[i]) {
+			continue
+		}
+		if refusal := draft.Try(&list[i]); refusal != nil {
+			e.log.Debug("which keys a member uses is not recorded", "member", list[i].Subject, "error", refusal)
+			continue
+		}
+		group = append(group, &list[i])
+	}
+	if len(group) == 0 {
+		return nil
+	}
+	return e.cfg.Servers.Submit(ctx, group)
+}
