@@ -36,6 +36,7 @@ type Client struct {
 
 	Backups     Backups
 	Budgets     Budgets
+	CA          CA
 	Classes     Classes
 	Cluster     Cluster
 	Deployments Deployments
@@ -67,7 +68,7 @@ func New(cfg Config) (*Client, error) {
 	via := calls{caller}
 	return &Client{
 		caller:  caller,
-		Backups: Backups{via}, Budgets: Budgets{via}, Classes: Classes{via}, Cluster: Cluster{via},
+		Backups: Backups{via}, Budgets: Budgets{via}, CA: CA{via}, Classes: Classes{via}, Cluster: Cluster{via},
 		Deployments: Deployments{via}, Drains: Drains{via}, Events: Events{via}, Instances: Instances{via},
 		Jobs: Jobs{via}, Members: Members{via}, Nodes: Nodes{via}, Services: Services{via},
 		Settings: Settings{via}, Snapshots: Snapshots{via}, Tokens: Tokens{via}, Transfers: Transfers{via},

@@ -221,6 +221,11 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	},
 	"revoke-token": func(ctx context.Context, c *client.Client) (any, error) { return c.Tokens.Revoke(ctx, "x", wo) },
 
+	"get-ca": func(ctx context.Context, c *client.Client) (any, error) { return c.CA.Status(ctx, ro) },
+	"rotate-ca": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.CA.Rotate(ctx, api.RotateCABody{}, wo)
+	},
+
 	"list-trust-members": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Members(ctx, lo) },
 	"list-newcomers":     func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Newcomers(ctx, lo) },
 	"approve-newcomer": func(ctx context.Context, c *client.Client) (any, error) {

@@ -21,6 +21,9 @@ func (c *checker) trustKeys() {
 		c.want(len(k.Sealed) > 0 && len(k.Sealed) <= maxSealed && len(k.Public) <= maxSealed && len(k.Under) <= maxUnder,
 			"key %s: %d encrypted bytes, %d public ones, under %q", name, len(k.Sealed), len(k.Public), k.Under)
 		c.want((kind == model.KeyCA) == (len(k.Public) > 0), "key %s has a certificate of %d bytes", name, len(k.Public))
+		c.want(validPassed(k.Passed) && k.Grace >= 0 && k.Grace <= maxKeyGrace &&
+			(kind == model.KeyCA || len(k.Passed) == 0 && k.Grace == 0),
+			"key %s: %d members are left behind, the grace is %s", name, len(k.Passed), k.Grace)
 		c.want(k.CreatedIndex <= s.Index && k.At <= s.Now, "key %s: created at index %d, in its phase since %d", name,
 			k.CreatedIndex, k.At)
 		c.want(k.Exported <= max(s.Now, 1) && (k.Exported == 0 || kind == model.KeyData), "key %s: exported at %d", name, k.Exported)
@@ -78,6 +81,7 @@ func (c *checker) trustMembers() {
 		c.want(!m.AnyKey || m.Subject.Kind == model.SubjectAgent && m.RevokedIndex == 0,
 			"member %s has no pinned key, but is no agent or is revoked", who)
 		c.want(validDigest(m.Roots) && validDigest(m.Gossip), "member %s holds %x and %x", who, m.Roots, m.Gossip)
+		c.want(m.CA == "" || m.CA.Kind() == model.KeyCA, "member %s has a certificate of %q", who, m.CA)
 		c.want(model.CheckLabels(m.Labels) == nil, "member %s has the labels %v", who, m.Labels)
 		c.want(len(m.Reason) <= maxRevokeReason, "member %s: its reason has %d bytes", who, len(m.Reason))
 	}
@@ -181,7 +185,7 @@ func (c *checker) trustSteps(before *State) {
 func (k *TrustKey) same(o *TrustKey) bool {
 	return k.Name == o.Name && k.Version == o.Version && k.Phase == o.Phase && k.Under == o.Under &&
 		bytes.Equal(k.Sealed, o.Sealed) && bytes.Equal(k.Public, o.Public) && k.CreatedIndex == o.CreatedIndex && k.At == o.At &&
-		k.Exported == o.Exported
+		k.Exported == o.Exported && slices.Equal(k.Passed, o.Passed) && k.Grace == o.Grace && k.ActiveIndex == o.ActiveIndex
 }
 
 func (c *checker) tokenStep(id model.TokenID, a, b *JoinToken) {

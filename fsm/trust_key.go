@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/outspan/outspan/model"
 )
@@ -11,6 +12,8 @@ const (
 	maxTrustKeys = 100
 	maxSealed    = 4 << 10 // bytes of the encrypted key, and also of its certificate
 	maxUnder     = 128     // bytes of the name of the key that encrypted it
+	maxPassed    = 1000    // members that a rotation of the CA does not wait for
+	maxKeyGrace  = 90 * 24 * model.Hour
 )
 
 // TrustKey is a key of the cluster, encrypted. The state never has the key itself. The leader encrypts it before it
@@ -29,6 +32,12 @@ type TrustKey struct {
 	// Exported is the cluster time at which an export of a keyring with the key Under was last recorded; only for data
 	// keys. 0 means that no export is known.
 	Exported model.Time `cbor:"9,keyasint,omitempty"`
+	// Passed are members, as Subject.String, that the rotation to this CA leaves behind. They are sorted.
+	Passed []string `cbor:"9,keyasint,omitempty"`
+	// Grace is how long the CA before stays trusted after this one has become active.
+	Grace model.Duration `cbor:"19,keyasint,omitempty"`
+	// ActiveIndex is the index at which an incoming key became active. It is 0 if the key began as the active one.
+	ActiveIndex uint64 `cbor:"20,keyasint,omitempty"`
 }
 
 // number returns the number in the key's name. It is 0 if the name is invalid.
@@ -49,6 +58,8 @@ type KeyPut struct {
 	Under   string         `cbor:"4,keyasint"`
 	Sealed  []byte         `cbor:"5,keyasint" debug:"secret"`
 	Public  []byte         `cbor:"6,keyasint,omitempty"`
+	Passed  []string       `cbor:"9,keyasint,omitempty"`
+	Grace   model.Duration `cbor:"19,keyasint,omitempty"`
 }
 
 // KeyDrop removes a retired key. Codes: not_found; conflict if the key is not retired; in_use if the key encrypts
@@ -70,12 +81,15 @@ func (c *KeyPut) apply(s *State) error {
 		return refusal
 	}
 	next := TrustKey{Name: c.Name, Version: c.Version, Phase: c.Phase, Under: c.Under, Sealed: c.Sealed, Public: c.Public,
-		CreatedIndex: s.Index, At: s.Now}
+		CreatedIndex: s.Index, At: s.Now, Passed: c.Passed, Grace: c.Grace}
 	var before model.KeyPhase
 	if exists {
-		before, next.CreatedIndex = old.Phase, old.CreatedIndex
-		if old.Phase == c.Phase {
+		before, next.CreatedIndex, next.ActiveIndex = old.Phase, old.CreatedIndex, old.ActiveIndex
+		switch {
+		case old.Phase == c.Phase:
 			next.At = old.At
+		case c.Phase == model.KeyActive:
+			next.ActiveIndex = s.Index
 		}
 		if old.Under == c.Under {
 			next.Exported = old.Exported
@@ -152,10 +166,28 @@ func (c *KeyPut) checkBounds() *model.Error {
 	case kind == model.KeyData && c.Under == "" || len(c.Under) > maxUnder:
 		return model.Refuse(model.CodeInvalid, "key %s: the name of the key that encrypts it has %d bytes; 1 to %d are "+
 			"allowed", c.Name, len(c.Under), maxUnder)
+	case (len(c.Passed) > 0 || c.Grace != 0) && kind != model.KeyCA:
+		return model.Refuse(model.CodeInvalid, "key %s is no CA, so it leaves no members behind and has no grace", c.Name)
+	case c.Grace < 0 || c.Grace > maxKeyGrace:
+		return model.Refuse(model.CodeInvalid, "key %s: the grace is %s; 0s to %s are allowed", c.Name, c.Grace, maxKeyGrace)
+	case !validPassed(c.Passed):
+		return model.Refuse(model.CodeInvalid, "key %s: the %d members that it leaves behind are too many, not sorted or "+
+			"no members", c.Name, len(c.Passed))
 	case kind != model.KeyData && model.KeyName(c.Under).Kind() != model.KeyData:
 		return model.Refuse(model.CodeInvalid, "key %s is encrypted under %q, which names no data key", c.Name, c.Under)
 	}
 	return nil
+}
+
+// validPassed reports whether a list of members is sorted, without duplicates and not too long.
+func validPassed(passed []string) bool {
+	for i, text := range passed {
+		kind, name, _ := strings.Cut(text, ":")
+		if checkMember(model.Subject{Kind: model.SubjectKind(kind), Name: name}, 1) != nil || i > 0 && text <= passed[i-1] {
+			return false
+		}
+	}
+	return len(passed) <= maxPassed
 }
 
 // mayAddKey refuses a new key if there are too many, or if its number is not above those of the other keys of its kind.

@@ -43,6 +43,8 @@ type TrustMember struct {
 	Gossip []byte `cbor:"14,keyasint,omitempty"`
 	// Earlier are tokens that admitted the member before Token did and admitted others still, the newest maxEarlier.
 	Earlier []model.TokenID `cbor:"15,keyasint,omitempty"`
+	// CA names the key that signed the newest certificate. It is empty if that is not known, and may have been dropped.
+	CA model.KeyName `cbor:"19,keyasint,omitempty"`
 }
 
 // MemberAdmit admits a newcomer by a join token and spends one use of it. A token of role server admits agents too. In
@@ -51,13 +53,14 @@ type TrustMember struct {
 // is admitted again only with a new key, and by a token that was made after its revocation. Codes: invalid;
 // token_invalid, token_revoked (also if the token is older than the revocation), token_role, token_name, token_expired,
 // token_used; name_taken if another key has the name; member_revoked for a revoked key; conflict if there are too many
-// members; approval_pending and approval_rejected while join_approval is on, see Newcomer.
+// members; stale if CA was dropped; approval_pending and approval_rejected while join_approval is on, see Newcomer.
 type MemberAdmit struct {
 	Subject  model.Subject `cbor:"1,keyasint"`
 	Key      []byte        `cbor:"2,keyasint"`
 	NotAfter int64         `cbor:"3,keyasint"`
 	Token    model.TokenID `cbor:"4,keyasint"`
 	Verifier []byte        `cbor:"5,keyasint" debug:"secret"`
+	CA       model.KeyName `cbor:"19,keyasint,omitempty"` // signed the certificate; see TrustMember
 }
 
 // MemberRenew gives a member a new key. Old is the key that the member used to ask for it: its newest key or the
@@ -66,13 +69,14 @@ type MemberAdmit struct {
 // that the row does not have. If Old is the previous key and Key is new, there is an event: the answer with the newest
 // key was lost, or two machines have the previous key. A server without a row gets one, because the state may have been
 // recovered from a time before its admission. Whoever submits the command must know that the server belongs to the
-// cluster. Codes: invalid; not_found for an agent; member_revoked; stale if Old no longer counts, or if Key is the
-// previous key; conflict if there are too many members.
+// cluster. Codes: invalid; not_found for an agent; member_revoked; stale if Old no longer counts, if Key is the
+// previous key, or if CA was dropped; conflict if there are too many members.
 type MemberRenew struct {
 	Subject  model.Subject `cbor:"1,keyasint"`
 	Old      []byte        `cbor:"2,keyasint"`
 	Key      []byte        `cbor:"3,keyasint"`
 	NotAfter int64         `cbor:"4,keyasint"`
+	CA       model.KeyName `cbor:"19,keyasint,omitempty"` // signed the certificate; see TrustMember
 }
 
 // MemberRevoke revokes a member: none of its keys counts any more. It also revokes the join tokens that admitted the
@@ -102,9 +106,12 @@ func (c *MemberAdmit) apply(s *State) error {
 	if refusal != nil {
 		return refusal
 	}
+	if refusal := s.hasCA(c.CA); refusal != nil {
+		return refusal
+	}
 	old, known := s.TrustMemberOf(c.Subject)
 	if known && old.RevokedIndex == 0 && bytes.Equal(old.Key, c.Key) && old.Token == c.Token {
-		s.reissue(old, old.PreviousKey, c.NotAfter)
+		s.reissue(old, old.PreviousKey, c.NotAfter, c.CA)
 		return nil
 	}
 	free, newcomer := c.accompanied(s), c.newcomer(s)
@@ -125,7 +132,8 @@ func (c *MemberAdmit) apply(s *State) error {
 		s.spend(token)
 		s.entry.paid = c
 	}
-	row := &TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, Token: c.Token, IssuedIndex: s.Index}
+	row := &TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, Token: c.Token, IssuedIndex: s.Index,
+		CA: c.CA}
 	if c.Subject.Kind == model.SubjectAgent {
 		row.Labels = token.Labels
 	}
@@ -254,18 +262,35 @@ func (s *State) roomForMember(known bool) (*TrustMember, *model.Error) {
 // overdue reports whether the member's certificate ended so long ago that the row may be dropped to make room.
 func (m *TrustMember) overdue(wall int64) bool { return wall-memberKept >= m.NotAfter }
 
-// reissue notes a certificate for the newest key of a member. It writes nothing if that changes nothing.
-func (s *State) reissue(m *TrustMember, previous []byte, notAfter int64) {
-	if m.NotAfter == notAfter && bytes.Equal(m.PreviousKey, previous) {
+// reissue notes a certificate for the newest key of a member. It writes nothing if that changes nothing. ca is empty if
+// it is not known which CA signed the certificate.
+func (s *State) reissue(m *TrustMember, previous []byte, notAfter int64, ca model.KeyName) {
+	ca = cmp.Or(ca, m.CA)
+	if m.NotAfter == notAfter && m.CA == ca && bytes.Equal(m.PreviousKey, previous) {
 		return
 	}
 	next := *m
+	next.CA = ca
 	next.PreviousKey, next.NotAfter, next.IssuedIndex = previous, notAfter, s.Index
 	s.putMember(&next)
 	s.touchMember(m.Subject)
 }
 
 func (s *State) touchMember(who model.Subject) { s.touch("members", Topic("member/"+who.String())) }
+
+// hasCA refuses a certificate of a CA that the state does not have: nobody would accept it.
+func (s *State) hasCA(name model.KeyName) *model.Error {
+	switch {
+	case name == "":
+		return nil
+	case name.Kind() != model.KeyCA:
+		return model.Refuse(model.CodeInvalid, "%q is no name of a CA", model.ClipText(string(name), 100))
+	case !s.TrustKeys.Has(name):
+		return model.Refuse(model.CodeStale, "the certificate is from the CA %s, which was dropped", name).
+			WithHint("ask for another certificate")
+	}
+	return nil
+}
 
 // checkMember refuses what no member has: another kind, an invalid name, no end, or a key of another length.
 func checkMember(who model.Subject, notAfter int64, keys ...[]byte) *model.Error {
@@ -291,6 +316,9 @@ func (c *MemberRenew) apply(s *State) error {
 	if refusal := checkMember(c.Subject, c.NotAfter, c.Old, c.Key); refusal != nil {
 		return refusal
 	}
+	if refusal := s.hasCA(c.CA); refusal != nil {
+		return refusal
+	}
 	m, ok := s.TrustMemberOf(c.Subject)
 	isNewest, fromNewest := ok && bytes.Equal(c.Key, m.Key), ok && bytes.Equal(c.Old, m.Key)
 	switch {
@@ -309,16 +337,17 @@ func (c *MemberRenew) apply(s *State) error {
 		return model.Refuse(model.CodeStale, "%s renews a certificate that was replaced since", c.Subject).
 			WithHint("renew with the newest certificate; if it is lost, revoke the member and join again")
 	case isNewest && fromNewest:
-		s.reissue(m, nil, c.NotAfter)
+		s.reissue(m, nil, c.NotAfter, c.CA)
 		return nil
 	case isNewest:
-		s.reissue(m, m.PreviousKey, c.NotAfter)
+		s.reissue(m, m.PreviousKey, c.NotAfter, c.CA)
 		return nil
 	case bytes.Equal(c.Key, m.PreviousKey):
 		return model.Refuse(model.CodeStale, "%s renews with a key that was replaced", c.Subject).WithHint("make a new key")
 	}
 	next := *m
 	next.PreviousKey, next.Key, next.NotAfter, next.IssuedIndex = c.Old, c.Key, c.NotAfter, s.Index
+	next.CA = c.CA
 	s.putMember(&next)
 	s.touchMember(c.Subject)
 	if !fromNewest {
@@ -336,7 +365,8 @@ func (c *MemberRenew) found(s *State) error {
 	if room != nil {
 		s.delMember(room.Subject)
 	}
-	s.putMember(&TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, IssuedIndex: s.Index})
+	s.putMember(&TrustMember{Subject: c.Subject, Key: c.Key, NotAfter: c.NotAfter, IssuedIndex: s.Index,
+		CA: c.CA})
 	s.touchMember(c.Subject)
 	s.emit(Event{Type: model.EventMemberJoined, Subject: "member/" + c.Subject.String(), After: "joined"})
 	return nil

@@ -53,7 +53,7 @@ func (c *MemberRenew) pin(s *State, m *TrustMember) {
 	if !bytes.Equal(c.Old, c.Key) {
 		next.PreviousKey = c.Old
 	}
-	next.NotAfter, next.IssuedIndex = c.NotAfter, s.Index
+	next.NotAfter, next.IssuedIndex, next.CA = c.NotAfter, s.Index, c.CA
 	s.putMember(&next)
 	s.touchMember(m.Subject)
 }

@@ -64,7 +64,7 @@ func TestRevocationsAreRemembered(t *testing.T) {
 			s.MomentNumber())
 	}
 	s = run(t, s, 1000, &TokenCreate{ID: "cccccccccccc", Role: "agent", Verifier: hashOf('a'), TTL: model.Hour, Uses: 1},
-		with(admit(n1, 6), func(c *MemberAdmit) { c.Token = "cccccccccccc" }), &MemberRenew{n1, hashOf(6), hashOf(7), 9})
+		with(admit(n1, 6), func(c *MemberAdmit) { c.Token = "cccccccccccc" }), &MemberRenew{n1, hashOf(6), hashOf(7), 9, ""})
 	if got := void(); got != revoked {
 		t.Errorf("after the return, certificates before %d are void, not those before %d", got, revoked)
 	}
@@ -200,9 +200,9 @@ func TestSpentTokenAdmitsNobody(t *testing.T) {
 // A key that was replaced twice renews nothing: only the newest key and the one before may ask for another certificate.
 func TestReplacedKeyRenewsNothing(t *testing.T) {
 	n1 := agentNamed("n1")
-	s := run(t, trustState(t), 1000, &MemberRenew{n1, hashOf(1), hashOf(2), 2000},
-		&MemberRenew{n1, hashOf(2), hashOf(3), 3000})
-	after, refusal := attempt(s, 1000, &MemberRenew{n1, hashOf(1), hashOf(4), 4000})
+	s := run(t, trustState(t), 1000, &MemberRenew{n1, hashOf(1), hashOf(2), 2000, ""},
+		&MemberRenew{n1, hashOf(2), hashOf(3), 3000, ""})
+	after, refusal := attempt(s, 1000, &MemberRenew{n1, hashOf(1), hashOf(4), 4000, ""})
 	if refusal == nil || refusal.Code != model.CodeStale {
 		t.Errorf("S19: a replaced key renews: refused with %v, want %s", refusal, model.CodeStale)
 	}

@@ -78,11 +78,16 @@ func (w world) keyPuts() []Command {
 	}
 	if kind == model.KeyCA {
 		c.Public = []byte("certificate")
+		if w.rarely(4) {
+			c.Passed, c.Grace = []string{"agent:n1", "server:s1"}, pick(w, 0, model.Hour, maxKeyGrace+1)
+		}
 	}
 	if data, ok := w.s.ActiveKey(model.KeyData); ok && kind != model.KeyData {
 		c.Under = string(data.Name)
 	}
 	switch w.int(1, 30) {
+	case 5:
+		c.Passed = []string{"server:s1", "agent:n1"}
 	case 1:
 		c.Version += uint64(w.int(1, 2))
 	case 2:
@@ -94,7 +99,8 @@ func (w world) keyPuts() []Command {
 	}
 	group := []Command{c}
 	if active, ok := w.s.ActiveKey(kind); ok && active.Name != c.Name && c.Phase == model.KeyActive && !w.rarely(4) {
-		retire := &KeyPut{active.Name, active.Version + 1, model.KeyRetired, active.Under, w.hash(), active.Public}
+		retire := &KeyPut{Name: active.Name, Version: active.Version + 1, Phase: model.KeyRetired, Under: active.Under,
+			Sealed: w.hash(), Public: active.Public}
 		group = []Command{retire, c}
 	}
 	return group
@@ -165,7 +171,7 @@ func (w world) notAfter() int64 { return w.s.Wall + int64(w.int(0, 1000)) }
 // admits draws an admission: of a newcomer, of a member again, or of a server together with its agent.
 func (w world) admits() []Command {
 	id := key(w, w.s.JoinTokens)
-	c := &MemberAdmit{Subject: w.subject(), Key: w.hash(), NotAfter: w.notAfter(), Token: id}
+	c := &MemberAdmit{Subject: w.subject(), Key: w.hash(), NotAfter: w.notAfter(), Token: id, CA: w.caName()}
 	if t, ok := w.s.JoinTokens.Get(id); ok {
 		c.Verifier = t.Verifier
 	}
@@ -190,9 +196,17 @@ func (w world) admits() []Command {
 	return []Command{c}
 }
 
+// caName draws the CA of a certificate: mostly one that the state has, or none.
+func (w world) caName() model.KeyName {
+	if cas := w.s.KeysOf(model.KeyCA); len(cas) > 0 && w.bool() {
+		return pick(w, cas...).Name
+	}
+	return pick[model.KeyName](w, "", "", "", "", "", "", "ca/9", "data/1")
+}
+
 func (w world) memberRenew() Command {
 	m := w.member()
-	c := &MemberRenew{Subject: m.Subject, Old: m.Key, Key: w.hash(), NotAfter: w.notAfter()}
+	c := &MemberRenew{Subject: m.Subject, Old: m.Key, Key: w.hash(), NotAfter: w.notAfter(), CA: w.caName()}
 	switch w.int(1, 8) {
 	case 1:
 		c.Old = m.PreviousKey

@@ -27,6 +27,7 @@ func SubjectFrom(ctx context.Context) (s model.Subject, ok bool) {
 type Shown struct {
 	Key      []byte // pki.KeyHash of the certificate
 	NotAfter int64  // when it expires, in Unix ms
+	Issuer   []byte // the id of the key of the CA that signed it
 }
 
 type shownKey struct{}
@@ -52,7 +53,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 		state := c.ConnectionState()
 		if id, err := pki.Peer(state); err == nil {
 			leaf := state.PeerCertificates[0]
-			ctx = WithShown(ctx, Shown{Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
+			ctx = WithShown(ctx, Shown{Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli(), Issuer: leaf.AuthorityKeyId})
 			return WithSubject(ctx, subjectOf(id))
 		}
 	case *UnixConn:

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -42,12 +43,17 @@ type agentWork struct {
 	key       *ecdsa.PrivateKey
 	unwritten unwritten
 	told      []byte // the key of which the servers know that the agent has it
+	// superseded is the certificate that was seen to be of another CA than the active one, and since when.
+	superseded struct {
+		leaf  *x509.Certificate
+		since time.Time
+	}
 }
 
-// Run renews the certificate each time when about half of its life has passed, until ctx ends. After a failed attempt
-// it tries again, with pauses that grow from 1 s to 10 min. The certificate in use stays meanwhile. Run also uses a
-// certificate that another process puts into the files, as outspan join does, within seconds. If the certificate has
-// expired, the agent returns by Rejoin. It returns nil.
+// Run renews the certificate each time when about half of its life has passed, and within a minute after another CA has
+// become active, until ctx ends. After a failed attempt it tries again, with pauses that grow from 1 s to 10 min. The
+// certificate in use stays meanwhile. Run also uses a certificate that another process puts into the files, as outspan
+// join does, within seconds. If the certificate has expired, the agent returns by Rejoin. It returns nil.
 func (a Agent) Run(ctx context.Context) error {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
 	var work agentWork
@@ -60,7 +66,7 @@ func (a Agent) Run(ctx context.Context) error {
 		} else {
 			retry.reset()
 		}
-		pauseUnlessReplaced(ctx, wait, a.Dir.CertFile(pki.RoleAgent))
+		pauseUnlessReplaced(ctx, wait, a.Dir.CertFile(pki.RoleAgent), a.Dir.RootsFile())
 	}
 	return nil
 }
@@ -79,7 +85,11 @@ func (a Agent) step(ctx context.Context, work *agentWork) (wait time.Duration, e
 	if err := a.use(pair, work); err != nil { // before a renewal, because the servers go by the certificate that they see
 		return 0, err
 	}
-	if due(pair.Leaf) {
+	superseded, err := a.untilSuperseded(pair.Leaf, work)
+	if err != nil {
+		return 0, err
+	}
+	if due(pair.Leaf) || superseded <= 0 {
 		if err := a.renew(ctx, inFile.Leaf, pair, work); err != nil {
 			return 0, a.orExpired(pair.Leaf, err)
 		}
@@ -87,11 +97,31 @@ func (a Agent) step(ctx context.Context, work *agentWork) (wait time.Duration, e
 		if err := a.use(pair, work); err != nil {
 			return 0, err
 		}
+		superseded = math.MaxInt64
 	}
 	if writeErr != nil { // the key before still counts, because this process may end before the new one is in the files
 		return 0, writeErr
 	}
-	return untilRenewal(pair.Leaf), a.tell(ctx, pair.Leaf, work)
+	return min(untilRenewal(pair.Leaf), superseded), a.tell(ctx, pair.Leaf, work)
+}
+
+// untilSuperseded returns how long to wait until a certificate is renewed because another CA has become active. That is
+// the last one in the file of roots. It returns forever if the certificate is of that CA.
+func (a Agent) untilSuperseded(leaf *x509.Certificate, work *agentWork) (time.Duration, error) {
+	roots, err := a.Dir.Roots()
+	if err != nil {
+		return 0, err
+	}
+	signed := slices.IndexFunc(roots, func(root *x509.Certificate) bool {
+		return bytes.Equal(root.SubjectKeyId, leaf.AuthorityKeyId)
+	})
+	if signed < 0 || signed == len(roots)-1 {
+		return math.MaxInt64, nil
+	}
+	if !leaf.Equal(work.superseded.leaf) {
+		work.superseded.leaf, work.superseded.since = leaf, time.Now()
+	}
+	return max(spreadOf(leaf, agentSpread)-time.Since(work.superseded.since), 0), nil
 }
 
 // use makes the process use a certificate, unless it does so already. It also repeats a reload that failed.

@@ -151,7 +151,7 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) Lead(ctx context.Context) {
 	e.keepFounding(ctx)
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.rotateGossip} {
+	for _, part := range [...]func(context.Context){e.rotateCA, e.rotateGossip} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()
@@ -168,13 +168,7 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	if !ok || !state.Managed() {
 		return nil
 	}
-	if err := admits(state, who, leaf); err != nil {
-		return err
-	}
-	if row, ok := state.TrustMemberOf(who); ok && row.AnyKey && who.Kind == model.SubjectAgent {
-		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
-	}
-	return nil
+	return admits(state, who, leaf)
 }
 
 // admits refuses a member of a managed cluster as Admit says.

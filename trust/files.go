@@ -54,13 +54,19 @@ func write(ctx context.Context, dir transport.Managed, role pki.Role, pair tls.C
 // lookAtFiles is how often a process that waits looks whether another one has replaced a file.
 const lookAtFiles = 10 * time.Second
 
-// pauseUnlessReplaced waits for d, until ctx ends, or until another process replaces the file, whichever is first.
-func pauseUnlessReplaced(ctx context.Context, d time.Duration, path string) {
-	was, _ := os.Stat(path) // a missing file counts as one
+// pauseUnlessReplaced waits for d, until ctx ends, or until one of the files is replaced, whichever is first.
+func pauseUnlessReplaced(ctx context.Context, d time.Duration, paths ...string) {
+	before := make([]os.FileInfo, len(paths))
+	for i, path := range paths {
+		before[i], _ = os.Stat(path) // a missing file counts as one
+	}
 	for end := time.Now().Add(d); ctx.Err() == nil && time.Now().Before(end); {
 		sleep(ctx, min(time.Until(end), lookAtFiles))
-		if now, _ := os.Stat(path); !os.SameFile(was, now) && (was != nil || now != nil) {
-			return
+		for i, path := range paths {
+			was := before[i]
+			if now, _ := os.Stat(path); !os.SameFile(was, now) && (was != nil || now != nil) {
+				return
+			}
 		}
 	}
 }

@@ -241,6 +241,7 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 		lifetime = left
 	}
 	for i := range all {
+		all[i].admit.CA = activeCA(state)
 		// The draft above accepted the name, so each earlier revocation of it is in this state.
 		all[i].request.AdmittedAt = state.MomentNumber()
 		if all[i].cert, err = ca.Sign(all[i].request, lifetime); err != nil {
@@ -262,13 +263,14 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 }
 
 // repeated reports whether a join that was accepted on a draft of state changes nothing: all newcomers are members by
-// this token with these keys, and more than half the lifetime of their certificates is left. The newcomer then gets
+// this token with these keys, and the CA that signed their certificates signs still, and
+// more than half the lifetime of the certificates is left. The newcomer then gets
 // certificates that end with the recorded ones, after the time left. So a repeated request does not fill the log.
 func (e *Engine) repeated(state *fsm.State, all []newcomer) (left time.Duration, again bool) {
 	left = e.cfg.Lifetime
 	for _, n := range all {
 		row, ok := state.TrustMemberOf(n.admit.Subject)
-		if !ok || row.Token != n.admit.Token || !bytes.Equal(row.Key, n.admit.Key) {
+		if !ok || row.Token != n.admit.Token || row.CA != activeCA(state) || !bytes.Equal(row.Key, n.admit.Key) {
 			return 0, false
 		}
 		left = min(left, time.Until(time.UnixMilli(row.NotAfter)))

@@ -108,7 +108,7 @@ func (k keeper) check(next keys) error {
 func (k keeper) write(next keys, known notes, edit func(*notes)) error {
 	var files transport.ManagedFiles
 	roots, gossip := k.inFiles()
-	if !bytes.Equal(pki.RootsDigest(roots), pki.RootsDigest(next.roots)) {
+	if !slices.EqualFunc(roots, next.roots, bytes.Equal) { // the order counts too; see roots
 		files.Roots = next.roots
 	}
 	if !bytes.Equal(pki.GossipDigest(gossip), pki.GossipDigest(next.gossip)) {

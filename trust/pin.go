@@ -19,6 +19,8 @@ type shownKey struct {
 	Name     string `cbor:"1,keyasint"` // of the agent
 	Key      []byte `cbor:"2,keyasint"`
 	NotAfter int64  `cbor:"3,keyasint"` // when its certificate expires, in Unix ms
+
+	CA model.KeyName `cbor:"4,keyasint,omitempty"` // which CA signed it, if that is known
 }
 
 // Proved notes the key of an agent whose row takes any key, so that only this key counts from then on. The agent must
@@ -28,8 +30,10 @@ func (e *Engine) Proved(id pki.Identity, leaf *x509.Certificate) {
 	if !ok {
 		return
 	}
-	if row, known := e.cfg.Store.Current().TrustMemberOf(who); known && row.AnyKey {
-		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
+	state := e.cfg.Store.Current()
+	if row, known := state.TrustMemberOf(who); known && row.AnyKey {
+		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli(),
+			CA: caWithID(state, leaf.AuthorityKeyId)})
 	}
 }
 
@@ -127,5 +131,5 @@ func (e *Engine) recordPin(ctx context.Context, k shownKey) error {
 	if row, ok := e.cfg.Store.Current().TrustMemberOf(who); ok && !row.AnyKey {
 		return nil
 	}
-	return e.record(ctx, who, ownRenewal{Old: k.Key, Key: k.Key, NotAfter: k.NotAfter})
+	return e.record(ctx, who, ownRenewal{Old: k.Key, Key: k.Key, NotAfter: k.NotAfter, CA: k.CA})
 }

@@ -54,7 +54,7 @@ func sameKey(who model.Subject) *model.Error {
 func (e *Engine) issue(ctx context.Context, state *fsm.State, who model.Subject, request pki.Request,
 	old []byte) (transport.RenewReply, error) {
 	request.AdmittedAt = state.MomentNumber()
-	renew := &fsm.MemberRenew{Subject: who, Old: old, Key: request.KeyHash(), NotAfter: 1}
+	renew := &fsm.MemberRenew{Subject: who, Old: old, Key: request.KeyHash(), NotAfter: 1, CA: activeCA(state)}
 	if err := e.tryGroup(state, []fsm.Command{renew}); err != nil {
 		return transport.RenewReply{}, err
 	}
@@ -87,7 +87,8 @@ func (e *Engine) arrived(ctx context.Context, who model.Subject) error {
 		return model.Refuse(model.CodeForbidden, "%s is no agent", who)
 	}
 	shown := transport.ShownFrom(ctx)
-	return e.record(ctx, who, ownRenewal{Old: shown.Key, Key: shown.Key, NotAfter: shown.NotAfter})
+	return e.record(ctx, who, ownRenewal{Old: shown.Key, Key: shown.Key, NotAfter: shown.NotAfter,
+		CA: caWithID(e.cfg.Store.Current(), shown.Issuer)})
 }
 
 // ownRenewal says that the server that sends it has made itself a certificate. The fields are those of fsm.MemberRenew.
@@ -95,6 +96,8 @@ type ownRenewal struct {
 	Old      []byte `cbor:"1,keyasint"`
 	Key      []byte `cbor:"2,keyasint"`
 	NotAfter int64  `cbor:"3,keyasint"`
+
+	CA model.KeyName `cbor:"4,keyasint,omitempty"`
 }
 
 // renewServer records the new key of the server that asks.
@@ -111,7 +114,7 @@ func (e *Engine) record(ctx context.Context, who model.Subject, q ownRenewal) er
 	row, ok := e.cfg.Store.Current().TrustMemberOf(who)
 	switch {
 	case ok && row.RevokedIndex == 0 && !row.AnyKey && len(row.PreviousKey) == 0 && row.NotAfter == q.NotAfter &&
-		bytes.Equal(row.Key, q.Key) && bytes.Equal(q.Old, q.Key):
+		(q.CA == "" || row.CA == q.CA) && bytes.Equal(row.Key, q.Key) && bytes.Equal(q.Old, q.Key):
 		return nil
 	case !ok && who.Kind == model.SubjectServer && !e.cfg.Servers.Includes(who.Name):
 		return model.Refuse(model.CodeNotFound, "%s is no member of the cluster", who).
@@ -119,7 +122,7 @@ func (e *Engine) record(ctx context.Context, who model.Subject, q ownRenewal) er
 	case !ok && who.Kind == model.SubjectServer:
 		e.log.Warn("a server of the cluster is no member in the state, and becomes one", "server", who.Name)
 	}
-	renew := []fsm.Command{&fsm.MemberRenew{Subject: who, Old: q.Old, Key: q.Key, NotAfter: q.NotAfter}}
+	renew := []fsm.Command{&fsm.MemberRenew{Subject: who, Old: q.Old, Key: q.Key, NotAfter: q.NotAfter, CA: q.CA}}
 	if err := e.tryGroup(e.cfg.Store.Current(), renew); err != nil {
 		return err
 	}
@@ -132,6 +135,7 @@ func (e *Engine) keepOwn(ctx context.Context) {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
 	for ctx.Err() == nil {
 		woken, cancel := e.cfg.Store.WatchTopic(fsm.Topic("member/" + e.self.String()))
+		keys, cancelKeys := e.cfg.Store.WatchTopic("keys")
 		wait, err := e.keepOwnNow(ctx)
 		if err != nil {
 			wait = retry.after()
@@ -142,11 +146,13 @@ func (e *Engine) keepOwn(ctx context.Context) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-woken:
+		case <-keys:
 		case <-timer.C:
 		case <-ctx.Done():
 		}
 		timer.Stop()
 		cancel()
+		cancelKeys()
 	}
 }
 
@@ -170,7 +176,7 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 	}
 	pair, writeErr := e.unwritten.settle(ctx, e.dir, pki.RoleServer, inFile)
 	own := ownRenewal{Old: pki.KeyHash(pair.Leaf)}
-	if due(pair.Leaf) {
+	if due(pair.Leaf) || e.untilSuperseded(state, pair.Leaf) <= 0 {
 		if e.unwritten, err = e.mintOwn(state, pair.Leaf); err != nil {
 			return 0, err
 		}
@@ -181,15 +187,16 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 		return 0, err
 	}
 	own.Key, own.NotAfter = pki.KeyHash(pair.Leaf), pair.Leaf.NotAfter.UnixMilli()
+	own.CA = caWithID(state, pair.Leaf.AuthorityKeyId)
 	if ok {
 		own.Old = row.Key
 	}
-	if !ok || !bytes.Equal(own.Old, own.Key) {
+	if !ok || !bytes.Equal(own.Old, own.Key) || own.CA != "" && own.CA != row.CA {
 		if err := e.recordOwn(ctx, own); err != nil {
 			return 0, errors.Join(err, writeErr)
 		}
 	}
-	return untilRenewal(pair.Leaf), writeErr
+	return max(min(untilRenewal(pair.Leaf), e.untilSuperseded(state, pair.Leaf)), time.Millisecond), writeErr
 }
 
 // useOwn makes the process use a certificate, unless it does so already. It also repeats a reload that failed.

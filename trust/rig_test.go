@@ -9,7 +9,6 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"

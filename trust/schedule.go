@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"time"
 
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
@@ -30,6 +33,30 @@ func renewAt(cert *x509.Certificate) time.Time {
 // untilRenewal returns how long to wait until the next look at a certificate. It is never 0.
 func untilRenewal(cert *x509.Certificate) time.Duration {
 	return min(max(time.Until(renewAt(cert)), 0)+time.Millisecond, lookAgain)
+}
+
+// Machines renew within these times after another CA has become active. The one for servers is short, because newcomers
+// with a token of the new CA can only ask servers that have renewed.
+const (
+	serverSpread = 5 * time.Second
+	agentSpread  = time.Minute
+)
+
+// spreadOf returns a part of whole that follows from the certificate's key.
+func spreadOf(cert *x509.Certificate, whole time.Duration) time.Duration {
+	return whole / (1 << 16) * time.Duration(binary.BigEndian.Uint16(pki.KeyHash(cert)))
+}
+
+// untilSuperseded returns how long to wait until a certificate of this server is renewed because its CA was retired. It
+// is forever if the CA is not retired, or if the state does not know it: a server that was off for a whole rotation and
+// joined again has a certificate of a CA that is newer than its state.
+func (e *Engine) untilSuperseded(state *fsm.State, cert *x509.Certificate) time.Duration {
+	row, ok := state.TrustKeys.Get(caWithID(state, cert.AuthorityKeyId))
+	if !ok || row.Phase != model.KeyRetired {
+		return math.MaxInt64
+	}
+	passed := time.Duration(e.cfg.Servers.Now()-row.At) * time.Millisecond
+	return spreadOf(cert, serverSpread) - passed
 }
 
 // sleep waits for d, or until ctx ends.

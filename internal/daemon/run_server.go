@@ -172,8 +172,9 @@ func (s *serverPart) openAPI() (err error) {
 	var gossip httpapi.GossipKeys
 	var ring httpapi.Keyring
 	var trusts httpapi.Trust // an Engine that is nil would not be a nil Trust
+	var ca httpapi.CARotation
 	if s.trust != nil {
-		renew, gossip, ring, trusts = s.trust.Renew, s.trust, s.trust, s.trust
+		renew, gossip, ring, trusts, ca = s.trust.Renew, s.trust, s.trust, s.trust, s.trust
 	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
@@ -181,7 +182,7 @@ func (s *serverPart) openAPI() (err error) {
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}, Keyring: ring},
-		Renew: renew, Gossip: gossip, Trust: trusts,
+		Renew: renew, Gossip: gossip, Trust: trusts, CA: ca,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},

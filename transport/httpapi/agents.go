@@ -85,7 +85,7 @@ func (s *Server) AnswerAgent(ctx context.Context, who model.Subject, call transp
 		relayed := relayCall{Call: call, Agent: who.Name, Body: question}
 		if call == transport.CallRenew {
 			shown := transport.ShownFrom(ctx)
-			relayed.Key, relayed.NotAfter = shown.Key, shown.NotAfter
+			relayed.Key, relayed.NotAfter, relayed.Issuer = shown.Key, shown.NotAfter, shown.Issuer
 		}
 		answer, err = s.agents.relay.do(ctx, relayed)
 	} else {

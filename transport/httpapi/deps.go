@@ -168,6 +168,8 @@ type Config struct {
 	// Gossip knows the gossip keys. It is nil if they are files, which the cluster can't change.
 	Gossip GossipKeys
 
+	// CA replaces the cluster's CA. It is nil if the cluster makes no certificates.
+	CA CARotation
 	// Trust answers agents' calls for news. If it is nil, they get not_supported.
 	Trust Trust
 

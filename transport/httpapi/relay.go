@@ -40,9 +40,10 @@ type relayCall struct {
 	// Agent is the name in the agent's certificate, which the forwarding server has checked.
 	Agent string `cbor:"2,keyasint"`
 	Body  []byte `cbor:"3,keyasint"`
-	// Key and NotAfter are those of transport.Shown. They are set only for CallRenew.
+	// Key, NotAfter and Issuer are those of transport.Shown. They are set only for CallRenew.
 	Key      []byte `cbor:"4,keyasint,omitempty"`
 	NotAfter int64  `cbor:"5,keyasint,omitempty"`
+	Issuer   []byte `cbor:"6,keyasint,omitempty"`
 }
 
 // relayAnswer is the answer to one call: either a body or a problem.
@@ -170,7 +171,7 @@ func (s *Server) answerFor(ctx context.Context, call relayCall) (answer []byte, 
 		return nil, noAgentCall(call.Call)
 	}
 	via := callerFrom(ctx)
-	ctx = transport.WithShown(ctx, transport.Shown{Key: call.Key, NotAfter: call.NotAfter})
+	ctx = transport.WithShown(ctx, transport.Shown{Key: call.Key, NotAfter: call.NotAfter, Issuer: call.Issuer})
 	who := caller{Subject: model.Subject{Kind: model.SubjectAgent, Name: call.Agent}, via: via.Name}
 	return c.answer(ctx, who, call.Body)
 }

@@ -1,0 +1,219 @@
+package trust
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// rotateLook is the time between two looks at the members during a rotation.
+const rotateLook = time.Second
+
+// rotateCA does the leader's work of a rotation of the CA, until ctx ends. It goes by the state alone, so the next
+// leader continues where this one stopped.
+func (e *Engine) rotateCA(ctx context.Context) {
+	retry := backoff{first: time.Second, last: time.Minute}
+	for ctx.Err() == nil {
+		woken, cancel := e.cfg.Store.WatchTopic("keys")
+		wait, err := e.rotateCANow(ctx)
+		if err != nil {
+			wait = retry.after()
+			e.log.Error("the rotation of the CA waits", "retry_in", wait, "error", err)
+		} else {
+			retry.reset()
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-woken:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		cancel()
+	}
+}
+
+// rotateCANow takes the next step if no member is waited for, and returns when to look again. The version of each row
+// in the step refuses the step of a leader with an older state.
+func (e *Engine) rotateCANow(ctx context.Context) (wait time.Duration, err error) {
+	state := e.cfg.Store.Current()
+	p := e.caProgress(state)
+	var step []fsm.Command
+	switch {
+	case p.step == "" || p.step == api.CAForget:
+		return lookAgain, nil
+	case p.step == api.CAGrace || len(p.waiting) > 0:
+		return rotateLook, nil
+	case p.step == api.CADistribute:
+		step, err = e.activateCA(state, p)
+	default:
+		for _, row := range p.old {
+			step = append(step, &fsm.KeyDrop{Name: row.Name})
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	submit, cancel := context.WithTimeout(ctx, foundTime)
+	defer cancel()
+	if err := e.cfg.Servers.Submit(submit, step); err != nil {
+		return 0, err
+	}
+	e.log.Info("the rotation of the CA goes on", "ca", p.next.Name, "done", p.step)
+	return rotateLook, nil
+}
+
+// activateCA returns the group that makes the incoming CA sign, and retires the one before. Codes: those of openKey.
+func (e *Engine) activateCA(state *fsm.State, p caProgress) (group []fsm.Command, err error) {
+	for _, row := range p.old {
+		if row.Phase == model.KeyActive {
+			retire, err := e.resealed(state, row, model.KeyRetired)
+			if err != nil {
+				return nil, err
+			}
+			group = append(group, retire)
+		}
+	}
+	activate, err := e.resealed(state, p.next, model.KeyActive)
+	if err != nil {
+		return nil, err
+	}
+	return append(group, activate), nil
+}
+
+// resealed returns the next version of a key's row, in a phase. The version is a part of what is encrypted. Codes: those
+// of openKey and seal.
+func (e *Engine) resealed(state *fsm.State, row *fsm.TrustKey, phase model.KeyPhase) (*fsm.KeyPut, error) {
+	ring, err := e.keyring()
+	if err != nil {
+		return nil, err
+	}
+	plain, err := openKey(ring, state, row)
+	if err != nil {
+		return nil, err
+	}
+	next := &fsm.KeyPut{Name: row.Name, Version: row.Version + 1, Phase: phase, Public: row.Public, Passed: row.Passed,
+		Grace: row.Grace}
+	return next, seal(ring, state, next, plain)
+}
+
+// RotateCA returns the commands that begin to replace the CA or, during a rotation, that leave members behind. During a
+// rotation without q.Force there are none: it goes on by itself. Only the leader calls it. Codes: invalid; busy without
+// a CA; not_found for a name that no member has; conflict if too few servers would be left, or if a grace comes too
+// late; those of the keyring.
+func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, error) {
+	if len(q.Names) > 0 && !q.Force {
+		return nil, model.Refuse(model.CodeInvalid, "names without force").
+			WithHint("to leave members behind, say force; otherwise give no names")
+	}
+	ring, err := e.keyring()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := authority(ring, state); err != nil {
+		return nil, err
+	}
+	p := e.caProgress(state)
+	running := p.step != "" && p.step != api.CAForget
+	if running && q.Grace != nil {
+		return nil, model.Refuse(model.CodeConflict, "a rotation of the CA is in progress, and its grace is %s", p.next.Grace).
+			WithHint("go on without a grace; see: outspan ca status")
+	}
+	var passed []string
+	if running {
+		passed = p.next.Passed
+	}
+	if q.Force {
+		if passed, err = e.leftBehind(state, p, passed, q.Names, running); err != nil {
+			return nil, err
+		}
+	}
+	var put *fsm.KeyPut
+	switch {
+	case !running:
+		put, err = e.newCA(state)
+	case q.Force && !slices.Equal(passed, p.next.Passed):
+		put, err = e.resealed(state, p.next, p.next.Phase)
+	default:
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	put.Passed = passed
+	if q.Grace != nil {
+		put.Grace = *q.Grace
+	}
+	return []fsm.Command{put}, nil
+}
+
+// newCA makes a CA, and returns its row. Codes: those of transport.NewAuthority and seal.
+func (e *Engine) newCA(state *fsm.State) (*fsm.KeyPut, error) {
+	ring, err := e.keyring()
+	if err != nil {
+		return nil, err
+	}
+	ca, err := transport.NewAuthority(e.cfg.Cluster, 0)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ca.KeyDER()
+	if err != nil {
+		return nil, err
+	}
+	all := state.KeysOf(model.KeyCA)
+	_, last, _ := all[len(all)-1].Name.Split()
+	put := &fsm.KeyPut{Name: model.NewKeyName(model.KeyCA, last+1), Version: 1, Phase: model.KeyIncoming,
+		Public: ca.Root().Raw}
+	return put, seal(ring, state, put, key)
+}
+
+// leftBehind adds to the members that a rotation leaves behind: those with the names or, without names, those that the
+// rotation waits for and that are absent. A majority of the servers must stay. Codes: not_found, conflict.
+func (e *Engine) leftBehind(state *fsm.State, p caProgress, passed, names []string, running bool) ([]string, error) {
+	waiting := p.waiting
+	if !running || len(names) > 0 {
+		waiting = e.caMembers(state)
+	}
+	left := slices.Clone(passed)
+	for _, name := range names {
+		n := len(left)
+		for _, m := range waiting {
+			if name == m.who.Name || name == m.who.String() {
+				left = append(left, m.who.String())
+			}
+		}
+		if len(left) == n {
+			return nil, model.Refuse(model.CodeNotFound, "no rotation waits for %q", model.ClipText(name, 100)).
+				WithHint("see who is waited for: outspan ca status")
+		}
+	}
+	for _, m := range waiting {
+		if len(names) == 0 && m.absent {
+			left = append(left, m.who.String())
+		}
+	}
+	slices.Sort(left)
+	left = slices.Compact(left)
+	servers, gone := 0, 0
+	for _, m := range e.caMembers(state) {
+		if m.who.Kind == model.SubjectServer {
+			servers++
+			if slices.Contains(left, m.who.String()) {
+				gone++
+			}
+		}
+	}
+	if servers > 0 && servers-gone <= servers/2 {
+		return nil, model.Refuse(model.CodeConflict, "%d of %d servers would be left behind (%s), and the others are no "+
+			"majority", gone, servers, strings.Join(left, ", ")).
+			WithHint("start those servers, or remove them from the cluster: outspan server remove NAME")
+	}
+	return left, nil
+}
