@@ -33,8 +33,8 @@ type RevokeReply struct {
 	Removed bool `json:"removed,omitempty" doc:"this call removed the server from the cluster before it revoked it"`
 }
 
-// GossipKeys are the keys that encrypt gossip, and how far a rotation is. While it has several keys, the cluster rotates
-// the gossip key.
+// GossipKeys are the keys that encrypt gossip, and how far a rotation is. It is in progress while there are several
+// keys.
 type GossipKeys struct {
 	Keys     []GossipKey `json:"keys" doc:"the oldest first; members encrypt with the active one, and decrypt with all"`
 	Rotating bool        `json:"rotating" doc:"a rotation is in progress"`

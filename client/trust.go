@@ -59,7 +59,8 @@ func (t Trust) RevokeServer(
 	return write[api.RevokeReply](ctx, t.calls, http.MethodPost, route("members", ref, "revoke"), query, body)
 }
 
-// GossipKeys returns the keys that encrypt gossip, and how far their rotation is. Codes: not_supported if they are files.
+// GossipKeys returns the keys that encrypt gossip, and how far their rotation is. Codes: not_supported if the key is a
+// file.
 func (t Trust) GossipKeys(ctx context.Context, o ReadOptions) (Response[api.GossipKeys], error) {
 	return read[api.GossipKeys](ctx, t.calls, route("trust", "gossip-keys"), o.query())
 }
@@ -72,7 +73,7 @@ type RotateGossipOptions struct {
 }
 
 // RotateGossipKey begins to replace the key that encrypts gossip. It does not wait for the end. While a rotation is in
-// progress, it begins none and returns how far that one is. Codes: not_supported if the keys are files.
+// progress, it begins none and returns how far that one is. Codes: not_supported if the key is a file.
 func (t Trust) RotateGossipKey(ctx context.Context, o RotateGossipOptions) (Response[api.GossipRotateReply], error) {
 	query := o.query()
 	if o.Force {

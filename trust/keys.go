@@ -25,8 +25,8 @@ func unwrap(ring *keyring.Ring, row *fsm.TrustKey) (keyring.DEK, error) {
 	return ring.Unwrap(keyring.Wrapped{KEK: keyring.ID(row.Under), Bytes: row.Sealed})
 }
 
-// sealed returns put with the key plain, encrypted under the active data key. Codes: integrity_check_failed without such
-// a key; not_found if the keyring lacks a key.
+// sealed returns put with the key plain, encrypted under the active data key. Codes: integrity_check_failed if there is
+// none; not_found if the keyring lacks a key.
 func sealed(ring *keyring.Ring, state *fsm.State, plain []byte, put fsm.KeyPut) (*fsm.KeyPut, error) {
 	under, ok := state.ActiveKey(model.KeyData)
 	if !ok {

@@ -100,8 +100,8 @@ func (e *Engine) turnGossip(ctx context.Context) error {
 	return nil
 }
 
-// knownToRevoked reports whether a member that was revoked may know the newest gossip key, because the key is older than
-// the revocation.
+// knownToRevoked reports whether a member that was revoked may know the newest gossip key, because the key is older
+// than the revocation.
 func knownToRevoked(state *fsm.State, newest *fsm.TrustKey) bool {
 	for _, m := range state.TrustMembers.All() {
 		if m.LastRevoked() > newest.CreatedIndex {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
@@ -126,7 +127,8 @@ func TestRotateGossip(t *testing.T) {
 		c.s1.report(c.members[:4]...)
 		c.s1.wantGossip("1 active, 2 incoming")
 		v := must(c.s1.engine.GossipKeys(c.s1.machine.Current()))(t)
-		if !v.Rotating || v.LackingCount != 1 || v.WaitsFor != 1 || v.Lacking[0].Subject != "agent:n2" || v.Lacking[0].Absent {
+		if !v.Rotating || v.LackingCount != 1 || v.WaitsFor != 1 ||
+			v.Lacking[0] != (api.GossipLacking{Subject: "agent:n2", Waits: true}) {
 			t.Fatalf("the rotation stands at %+v", v)
 		}
 		stop()

@@ -19,8 +19,8 @@ func gossipKeyLs(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list the keys that encrypt gossip, the oldest first",
 		Args: term.Exactly(), Example: "outspan gossip key ls",
-		Long: "Lists the gossip keys of a cluster with tls { managed = true }, and the servers and agents that don't use exactly " +
-			"these keys yet. It shows no secret. In other clusters the key is a file on each machine.",
+		Long: "Lists the gossip keys of a cluster with tls { managed = true }, and the servers and agents that don't use " +
+			"exactly these keys yet. It shows no secret. In other clusters the key is a file on each machine.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := a.client().Trust.GossipKeys(cmd.Context(), client.ReadOptions{})
 			if err != nil {
@@ -87,9 +87,10 @@ func showGossipKeys(p *term.Page, v *api.GossipKeys) {
 		p.Line("all servers and agents use these keys")
 		return
 	case v.Rotating:
-		p.Line("%d servers and agents don't use these keys yet; the rotation waits for %d of them:", v.LackingCount, v.WaitsFor)
+		p.Line("servers and agents that don't use these keys yet: %d; the rotation waits for %d of them", v.LackingCount,
+			v.WaitsFor)
 	default:
-		p.Line("%d servers and agents don't use exactly these keys yet:", v.LackingCount)
+		p.Line("servers and agents that don't use exactly these keys yet: %d", v.LackingCount)
 	}
 	for _, m := range v.Lacking {
 		switch {

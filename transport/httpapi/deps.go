@@ -132,8 +132,8 @@ type Peers interface {
 	AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error)
 }
 
-// GossipKeys knows the gossip keys of a cluster that makes them itself. Its methods don't block. Codes: busy if the state
-// has no keys yet; not_found if the keyring lacks a key; integrity_check_failed.
+// GossipKeys knows the gossip keys of a cluster that makes them itself. Its methods don't block. Codes: busy if the
+// state has no keys yet; not_found if the keyring lacks a key; integrity_check_failed.
 type GossipKeys interface {
 	// GossipKeys returns the keys of a state, and which members don't use them yet.
 	GossipKeys(*fsm.State) (api.GossipKeys, error)

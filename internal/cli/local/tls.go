@@ -123,8 +123,8 @@ func GossipKey(t *term.Console) *cobra.Command {
 	create := &cobra.Command{
 		Use: "create [FILE]", Example: "outspan gossip key create gossip.key",
 		Short: "make a key; every server and agent needs the same", Args: term.Between(0, 1),
-		Long: "Writes a new key into FILE (0600). Without FILE the key goes to standard output. A cluster with tls { managed = " +
-			"true } makes its gossip keys itself.",
+		Long: "Writes a new key into FILE (0600). Without FILE the key goes to standard output. A cluster with " +
+			"tls { managed = true } makes its gossip keys itself.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return showKey(t, transport.NewGossipKey().Encode())
