@@ -145,8 +145,8 @@ func (e *Engine) nodeFree(state *fsm.State, name, boot string) error {
 }
 
 // blamedAgent returns for whom a refusal of an agent that returns counts. It is the source. But if the state has the
-// key of the certificate, it is the address together with the agent, so that the agent does not wait for what others did
-// in its network. The certificate may be forged here: checking it costs more.
+// key of the certificate, it is the address together with the agent, so that the agent does not wait for what others
+// did in its network. The certificate may be forged here: checking it costs more.
 func (e *Engine) blamedAgent(from net.Addr, r *transport.RejoinRequest) string {
 	source := transport.SourceOf(from)
 	leaf, err := x509.ParseCertificate(r.Certificate)

@@ -345,8 +345,9 @@ func (p *problems) renewal(role model.SubjectKind, name string) string {
 	case p.r.Managed() && role == model.SubjectServer:
 		return "it renews its certificate itself: its log says why it has not"
 	case p.r.Managed():
-		return "it renews its certificate itself: its log says why it has not; if it does not return by itself once the certificate " +
-			"has ended, on it: outspan join --token-file FILE ADDRESS, with a token of: outspan token create --role agent"
+		return "it renews its certificate itself: its log says why it has not; if it does not return by itself once the " +
+			"certificate has ended, on it: outspan join --token-file FILE ADDRESS, with a token of: outspan token create " +
+			"--role agent"
 	}
 	return fmt.Sprintf("outspan tls cert create --%s %s --force, copy it there, then: systemctl reload outspan-%s",
 		role, name, role)
