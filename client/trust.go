@@ -53,8 +53,8 @@ func (t Trust) RevokeServer(
 	return write[api.RevokeReply](ctx, t.calls, http.MethodPost, route("members", ref, "revoke"), query, body)
 }
 
-// Keyring returns the keys that encrypt the keys of the state, and which servers have them. The leader asks each server,
-// so it takes up to 5 s if one does not answer.
+// Keyring returns the keys that encrypt the keys of the state, and which servers have them. The leader asks each
+// server, so it takes up to 5 s if one does not answer.
 func (t Trust) Keyring(ctx context.Context) (Response[api.Keyring], error) {
 	return read[api.Keyring](ctx, t.calls, route("keyring"), nil)
 }
@@ -67,7 +67,8 @@ func (t Trust) RotateKeyring(ctx context.Context, o WriteOptions) (Response[api.
 	return write[api.KeyringRotation](ctx, t.calls, http.MethodPost, route("keyring", "rotate"), o.query(), nil)
 }
 
-// KeyringExported records that an export of the keyring has these keys. Code: not_found if the state needs none of them.
+// KeyringExported records that an export of the keyring has these keys. Code: not_found if the state needs none of
+// them.
 func (t Trust) KeyringExported(
 	ctx context.Context, body api.ExportedBody, o WriteOptions,
 ) (Response[api.Written], error) {

@@ -23,7 +23,8 @@ func (c *checker) trustKeys() {
 		c.want((kind == model.KeyCA) == (len(k.Public) > 0), "key %s has a certificate of %d bytes", name, len(k.Public))
 		c.want(k.CreatedIndex <= s.Index && k.At <= s.Now, "key %s: created at index %d, in its phase since %d", name,
 			k.CreatedIndex, k.At)
-		c.want(k.Exported <= max(s.Now, 1) && (k.Exported == 0 || kind == model.KeyData), "key %s: exported at %d", name, k.Exported)
+		c.want(k.Exported <= max(s.Now, 1) && (k.Exported == 0 || kind == model.KeyData), "key %s: exported at %d", name,
+			k.Exported)
 		if kind == model.KeyData {
 			c.want(k.Under != "", "key %s is encrypted under nothing", name)
 		} else {
@@ -125,8 +126,8 @@ func (c *checker) trustSteps(before *State) {
 // same reports whether two rows have the same content.
 func (k *TrustKey) same(o *TrustKey) bool {
 	return k.Name == o.Name && k.Version == o.Version && k.Phase == o.Phase && k.Under == o.Under &&
-		bytes.Equal(k.Sealed, o.Sealed) && bytes.Equal(k.Public, o.Public) && k.CreatedIndex == o.CreatedIndex && k.At == o.At &&
-		k.Exported == o.Exported
+		bytes.Equal(k.Sealed, o.Sealed) && bytes.Equal(k.Public, o.Public) && k.CreatedIndex == o.CreatedIndex &&
+		k.At == o.At && k.Exported == o.Exported
 }
 
 func (c *checker) tokenStep(id model.TokenID, a, b *JoinToken) {

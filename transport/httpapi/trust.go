@@ -33,12 +33,11 @@ func (s *Server) trustOperations() []operation {
 	members := getRoute("list-trust-members", "/v1/trust/members", "trust",
 		"List the servers and agents that join tokens admitted")
 	members.allow = forCLI
-	return []operation{
+	return append(keyringOperations(s),
 		list(s, members, listing[trustList, api.TrustMember]{topics: topics[trustList]("members"), rows: listTrust}),
 		write(s, nodeRoute("revoke", "Revoke a node's agent: none of its certificates counts any more"), revokeNode()),
 		write(s, route{id: "revoke-member", path: "/v1/members/{id}/revoke", tag: "members",
-			summary: "Revoke a server that does not vote: none of its certificates counts any more"}, s.revokeServer()),
-	}
+			summary: "Revoke a server that does not vote: none of its certificates counts any more"}, s.revokeServer()))
 }
 
 func listTrust(r *reading, _ *trustList, from string, yield func(string, api.TrustMember) bool) error {
