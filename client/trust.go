@@ -82,8 +82,8 @@ func (t Trust) RotateGossipKey(ctx context.Context, o RotateGossipOptions) (Resp
 	return write[api.GossipRotateReply](ctx, t.calls, http.MethodPost, route("trust", "gossip-keys", "rotate"), query, nil)
 }
 
-// Keyring returns the keys that encrypt the keys of the state, and which servers have them. The leader asks each server,
-// so it takes up to 5 s if one does not answer.
+// Keyring returns the keys that encrypt the keys of the state, and which servers have them. The leader asks each
+// server, so it takes up to 5 s if one does not answer.
 func (t Trust) Keyring(ctx context.Context) (Response[api.Keyring], error) {
 	return read[api.Keyring](ctx, t.calls, route("keyring"), nil)
 }
@@ -96,7 +96,8 @@ func (t Trust) RotateKeyring(ctx context.Context, o WriteOptions) (Response[api.
 	return write[api.KeyringRotation](ctx, t.calls, http.MethodPost, route("keyring", "rotate"), o.query(), nil)
 }
 
-// KeyringExported records that an export of the keyring has these keys. Code: not_found if the state needs none of them.
+// KeyringExported records that an export of the keyring has these keys. Code: not_found if the state needs none of
+// them.
 func (t Trust) KeyringExported(
 	ctx context.Context, body api.ExportedBody, o WriteOptions,
 ) (Response[api.Written], error) {

@@ -137,7 +137,9 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	}
 	proofs := newProofs(s.prove, cant)
 	defer proofs.wait()
-	votes := newVotes(s.mayVote)
+	votes := newVotes(func(ctx context.Context, id model.ServerID, address string) error {
+		return mayVote(ctx, s, id, address)
+	})
 	s.state.votes.Store(votes)
 	defer func() { s.state.votes.Store(nil); votes.wait() }()
 	skip := func(c Change) bool {
@@ -341,7 +343,7 @@ func (s *Server) Promote(ctx context.Context, id model.ServerID) error {
 	if err := m.CheckPromote(id); err != nil {
 		return err
 	}
-	if err := s.mayVote(ctx, id, v.Configured); err != nil {
+	if err := mayVote(ctx, s, id, v.Configured); err != nil {
 		return err
 	}
 	return s.change(ctx, m.Index, Change{Kind: ChangePromote, ID: id, Address: v.Configured, Reason: "an operator asked"})

@@ -80,7 +80,7 @@ func (v *votes) reason(id model.ServerID) error {
 func (v *votes) wait() { v.wg.Wait() }
 
 // mayVote asks Config.MayVote about the server at address. Codes: those of Config.MayVote.
-func (s *Server) mayVote(ctx context.Context, id model.ServerID, address string) error {
+func mayVote(ctx context.Context, s *Server, id model.ServerID, address string) error {
 	if s.cfg.MayVote == nil {
 		return nil
 	}

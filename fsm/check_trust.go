@@ -26,7 +26,8 @@ func (c *checker) trustKeys() {
 			"key %s: %d members are left behind, the grace is %s", name, len(k.Passed), k.Grace)
 		c.want(k.CreatedIndex <= s.Index && k.At <= s.Now, "key %s: created at index %d, in its phase since %d", name,
 			k.CreatedIndex, k.At)
-		c.want(k.Exported <= max(s.Now, 1) && (k.Exported == 0 || kind == model.KeyData), "key %s: exported at %d", name, k.Exported)
+		c.want(k.Exported <= max(s.Now, 1) && (k.Exported == 0 || kind == model.KeyData), "key %s: exported at %d", name,
+			k.Exported)
 		if kind == model.KeyData {
 			c.want(k.Under != "", "key %s is encrypted under nothing", name)
 		} else {
@@ -184,8 +185,9 @@ func (c *checker) trustSteps(before *State) {
 // same reports whether two rows have the same content.
 func (k *TrustKey) same(o *TrustKey) bool {
 	return k.Name == o.Name && k.Version == o.Version && k.Phase == o.Phase && k.Under == o.Under &&
-		bytes.Equal(k.Sealed, o.Sealed) && bytes.Equal(k.Public, o.Public) && k.CreatedIndex == o.CreatedIndex && k.At == o.At &&
-		k.Exported == o.Exported && slices.Equal(k.Passed, o.Passed) && k.Grace == o.Grace && k.ActiveIndex == o.ActiveIndex
+		bytes.Equal(k.Sealed, o.Sealed) && bytes.Equal(k.Public, o.Public) && k.CreatedIndex == o.CreatedIndex &&
+		k.At == o.At && k.Exported == o.Exported && slices.Equal(k.Passed, o.Passed) && k.Grace == o.Grace &&
+		k.ActiveIndex == o.ActiveIndex
 }
 
 func (c *checker) tokenStep(id model.TokenID, a, b *JoinToken) {

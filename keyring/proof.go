@@ -38,8 +38,8 @@ func prove(k Key, server string, c Challenge) Proof {
 	return Proof(m.Sum(c[:], []byte(server)))
 }
 
-// Check checks the proof of the server with this name. The challenge must be one that the caller has sent to this server
-// and has not used before. Codes: not_found if this keyring lacks the key; forbidden if the proof is wrong.
+// Check checks the proof of the server with this name. The challenge must be one that the caller has sent to this
+// server and has not used before. Codes: not_found if this keyring lacks the key; forbidden if the proof is wrong.
 func (r *Ring) Check(id ID, server string, c Challenge, p Proof) error {
 	k, err := r.key(id)
 	if err != nil {

@@ -16,15 +16,15 @@ type proveQuestion struct {
 	Keys      []keyring.ID `cbor:"2,keyasint"`
 }
 
-// proveReply has a keyring.Proof for each key of the question, in its order. It is empty for a key that the server lacks.
+// proveReply has a keyring.Proof for each key of the question, in its order. It is empty for a key that the server
+// lacks.
 type proveReply struct {
 	Proofs [][]byte `cbor:"1,keyasint"`
 }
 
-// MayVote is cluster.Config.MayVote: it refuses a vote to the server with this name at address, unless the server proves
-// now that it has every key that encrypts a data key of the state. It blocks until the server has answered, for at most
-// 5 s. While the state has no data key, it accepts every server. Codes: conflict; not_found if this server has no
-// keyring.
+// MayVote is cluster.Config.MayVote: it refuses a vote to the server with this name at address, unless the server
+// proves now that it has every key that encrypts a data key of the state. It blocks until the server has answered, for
+// at most 5 s. While the state has no data key, it accepts every server. Codes: conflict.
 func (e *Engine) MayVote(ctx context.Context, name, address string) error {
 	ids := needed(e.cfg.Store.Current())
 	if len(ids) == 0 {
@@ -102,7 +102,8 @@ func (e *Engine) prove(ctx context.Context, q proveQuestion) (proveReply, error)
 		if ring == nil {
 			break
 		}
-		if proof, err := ring.Prove(id, e.cfg.Name, keyring.Challenge(q.Challenge)); err == nil { // otherwise it lacks the key
+		proof, err := ring.Prove(id, e.cfg.Name, keyring.Challenge(q.Challenge))
+		if err == nil { // otherwise this server lacks the key
 			reply.Proofs[i] = proof[:]
 		}
 	}

@@ -18,9 +18,9 @@ type givenKey struct {
 	Key []byte `cbor:"1,keyasint" debug:"secret"`
 }
 
-// Keyring returns the keys of the keyring, and which of them each server has. Only the leader answers. It asks all other
-// servers, and blocks for at most about 5 s. Codes: no_leader, not_supported if the cluster makes no certificates,
-// not_found if this server has no keyring.
+// Keyring returns the keys of the keyring, and which of them each server has. Only the leader answers. It asks all
+// other servers, and blocks for at most about 5 s. Codes: no_leader; busy while the state has no CA; not_found if this
+// server has no keyring.
 func (e *Engine) Keyring(ctx context.Context) (api.Keyring, error) {
 	ring, err := e.leading()
 	if err != nil {
@@ -49,8 +49,7 @@ func exported(state *fsm.State, id keyring.ID) bool {
 	})
 }
 
-// leading returns the keyring if this server leads a cluster that makes its certificates itself. Codes: no_leader,
-// not_supported, not_found.
+// leading returns the keyring if this server leads, and the state has a CA. Codes: no_leader, busy, not_found.
 func (e *Engine) leading() (*keyring.Ring, error) {
 	if _, self, _ := e.cfg.Servers.Leader(); !self {
 		return nil, noLeader()
@@ -218,8 +217,8 @@ func (e *Engine) giveKey(ctx context.Context, server transport.ServerInfo, key k
 	return e.ask(ctx, server, questionTakeKey, givenKey{key.Encode()}, &struct{}{})
 }
 
-// takeKey adds a key of the leader to the keyring. Codes: forbidden, member_revoked, invalid, those of editKeyring and of
-// keyring.Ring.Add.
+// takeKey adds a key of the leader to the keyring. Codes: forbidden, member_revoked, invalid, those of editKeyring and
+// of keyring.Ring.Add.
 func (e *Engine) takeKey(ctx context.Context, q givenKey) error {
 	who, err := e.askingServer(ctx)
 	if err != nil {

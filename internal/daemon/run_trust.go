@@ -148,16 +148,6 @@ func (t trustCluster) Heard(id model.NodeID) bool {
 func (t trustCluster) Servers() (all []trust.Server) {
 	for _, one := range t.s.cluster.Servers() {
 		if one.Member {
-			all = append(all, trust.Server{Name: one.Name, Answers: one.Answers, Silent: one.Silent})
-		}
-	}
-	return all
-}
-
-// Servers implements trust.Cluster.
-func (t trustCluster) Servers() (all []trust.Server) {
-	for _, one := range t.s.cluster.Servers() {
-		if one.Member {
 			all = append(all, trust.Server{Name: cmp.Or(one.Name, string(one.ID)), Answers: one.Answers, Silent: one.Silent})
 		}
 	}

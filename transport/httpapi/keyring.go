@@ -35,7 +35,7 @@ type rotateInput struct {
 
 // keyringOperations returns the operations on the keyrings. The leader answers them. The request id of a rotation is
 // ignored: a repeated rotation makes another key, which does no harm.
-func (s *Server) keyringOperations() []operation {
+func keyringOperations(s *Server) []operation {
 	look := getRoute("get-keyring", "/v1/keyring", "trust",
 		"Show the keys that encrypt the state's keys, and which servers have them; each is asked")
 	look.allow, look.run = forCLI, runLeader
@@ -76,8 +76,8 @@ func keyringExported() change[exportedInput, api.Written] {
 	}
 }
 
-// keyring adds a problem if no export of the key that encrypts the active data key is known. In a cluster that has never
-// rotated its keyring, it does so only once the cluster is older than backupAge.
+// keyring adds a problem if no export of the key that encrypts the active data key is known. In a cluster that has
+// never rotated its keyring, it does so only once the cluster is older than backupAge.
 func (p *problems) keyring() {
 	row, ok := p.r.ActiveKey(model.KeyData)
 	if !ok || row.Exported != 0 {
@@ -86,8 +86,8 @@ func (p *problems) keyring() {
 	const next = "on a server: outspan server keyring export --data-dir DIR --passphrase-file - FILE"
 	switch {
 	case row.Version > 1:
-		p.add(api.ProblemKeyring, "cluster", next, "the keyring was not exported since its rotation: new snapshots are of no "+
-			"use without its key %s", row.Under)
+		p.add(api.ProblemKeyring, "cluster", next,
+			"the keyring was not exported since its rotation: new snapshots are of no use without its key %s", row.Under)
 	case p.old():
 		p.add(api.ProblemKeyring, "cluster", next, "no export of the keyring is known: snapshots are of no use without it")
 	}

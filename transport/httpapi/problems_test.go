@@ -106,7 +106,8 @@ func TestProblems(t *testing.T) {
 			}
 		}},
 		{name: "keyring", apply: rotated(),
-			want: []string{"keyring_not_exported cluster: the keyring was not exported since its rotation", "key kek2 -> on a server"}},
+			want: []string{"keyring_not_exported cluster: the keyring was not exported since its rotation",
+				"key kek2 -> on a server"}},
 		{name: "exported keyring", apply: append(rotated(), &fsm.KeyringExported{Name: "data/1", Under: "kek2"})},
 		{name: "new keyring", apply: firstKeys()},
 		{name: "no vote", shape: only("s2", func(m *httpapi.ServerEntry) { m.NoVote = "it lacks k1" }),

@@ -98,7 +98,7 @@ func (s *Server) operations() []operation {
 		s.statusOperations, s.nodeOperations, s.drainOperations, s.jobOperations, s.deploymentOperations,
 		s.instanceOperations, s.rebalanceOperations, s.volumeOperations, s.serviceOperations, s.budgetOperations,
 		s.classOperations, s.settingsOperations, s.memberOperations, s.verifyOperations, s.tokenOperations,
-		s.trustOperations, s.newcomerOperations, s.keyringOperations, s.caOperations,
+		s.trustOperations, s.newcomerOperations, s.caOperations,
 		s.unknownOperations, s.foundOperations,
 		s.snapshotOperations, s.eventOperations, s.logOperations, s.peerOperations, s.healthOperations,
 	} {

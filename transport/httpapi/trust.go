@@ -38,7 +38,7 @@ func (s *Server) trustOperations() []operation {
 	members := getRoute("list-trust-members", "/v1/trust/members", "trust",
 		"List the servers and agents that join tokens admitted")
 	members.allow = forCLI
-	return []operation{
+	return append(keyringOperations(s),
 		list(s, members, listing[trustList, api.TrustMember]{topics: topics[trustList]("members"), rows: listTrust}),
 		write(s, nodeRoute("revoke", "Revoke a node's agent: none of its certificates counts any more"), revokeNode()),
 		write(s, route{id: "revoke-member", path: "/v1/members/{id}/revoke", tag: "members",
@@ -47,8 +47,7 @@ func (s *Server) trustOperations() []operation {
 			summary: "Show the keys that encrypt gossip, and how far their rotation is"},
 			topics[gossipRead]("keys", "members", "holds"), s.showGossipKeys),
 		write(s, route{id: "rotate-gossip-key", path: "/v1/trust/gossip-keys/rotate", tag: "trust",
-			summary: "Begin to replace the key that encrypts gossip, or show how far that is"}, s.rotateGossipKey()),
-	}
+			summary: "Begin to replace the key that encrypts gossip, or show how far that is"}, s.rotateGossipKey()))
 }
 
 type gossipRead struct{ ReadParams }
