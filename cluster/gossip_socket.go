@@ -40,8 +40,8 @@ type socket struct {
 
 var _ memberlist.NodeAwareTransport = (*socket)(nil)
 
-// openSocket listens on a port for UDP and TCP. If port is 0, it chooses a port that is free for both. Incoming messages
-// must pass looks. The caller must call Shutdown.
+// openSocket listens on a port for UDP and TCP. If port is 0, it chooses a port that is free for both. Incoming
+// messages must pass looks. The caller must call Shutdown.
 func openSocket(address string, port int, looks *screen, log hclog.Logger) (*socket, error) {
 	ip := net.ParseIP(address)
 	if ip == nil {

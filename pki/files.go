@@ -83,7 +83,8 @@ func parseRoots(path string, data []byte) (roots *x509.CertPool, ders [][]byte, 
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, len(ders)+1, err)
+			return nil, nil, model.Refuse(model.CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path,
+				len(ders)+1, err)
 		}
 		if !cert.IsCA {
 			return nil, nil,

@@ -110,8 +110,9 @@ func (c *Credentials) Reload() error {
 }
 
 // Use makes the process use a certificate that is in no file. The parameters are a certificate with its key, and all
-// CAs that count, as DER; with no CAs, they stay the same. Reload keeps the certificate as long as the files have the same
-// one as before: it is the older one. It keeps the CAs as long as the files have the same ones. Code: certificate_invalid, also if it is for another identity.
+// CAs that count, as DER; with no CAs, they stay the same. Reload keeps the certificate as long as the files have the
+// same one as before: it is the older one. It keeps the CAs as long as the files have the same ones. Code:
+// certificate_invalid, also if it is for another identity.
 func (c *Credentials) Use(pair tls.Certificate, roots [][]byte) error {
 	c.change.Lock()
 	defer c.change.Unlock()

@@ -132,9 +132,9 @@ func NewEngine(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run keeps the certificates of this server and of the agent of its process alive, makes this server use the CAs and the
-// gossip keys of its state, has the leader record which keys members use, ends the connections of peers that
-// Admit refuses since, records the keys of agents after a recovery, gets a missing keyring from other servers, and
+// Run keeps the certificates of this server and of the agent of its process alive, makes this server use the CAs and
+// the gossip keys of its state, has the leader record which keys members use, ends the connections of peers that Admit
+// refuses since, records the keys of agents after a recovery, gets a missing keyring from other servers, and
 // removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup

@@ -108,7 +108,8 @@ func (r *rig) found(lifetime time.Duration) *site {
 	r.t.Helper()
 	dir := r.t.TempDir()
 	ca := must(transport.NewAuthority("c1", 0))(r.t)
-	files := transport.ManagedFiles{CA: ca, GossipKeys: [][]byte{transport.NewGossipKey()}, Pairs: map[pki.Role]tls.Certificate{}}
+	files := transport.ManagedFiles{CA: ca, GossipKeys: [][]byte{transport.NewGossipKey()},
+		Pairs: map[pki.Role]tls.Certificate{}}
 	for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent} {
 		cert, key, err := ca.Issue(transport.CertRequest{Role: role, Name: "s1", Hosts: []string{"10.0.0.1"}, TTL: lifetime})
 		if err != nil {

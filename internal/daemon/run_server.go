@@ -111,7 +111,8 @@ func (s *serverPart) openCluster() error {
 		Asker: s.peers,
 		Gossip: cluster.PoolConfig{
 			Key: keys[0], OtherKeys: bare(keys[1:]), Profile: cluster.Profile(cfg.Gossip.Profile),
-			Bind: cfg.Listen.Address, Port: cfg.Listen.GossipPort, Advertise: cfg.Advertise, Join: cfg.Server.RetryJoin, Logger: s.p.log.Named("gossip"),
+			Bind: cfg.Listen.Address, Port: cfg.Listen.GossipPort, Advertise: cfg.Advertise,
+			Join: cfg.Server.RetryJoin, Logger: s.p.log.Named("gossip"),
 		},
 		Lead: s.lead, MayVote: s.mayVote(),
 		Applied: s.counts.ObserveApply, Certificates: s.certificates,

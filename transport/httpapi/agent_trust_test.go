@@ -41,7 +41,8 @@ func (f *fakeTrust) set(digest string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.news = transport.TrustNews{Digest: []byte(digest), Roots: [][]byte{[]byte(digest)}, GossipKeys: [][]byte{{2}},
-		Servers: []string{"10.0.0.1:7640"}, Revoked: []transport.Revoked{{Kind: model.SubjectAgent, Name: "n9", VoidBefore: 7}}}
+		Servers: []string{"10.0.0.1:7640"},
+		Revoked: []transport.Revoked{{Kind: model.SubjectAgent, Name: "n9", VoidBefore: 7}}}
 }
 
 // An agent that knows nothing, or other news, gets the news at once. One that knows them waits for a change. The
@@ -62,7 +63,8 @@ func TestAgentTrust(t *testing.T) {
 	q.Known, q.At = first.Digest, first.At
 	short := q
 	short.Wait = 1
-	if same := must(c.Trust(t.Context(), short))(t); string(same.Digest) != "a" || same.Roots != nil || same.Revoked != nil {
+	same := must(c.Trust(t.Context(), short))(t)
+	if string(same.Digest) != "a" || same.Roots != nil || same.Revoked != nil {
 		t.Errorf("news that the agent knows: %+v", same)
 	}
 	done := make(chan transport.TrustNews, 1)

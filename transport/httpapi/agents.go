@@ -21,7 +21,6 @@ type agentCallState struct {
 	assigned *answerDelay // delays answers to polls for assignments
 	services *answerDelay
 	peers    *answerDelay
-	trust    *answerDelay
 	known    *sharedServices
 	lists    *sharedPeers
 	relay    *relay // forwards calls to the leader
@@ -37,6 +36,7 @@ type agentCall struct {
 type answerCall func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
 
 func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
+	news := &agentNews{s: s, delay: newAnswerDelay(delayTrust)}
 	renew := &renewals{issue: s.cfg.Renew, rate: registrationRates(), refused: s.cfg.Refused}
 	return map[transport.AgentCall]agentCall{
 		transport.CallRegister:    {true, inCBOR(s.registerAgent)},
@@ -45,7 +45,7 @@ func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
 		transport.CallServices:    {false, inCBOR(s.agentServices)},
 		transport.CallPeers:       {false, inCBOR(s.agentPeers)},
 		transport.CallRenew:       {true, inCBOR(renew.answer)},
-		transport.CallTrust:       {false, inCBOR(s.agentTrust)},
+		transport.CallTrust:       {false, inCBOR(news.answer)},
 	}
 }
 

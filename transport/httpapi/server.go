@@ -69,7 +69,6 @@ func New(cfg Config) (*Server, error) {
 	s.agents = agentCallState{
 		guard: &pollGuard{look: s.caughtUp, every: staleLook}, assigned: newAnswerDelay(delayAssigned),
 		services: newAnswerDelay(delayServices), peers: newAnswerDelay(delayPeers),
-		trust: newAnswerDelay(delayTrust),
 		known: &sharedServices{}, lists: newSharedPeers(),
 		relay: newRelay(s), reports: s.newReports(), calls: s.agentCalls(),
 	}

@@ -91,7 +91,8 @@ func (o *upOptions) found(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	files := transport.ManagedFiles{CA: ca, GossipKeys: [][]byte{transport.NewGossipKey()}, Pairs: map[pki.Role]tls.Certificate{}}
+	files := transport.ManagedFiles{CA: ca, GossipKeys: [][]byte{transport.NewGossipKey()},
+		Pairs: map[pki.Role]tls.Certificate{}}
 	roles := []pki.Role{pki.RoleServer}
 	if cfg.Agent != nil {
 		roles = append(roles, pki.RoleAgent)
