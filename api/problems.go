@@ -42,6 +42,7 @@ const (
 	ProblemDrainFailed       ProblemCode = "drain_failed"
 	ProblemBackup            ProblemCode = "backup_old"
 	ProblemNodeTwice         ProblemCode = "node_twice"
+	ProblemCACertificate     ProblemCode = "ca_certificate"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.
