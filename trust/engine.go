@@ -151,8 +151,8 @@ func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 			WithHint("let that machine join with a token: outspan join")
 	case !row.Counts(pki.KeyHash(leaf)):
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
-			WithHint("if a copy of that machine has the newer one, stop the copy; if so, or if the newer one is lost: outspan node "+
-				"revoke %s, then let the machine join again", who.Name)
+			WithHint("if a copy of that machine has the newer one, stop the copy; if so, or if the newer one is lost: "+
+				"outspan node revoke %s, then let the machine join again", who.Name)
 	case row.AnyKey:
 		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli()})
 	}

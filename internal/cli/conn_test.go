@@ -33,7 +33,8 @@ func TestOwnCertificateEnds(t *testing.T) {
 		life + time.Hour:      "warning: your certificate ended at 2",
 	} {
 		var notes bytes.Buffer
-		noteEnd(&term.Console{Err: &notes, Now: func() time.Time { return time.Now().Add(after) }}, client.Config{TLS: secure})
+		now := func() time.Time { return time.Now().Add(after) }
+		noteEnd(&term.Console{Err: &notes, Now: now}, client.Config{TLS: secure})
 		got := notes.String()
 		if want == "" && got != "" || !strings.HasPrefix(got, want) ||
 			want != "" && !strings.Contains(got, "outspan tls cert create --cli alice --force") {
