@@ -46,6 +46,7 @@ const (
 	ProblemNewcomerWaiting   ProblemCode = "newcomer_waiting"
 	ProblemGossipRotation    ProblemCode = "gossip_rotation_waits"
 	ProblemNodeTwice         ProblemCode = "node_twice"
+	ProblemCACertificate     ProblemCode = "ca_certificate"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.

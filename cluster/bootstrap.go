@@ -59,8 +59,8 @@ func HasJoined(dir string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// mayBegin returns nil if a server without raft state may begin a cluster. Otherwise the error says why it waits until a
-// cluster adds it, whatever bootstrap_expect is.
+// mayBegin returns nil if a server without raft state may begin a cluster. Otherwise the error says why it waits until
+// a cluster adds it, whatever bootstrap_expect is.
 func mayBegin(cfg Config, dir *dataDir) error {
 	switch id := dir.history().Cluster; {
 	case cfg.BootstrapExpect == 0:

@@ -73,8 +73,8 @@ func (l *joinLog) run(ctx context.Context, log hclog.Logger) {
 	}
 }
 
-// noteRefusedJoin counts and logs a refused join. The log has the id of the token, which is no secret, and the name that
-// the newcomer asked for.
+// noteRefusedJoin counts and logs a refused join. The log has the id of the token, which is no secret, and the name
+// that the newcomer asked for.
 func (e *Engine) noteRefusedJoin(source net.Addr, r transport.JoinRequest, err error) {
 	refusal, ok := errors.AsType[*model.Error](err)
 	if !ok || !slices.Contains(JoinRefusals(), refusal.Code) {

@@ -23,6 +23,7 @@ func (a *app) client() *client.Client {
 	if a.conn.opened == nil {
 		cfg, err := a.conn.config(a.Env)
 		if err == nil {
+			noteEnd(&a.Console, cfg)
 			a.conn.opened, err = client.New(cfg)
 		}
 		if err != nil {

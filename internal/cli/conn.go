@@ -14,6 +14,7 @@ import (
 	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
 )
 
 // sockets are the default paths of the unix socket of a server on this machine.
@@ -149,4 +150,27 @@ func (c *connFlags) config(env func(string) string) (client.Config, error) {
 
 func (c *connFlags) name(env func(string) string) string {
 	return term.First(c.serverName, env("OUTSPAN_TLS_SERVER_NAME"))
+}
+
+// noteEnd warns on stderr if the caller's certificate should be renewed; see transport.Lifetime.NearEnd.
+func noteEnd(t *term.Console, cfg client.Config) {
+	if cfg.TLS == nil {
+		return
+	}
+	pairs := cfg.TLS().Certificates
+	if len(pairs) == 0 || pairs[0].Leaf == nil {
+		return
+	}
+	leaf := pairs[0].Leaf
+	life := transport.LifetimeOf(leaf)
+	_, name, _ := strings.Cut(leaf.Subject.CommonName, "/") // after the role
+	switch now := t.Now(); {
+	case !life.NearEnd(now):
+	case now.After(life.Until):
+		t.Note("warning: your certificate ended at %s; make another one with: outspan tls cert create --cli %s --force",
+			life.Until.UTC().Format(time.RFC3339), name)
+	default:
+		t.Note("warning: your certificate ends at %s; make another one with: outspan tls cert create --cli %s --force",
+			life.Until.UTC().Format(time.RFC3339), name)
+	}
 }

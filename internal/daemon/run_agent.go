@@ -235,10 +235,10 @@ func (r *registrar) explain(err error) error {
 		!strings.HasSuffix(refusal.Message, "refused this certificate") {
 		return err
 	}
-	return model.Refuse(refusal.Code, "%s: it was revoked, or a newer one has replaced it, perhaps on a copy of this machine",
-		refusal.Message).WithHint("if outspan status on a server shows a copy, stop the copy. Then, on a server: outspan node "+
-		"revoke %s --yes, outspan token create --role agent; and on this machine: outspan join --token-file FILE ADDRESS",
-		r.name)
+	return model.Refuse(refusal.Code,
+		"%s: it was revoked, or a newer one has replaced it, perhaps on a copy of this machine", refusal.Message).
+		WithHint("if outspan status on a server shows a copy, stop the copy. Then, on a server: outspan node revoke %s "+
+			"--yes, outspan token create --role agent; and on this machine: outspan join --token-file FILE ADDRESS", r.name)
 }
 
 func (a *agentPart) registrar() *registrar {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
 		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring, api.ProblemNewcomerWaiting,
-		api.ProblemGossipRotation, api.ProblemNodeTwice,
+		api.ProblemGossipRotation, api.ProblemNodeTwice, api.ProblemCACertificate,
 	}
 }
 
@@ -36,7 +37,8 @@ const (
 	serverPatience = 5 * model.Second   // a server that has not answered for this long is a problem
 	clockPatience  = 2 * model.Second   // a clock that is wrong by more than this is a problem
 	backupAge      = 7 * 24 * time.Hour // a state that was last saved longer ago than this is a problem
-	littleDisk     = 2 << 30            // bytes; a disk is nearly full if less than this and less than a twentieth is free
+	caPatience     = 365 * 24 * time.Hour
+	littleDisk     = 2 << 30 // bytes; a disk is nearly full if less than this and less than a twentieth is free
 )
 
 // problems collects the problems that the status shows.
@@ -66,6 +68,7 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	p.jobs()
 	p.agents()
 	p.copies()
+	p.authority()
 	p.formats(s.cfg.Format)
 	p.backup()
 	p.keyring()
@@ -269,6 +272,24 @@ func (p *problems) agents() {
 			p.add(api.ProblemNodeCertificate, "node/"+n.Name, p.renewal(model.SubjectAgent, n.Name), "%s",
 				ending(life, p.r.wall))
 		}
+	}
+}
+
+// authority adds the CA of a managed cluster if less than a third of its life and less than caPatience is left. The
+// certificates of members never outlast it.
+func (p *problems) authority() {
+	key, ok := p.r.ActiveKey(model.KeyCA)
+	if !ok {
+		return
+	}
+	root, err := x509.ParseCertificate(key.Public)
+	if err != nil {
+		return // the servers log that, because they can't issue certificates
+	}
+	life := transport.LifetimeOf(root)
+	if left := life.Until.Sub(p.r.wall); left < min(caPatience, life.Until.Sub(life.From)/3) {
+		p.add(api.ProblemCACertificate, "cluster", "replace the CA before that; see docs/operations.md",
+			"the CA: %s, and no certificate of a member is longer valid", ending(life, p.r.wall))
 	}
 }
 

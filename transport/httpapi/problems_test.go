@@ -2,7 +2,12 @@ package httpapi_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +124,9 @@ func TestProblems(t *testing.T) {
 		{name: "unreachable",
 			apply: []fsm.Command{&fsm.NodeHealth{ID: "01N2", Health: model.HealthUnreachable, BootID: "b1"}},
 			want:  []string{"node_unreachable node/n2: its heartbeats arrive"}},
+		{name: "a young CA", apply: keysOf(10*365*day, t)},
+		{name: "a CA near its end", apply: keysOf(300*day+time.Hour, t),
+			want: []string{"ca_certificate cluster: the CA: its certificate ends in 300 days"}},
 		{name: "two machines with one identity", shape: func(m *httpapi.ServerEntry) {
 			m.Own.Copies = []transport.Copy{{Node: "n2", First: "10.0.0.4", Second: "10.0.0.9"}, {Node: "gone"}}
 		}, want: []string{"node_twice node/n2: two machines use its identity: one at 10.0.0.4, another at 10.0.0.9 -> ",
@@ -181,6 +189,19 @@ func firstKeys() []fsm.Command {
 func rotated() []fsm.Command {
 	return append(firstKeys(),
 		&fsm.KeyPut{Name: "data/1", Version: 2, Phase: model.KeyActive, Under: "kek2", Sealed: []byte("x")})
+}
+
+// keysOf is firstKeys with a CA of ten years that has some time left.
+func keysOf(left time.Duration, t *testing.T) []fsm.Command {
+	t.Helper()
+	const life = 10 * 365 * 24 * time.Hour
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(left - life),
+		NotAfter: time.Now().Add(left), IsCA: true, BasicConstraintsValid: true}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	root := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
+	keys := firstKeys()
+	keys[1].(*fsm.KeyPut).Public = root
+	return keys
 }
 
 // managedAgent makes the cluster a managed one, and admits the agent n2 with a certificate.
