@@ -221,12 +221,21 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	},
 	"revoke-token": func(ctx context.Context, c *client.Client) (any, error) { return c.Tokens.Revoke(ctx, "x", wo) },
 
+	"list-certificates": func(ctx context.Context, c *client.Client) (any, error) { return c.Certificates.List(ctx, lo) },
+	"create-certificate": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Certificates.Create(ctx, api.CertificateBody{}, wo)
+	},
+	"revoke-certificate": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Certificates.Revoke(ctx, "x", api.RevokeBody{}, wo)
+	},
+
 	"list-trust-members": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Members(ctx, lo) },
 	"revoke-node": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Trust.RevokeNode(ctx, "x", api.RevokeBody{}, wo)
 	},
 	"revoke-member": func(ctx context.Context, c *client.Client) (any, error) {
-		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, client.RevokeServerOptions{WriteOptions: wo, Unknown: true})
+		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, client.RevokeServerOptions{WriteOptions: wo, Unknown: true,
+			Force: true})
 	},
 
 	"list-volumes": func(ctx context.Context, c *client.Client) (any, error) {

@@ -8,8 +8,8 @@ import (
 )
 
 // trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, the members that the tokens
-// admitted, and people. It only stores rows. Each table is written only by its put and del methods. A restore keeps the rows of
-// this drawer; see WithTrustOf.
+// admitted, and people. It only stores rows. Each table is written only by its put and del methods. A restore keeps the
+// rows of this drawer; see WithTrustOf.
 type trust struct {
 	TrustKeys    Table[model.KeyName, *TrustKey]
 	JoinTokens   Table[model.TokenID, *JoinToken]
@@ -93,9 +93,9 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 	return s.TrustMembers.Get(who.String())
 }
 
-// WithTrustOf returns s with the keys, join tokens, members and people of the state live. After a restore of an older snapshot,
-// a spent token is therefore still spent, and a revoked member still revoked. The index of the entry that is applied
-// next must be above the index of live.
+// WithTrustOf returns s with the keys, join tokens, members and people of the state live. After a restore of an older
+// snapshot, a spent token is therefore still spent, and a revoked member still revoked. The index of the entry that is
+// applied next must be above the index of live.
 func (s State) WithTrustOf(live State) State {
 	s.trust = live.trust
 	return s.fork().publish() // the fork keeps later writes away from the tables of live

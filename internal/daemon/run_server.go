@@ -166,8 +166,9 @@ func (s *serverPart) openAPI() (err error) {
 	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(),
 		[]prometheus.Collector{s.counts, s.refusals})...)
 	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
+	var signPerson httpapi.SignPerson
 	if s.trust != nil {
-		renew = s.trust.Renew
+		renew, signPerson = s.trust.Renew, s.trust.SignPerson
 	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
@@ -175,7 +176,7 @@ func (s *serverPart) openAPI() (err error) {
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}},
-		Renew:         renew,
+		Renew: renew, SignPerson: signPerson,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},

@@ -153,6 +153,9 @@ type Config struct {
 	// not_supported.
 	Renew func(ctx context.Context, who model.Subject, q transport.RenewRequest) (transport.RenewReply, error)
 
+	// SignPerson signs certificates of people. Only the leader calls it. If it is nil, people get not_supported.
+	SignPerson SignPerson
+
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper
 	// Metrics answers /metrics. If it is nil, the path does not exist.

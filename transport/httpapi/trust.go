@@ -38,12 +38,12 @@ func (s *Server) trustOperations() []operation {
 	members := getRoute("list-trust-members", "/v1/trust/members", "trust",
 		"List the servers and agents that join tokens admitted")
 	members.allow = forCLI
-	return []operation{
+	return append([]operation{
 		list(s, members, listing[trustList, api.TrustMember]{topics: topics[trustList]("members"), rows: listTrust}),
 		write(s, nodeRoute("revoke", "Revoke a node's agent: none of its certificates counts any more"), revokeNode()),
 		write(s, route{id: "revoke-member", path: "/v1/members/{id}/revoke", tag: "members",
 			summary: "Revoke a server that does not vote: none of its certificates counts any more"}, s.revokeServer()),
-	}
+	}, certificateOperations(s)...)
 }
 
 func listTrust(r *reading, _ *trustList, from string, yield func(string, api.TrustMember) bool) error {
@@ -156,8 +156,9 @@ func mayRevoke(servers []ServerEntry, force bool) error {
 	return nil
 }
 
-// takeOut removes servers from the cluster, with the checks of MemberOps.Remove. It skips those that were removed before, so
-// an interrupted call can be repeated. It blocks for at most writeLimit. Codes: not_supported, and those of MemberOps.Remove.
+// takeOut removes servers from the cluster, with the checks of MemberOps.Remove. It skips those that were removed
+// before, so an interrupted call can be repeated. It blocks for at most writeLimit. Codes: not_supported, and those of
+// MemberOps.Remove.
 func takeOut(ops MemberOps, servers []ServerEntry) (removed bool, err error) {
 	if ops == nil {
 		return false, notOffered("changes of membership")
