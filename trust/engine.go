@@ -112,8 +112,8 @@ func NewEngine(cfg Config) (*Engine, error) {
 // removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.closeRefused, e.closeVoid, e.dropCAKey, e.keepOwn, e.keepAgent, e.keepPins,
-		e.seekKeyring} {
+	for _, part := range [...]func(context.Context){e.closeRefused, e.closeVoid, e.dropCAKey, e.keepOwn, e.keepAgent,
+		e.keepPins, e.seekKeyring} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()

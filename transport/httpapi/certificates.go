@@ -149,8 +149,8 @@ func (in *newCertificateInput) signAgain(o *outcome, sign SignPerson) error {
 		return err
 	}
 	p, ok := o.People.Get(in.name)
-	if !ok || p.IssuedIndex != o.Written.Index || !bytes.Equal(p.Key, request.KeyHash()) || certificateOf(o.reading, p).Revoked ||
-		sign == nil {
+	if !ok || p.IssuedIndex != o.Written.Index || !bytes.Equal(p.Key, request.KeyHash()) ||
+		certificateOf(o.reading, p).Revoked || sign == nil {
 		return refusedAt(model.Refuse(model.CodeConflict,
 			"the certificate of the earlier request with this id was replaced or revoked since").
 			WithHint("make another one, with another request id"), o.Written.Index)
