@@ -34,25 +34,26 @@ type Config struct {
 type Client struct {
 	caller *reach.Caller
 
-	Backups     Backups
-	Budgets     Budgets
-	CA          CA
-	Classes     Classes
-	Cluster     Cluster
-	Deployments Deployments
-	Drains      Drains
-	Events      Events
-	Instances   Instances
-	Jobs        Jobs
-	Members     Members
-	Nodes       Nodes
-	Services    Services
-	Settings    Settings
-	Snapshots   Snapshots
-	Tokens      Tokens
-	Transfers   Transfers
-	Trust       Trust
-	Volumes     Volumes
+	Backups      Backups
+	Budgets      Budgets
+	CA           CA
+	Certificates Certificates
+	Classes      Classes
+	Cluster      Cluster
+	Deployments  Deployments
+	Drains       Drains
+	Events       Events
+	Instances    Instances
+	Jobs         Jobs
+	Members      Members
+	Nodes        Nodes
+	Services     Services
+	Settings     Settings
+	Snapshots    Snapshots
+	Tokens       Tokens
+	Transfers    Transfers
+	Trust        Trust
+	Volumes      Volumes
 }
 
 // New returns a Client. It checks the configuration and opens no connection. Codes: invalid, certificate_invalid.
@@ -68,7 +69,8 @@ func New(cfg Config) (*Client, error) {
 	via := calls{caller}
 	return &Client{
 		caller:  caller,
-		Backups: Backups{via}, Budgets: Budgets{via}, CA: CA{via}, Classes: Classes{via}, Cluster: Cluster{via},
+		Backups: Backups{via}, Budgets: Budgets{via}, CA: CA{via}, Certificates: Certificates{via}, Classes: Classes{via},
+		Cluster:     Cluster{via},
 		Deployments: Deployments{via}, Drains: Drains{via}, Events: Events{via}, Instances: Instances{via},
 		Jobs: Jobs{via}, Members: Members{via}, Nodes: Nodes{via}, Services: Services{via},
 		Settings: Settings{via}, Snapshots: Snapshots{via}, Tokens: Tokens{via}, Transfers: Transfers{via},

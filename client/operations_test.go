@@ -226,6 +226,14 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.CA.Rotate(ctx, api.RotateCABody{}, wo)
 	},
 
+	"list-certificates": func(ctx context.Context, c *client.Client) (any, error) { return c.Certificates.List(ctx, lo) },
+	"create-certificate": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Certificates.Create(ctx, api.CertificateBody{}, wo)
+	},
+	"revoke-certificate": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Certificates.Revoke(ctx, "x", api.RevokeBody{}, wo)
+	},
+
 	"list-trust-members": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Members(ctx, lo) },
 	"list-newcomers":     func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Newcomers(ctx, lo) },
 	"approve-newcomer": func(ctx context.Context, c *client.Client) (any, error) {
@@ -238,7 +246,8 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Trust.RevokeNode(ctx, "x", api.RevokeBody{}, wo)
 	},
 	"revoke-member": func(ctx context.Context, c *client.Client) (any, error) {
-		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, client.RevokeServerOptions{WriteOptions: wo, Unknown: true})
+		return c.Trust.RevokeServer(ctx, "x", api.RevokeBody{}, client.RevokeServerOptions{WriteOptions: wo, Unknown: true,
+			Force: true})
 	},
 	"list-gossip-keys": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.GossipKeys(ctx, ro) },
 	"rotate-gossip-key": func(ctx context.Context, c *client.Client) (any, error) {

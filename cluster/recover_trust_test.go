@@ -22,6 +22,8 @@ func TestRecoverKeepsKeys(t *testing.T) {
 		hash := func(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 		n1 := model.Subject{Kind: model.SubjectAgent, Name: "n1"}
 		for _, c := range []fsm.Command{
+			&fsm.KeyPut{Name: "data/1", Version: 1, Phase: model.KeyActive, Under: "kek", Sealed: hash(1)},
+			&fsm.KeyPut{Name: "ca/1", Version: 1, Phase: model.KeyActive, Under: "data/1", Sealed: hash(1), Public: hash(1)},
 			&fsm.TokenCreate{ID: "aaaaaaaaaaaa", Role: "agent", Verifier: hash(1), TTL: model.Hour, Uses: 2},
 			&fsm.MemberAdmit{Subject: n1, Key: hash(1), NotAfter: 1, Token: "aaaaaaaaaaaa", Verifier: hash(1)},
 		} {
@@ -84,6 +86,9 @@ func TestRecoverKeepsKeys(t *testing.T) {
 		member, _ := now.TrustMemberOf(n1)
 		if token.RevokedIndex == 0 || !member.Counts(hash(9)) {
 			t.Errorf("the token is %+v, the member %+v", token, member)
+		}
+		if !now.PersonVoid("alice", recovered.State.MomentNumber()) || now.PersonVoid("alice", now.MomentNumber()) {
+			t.Error("certificates of people from before the recovery count, or those from after it don't")
 		}
 		if err := fsm.Check(now); err != nil {
 			t.Error(err)

@@ -32,8 +32,8 @@ type Person struct {
 }
 
 // PersonAdmit records a certificate that the leader has signed for a person. Number is the number in the certificate;
-// see pki.AdmittedAt. A person whose certificates were revoked returns only with a new key. Codes: invalid; stale if the
-// certificate is void already; member_revoked for a revoked key; conflict if there are too many people.
+// see pki.AdmittedAt. A person whose certificates were revoked returns only with a new key. Codes: invalid; stale if
+// the certificate is void already; member_revoked for a revoked key; conflict if there are too many people.
 type PersonAdmit struct {
 	Subject  model.Subject `cbor:"1,keyasint"` // of kind cert
 	Key      []byte        `cbor:"2,keyasint"`
@@ -47,6 +47,9 @@ type PersonRevoke struct {
 	Subject model.Subject `cbor:"1,keyasint"` // of kind cert
 	Reason  string        `cbor:"2,keyasint,omitempty"`
 }
+
+// Everyone reports whether the row is that of a recovery, which is about all people.
+func (p *Person) Everyone() bool { return p.Subject.Name == everyone }
 
 // PersonVoid reports whether a certificate of a person with this number is void: because the name was revoked since, or
 // because the state was recovered since.
@@ -64,7 +67,7 @@ func (c *PersonAdmit) apply(s *State) error {
 		return refusal
 	}
 	old, known := s.People.Get(c.Subject.Name)
-	room, refusal := s.roomForPerson(known)
+	room, refusal := roomForPerson(s, known)
 	if refusal != nil {
 		return refusal
 	}
@@ -122,7 +125,7 @@ func (c *PersonRevoke) apply(s *State) error {
 	case known && old.RevokedIndex != 0:
 		return nil
 	}
-	room, refusal := s.roomForPerson(known)
+	room, refusal := roomForPerson(s, known)
 	if refusal != nil {
 		return refusal
 	}
@@ -151,7 +154,7 @@ func voidPeople(s *State) {
 // roomForPerson returns the row to drop for a new name: nil while there is room. Otherwise it returns the row whose
 // certificate ended first, at least memberKept ago. A row of a name that was ever revoked is never dropped, because its
 // void certificates would count again. known says that the name has a row already. Code: conflict.
-func (s *State) roomForPerson(known bool) (*Person, *model.Error) {
+func roomForPerson(s *State, known bool) (*Person, *model.Error) {
 	if known || s.People.Len() < maxPeople {
 		return nil, nil
 	}

@@ -138,7 +138,8 @@ func checkJoinRole(role Role) error {
 		return nil
 	case RoleCLI:
 		return model.Refuse(model.CodeInvalid, "the role cli can't join a cluster: only servers and agents do").
-			WithHint("issue a certificate for a person with: outspan tls cert create --cli NAME")
+			WithHint("make a certificate for a person with: outspan cert create NAME; without tls { managed = true }: " +
+				"outspan tls cert create --cli NAME")
 	}
 	return model.Refuse(model.CodeInvalid, "role %q is unknown", model.Clip(string(role))).
 		WithHint("use server or agent")

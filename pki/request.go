@@ -31,8 +31,8 @@ type Request struct {
 	AdmittedAt uint64
 }
 
-// NewRequest makes a new key, and a PKCS#10 request (DER) for a certificate of this key. The role is server or agent.
-// Hosts are further DNS names and IP addresses, as in Request. Code: invalid.
+// NewRequest makes a new key, and a PKCS#10 request (DER) for a certificate of this key. Hosts are further DNS names
+// and IP addresses, as in Request. Code: invalid.
 func NewRequest(role Role, name string, hosts []string) (der []byte, key *ecdsa.PrivateKey, err error) {
 	if err := checkRequest(role, name, hosts); err != nil {
 		return nil, nil, err
@@ -105,9 +105,12 @@ func ParseRequest(der []byte, want Role) (Request, error) {
 		return Request{}, err
 	}
 	if r.Role != want {
-		return Request{}, model.Refuse(model.CodeForbidden,
-			"the certificate request is for the role %s, and only %s is allowed", r.Role, want).
-			WithHint("make a join token for the role %s", r.Role)
+		refusal := model.Refuse(model.CodeForbidden, "the certificate request is for the role %s, and only %s is allowed",
+			r.Role, want)
+		if r.Role == RoleCLI || want == RoleCLI {
+			return Request{}, refusal.WithHint("machines join with a token: outspan join; people: outspan cert create NAME")
+		}
+		return Request{}, refusal.WithHint("make a join token for the role %s", r.Role)
 	}
 	return r, nil
 }
@@ -129,8 +132,13 @@ func checkExtensions(csr *x509.CertificateRequest) error {
 }
 
 func checkRequest(role Role, name string, hosts []string) error {
-	if err := checkJoinRole(role); err != nil {
-		return err
+	if !role.Valid() {
+		return model.Refuse(model.CodeInvalid, "role %q is unknown", model.Clip(string(role))).
+			WithHint("use server, agent or cli")
+	}
+	if role == RoleCLI && len(hosts) > 0 {
+		return model.Refuse(model.CodeInvalid, "a person's certificate has no hosts: nobody connects to it").
+			WithHint("leave them out")
 	}
 	if !ValidName(name) {
 		return model.Refuse(model.CodeInvalid, "%s name %q is not usable", role, model.Clip(name)).

@@ -71,7 +71,7 @@ func TestRequestBounds(t *testing.T) {
 		hosts []string
 		want  []string
 	}{
-		"cli":             {pki.RoleCLI, "alice", nil, []string{"cli can't join"}},
+		"cli with a host": {pki.RoleCLI, "alice", []string{"a.lan"}, []string{"a person's certificate has no hosts"}},
 		"unknown role":    {"root", "n1", nil, []string{`role "root" is unknown`}},
 		"no name":         {pki.RoleAgent, "", nil, []string{`agent name "" is not usable`}},
 		"a path":          {pki.RoleAgent, "a/b", nil, []string{"not usable"}},

@@ -70,13 +70,9 @@ func CreateCA(dir string, o CAOptions) (CertFiles, error) {
 // into dir. It replaces existing files only if force is true. Errors: certificate_invalid (no usable CA), file_exists,
 // file_error, invalid.
 func IssueCert(dir string, r CertRequest, force bool) (CertFiles, error) {
-	base := filepath.Join(dir, string(r.Role)+"-"+r.Name)
-	files := CertFiles{Cert: base + ".pem", Key: base + "-key.pem"}
-	if strings.HasSuffix(r.Name, "-key") {
-		return CertFiles{},
-			model.Refuse(model.CodeInvalid,
-				"name %q ends in \"-key\": its certificate would take the name of another's key file", model.Clip(r.Name)).
-				WithHint("choose another name")
+	files, err := certFiles(dir, r.Role, r.Name)
+	if err != nil {
+		return CertFiles{}, err
 	}
 	ca, err := readAuthority(dir)
 	if err != nil {
@@ -99,6 +95,18 @@ func IssueCert(dir string, r CertRequest, force bool) (CertFiles, error) {
 		return CertFiles{}, err
 	}
 	return files, nil
+}
+
+// certFiles returns where the certificate of a name and its key are in dir. Code: invalid.
+func certFiles(dir string, role pki.Role, name string) (CertFiles, error) {
+	if strings.HasSuffix(name, "-key") {
+		return CertFiles{},
+			model.Refuse(model.CodeInvalid,
+				"name %q ends in \"-key\": its certificate would take the name of another's key file", model.Clip(name)).
+				WithHint("choose another name")
+	}
+	base := filepath.Join(dir, string(role)+"-"+name)
+	return CertFiles{Cert: base + ".pem", Key: base + "-key.pem"}, nil
 }
 
 func refuseExisting(force bool, files CertFiles) error {

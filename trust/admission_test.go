@@ -54,6 +54,9 @@ func TestAdmit(t *testing.T) {
 	s3 := s.joinServer("s3", time.Hour)
 	s.do(&fsm.MemberRevoke{Subject: who(model.SubjectAgent, "n2")})
 	s.do(&fsm.MemberRevoke{Subject: who(model.SubjectServer, "s3")})
+	alice := s.person("alice")
+	s.do(&fsm.PersonRevoke{Subject: who(model.SubjectCert, "alice")}, &fsm.PersonRevoke{Subject: who(model.SubjectCert,
+		"bob")})
 	renew := func(old, next *x509.Certificate) {
 		s.do(&fsm.MemberRenew{Subject: who(model.SubjectAgent, "n3"), Old: pki.KeyHash(old),
 			Key: pki.KeyHash(next), NotAfter: 1})
@@ -82,7 +85,10 @@ func TestAdmit(t *testing.T) {
 			leaf(t, ca, pki.RoleServer, "s3").Leaf, model.CodeMemberRevoked},
 		"a server that was revoked before it joined": {id(pki.RoleServer, "s3"),
 			admittedAt(t, ca, "s3", s.machine.Current().MomentNumber()), ""},
-		"person": {id(pki.RoleCLI, "n2"), leaf(t, ca, pki.RoleCLI, "n2").Leaf, ""},
+		"person":                     {id(pki.RoleCLI, "n2"), leaf(t, ca, pki.RoleCLI, "n2").Leaf, ""},
+		"revoked person with files":  {id(pki.RoleCLI, "bob"), leaf(t, ca, pki.RoleCLI, "bob").Leaf, model.CodeMemberRevoked},
+		"revoked person":             {id(pki.RoleCLI, "alice"), alice, model.CodeMemberRevoked},
+		"revoked person who is back": {id(pki.RoleCLI, "alice"), s.person("alice"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := s.engine.Admit(test.id, test.leaf)
@@ -100,6 +106,99 @@ func admittedAt(t testing.TB, ca *transport.Authority, name string, number uint6
 	request := must(pki.ParseRequest(der, pki.RoleServer))(t)
 	request.AdmittedAt = number
 	return must(ca.Sign(request, time.Hour))(t)
+}
+
+// person makes a certificate for a person, as the leader does.
+func (s *site) person(name string) *x509.Certificate {
+	t := s.r.t
+	t.Helper()
+	leaf, _ := s.personPair(name)
+	return leaf
+}
+
+func (s *site) personPair(name string) (*x509.Certificate, tls.Certificate) {
+	t := s.r.t
+	t.Helper()
+	der, key, err := pki.NewRequest(pki.RoleCLI, name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := must(pki.ParseRequest(der, pki.RoleCLI))(t)
+	state := s.machine.State()
+	request.AdmittedAt = state.MomentNumber()
+	leaf, roots, err := s.engine.SignPerson(&state, request, time.Hour)
+	if err != nil || len(roots) != 1 {
+		t.Fatal(err, len(roots))
+	}
+	s.do(&fsm.PersonAdmit{Subject: who(model.SubjectCert, name), Key: request.KeyHash(),
+		NotAfter: leaf.NotAfter.UnixMilli(), Number: request.AdmittedAt})
+	return leaf, tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
+}
+
+// After a revocation, or a recovery, the open connections of a person end, and cannot be opened again. Those of another
+// person stay after the revocation.
+func TestPeopleLoseConnections(t *testing.T) {
+	r := newRig(t)
+	s := r.found(time.Hour)
+	s.lead()
+	served := newPort(t, s.creds)
+	s.closed = served.CloseWhere
+	s.run()
+	roots := x509.NewCertPool()
+	ca, _ := s.machine.Current().ActiveKey(model.KeyCA)
+	roots.AddCert(must(x509.ParseCertificate(ca.Public))(t))
+	dial := func(pair tls.Certificate) (*line, error) {
+		conn, err := tls.Dial("tcp", served.Addr().String(), &tls.Config{RootCAs: roots, ServerName: "server.outspan",
+			Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}})
+		if err != nil {
+			return nil, err
+		}
+		l := &line{conn: conn, end: make(chan struct{})}
+		t.Cleanup(func() { conn.Close() })
+		admitted := make(chan error, 1)
+		go func() {
+			defer close(l.end)
+			b := make([]byte, 512)
+			_, err := conn.Read(b) // the server's first frame, or its refusal
+			admitted <- err
+			for err == nil {
+				_, err = conn.Read(b)
+			}
+		}()
+		select {
+		case err := <-admitted:
+			return l, err
+		case <-time.After(20 * time.Second):
+			return l, context.DeadlineExceeded
+		}
+	}
+	_, alice := s.personPair("alice")
+	_, bob := s.personPair("bob")
+	lines := map[string]*line{}
+	for name, pair := range map[string]tls.Certificate{"alice": alice, "bob": bob} {
+		l, err := dial(pair)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		lines[name] = l
+	}
+	s.do(&fsm.PersonRevoke{Subject: who(model.SubjectCert, "alice")})
+	eventually(t, "her connection ends", lines["alice"].over)
+	if _, err := dial(alice); err == nil {
+		t.Error("she connects again")
+	}
+	if _, err := dial(bob); err != nil || lines["bob"].over() {
+		t.Errorf("another person: %v", err)
+	}
+	s.do(&fsm.RestoreMark{Recovered: true, VoidPeople: true})
+	eventually(t, "his connection ends", lines["bob"].over)
+	if _, err := dial(bob); err == nil {
+		t.Error("he connects again after a recovery")
+	}
+	_, again := s.personPair("bob")
+	if _, err := dial(again); err != nil {
+		t.Errorf("a certificate from after the recovery: %v", err)
+	}
 }
 
 func tlsLeaf(s *site) (*x509.Certificate, error) {

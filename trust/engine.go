@@ -138,8 +138,9 @@ func NewEngine(cfg Config) (*Engine, error) {
 // removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.closeRefused, e.dropCAKey, e.keepOwn, e.keepAgent, e.keepPins,
-		e.seekKeyring, e.keepKeys, e.keepHolds, func(ctx context.Context) { e.refusedJoins.run(ctx, e.log) }} {
+	for _, part := range [...]func(context.Context){e.closeRefused, e.closeVoid, e.dropCAKey, e.keepOwn, e.keepAgent,
+		e.keepPins, e.seekKeyring, e.keepKeys, e.keepHolds,
+		func(ctx context.Context) { e.refusedJoins.run(ctx, e.log) }} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()
@@ -160,13 +161,16 @@ func (e *Engine) Lead(ctx context.Context) {
 // Admit refuses a peer whose certificate is good, if the peer is no member of the cluster: if its certificate is older
 // than its last revocation (see pki.AdmittedAt), or if it is an agent that is revoked, has no row or has a key that is
 // not in its row. A server needs no row, and its younger certificate counts although its row is revoked, because the
-// state of a server that was off may lack the newest admissions. While the state has no CA, and for a person's
-// certificate, it refuses nobody. It does not block. Codes: member_revoked, certificate_refused.
+// state of a server that was off may lack the newest admissions. A person needs no row either. While the state has no
+// CA, it refuses nobody. It does not block. Codes: member_revoked, certificate_refused.
 func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	state := e.cfg.Store.Current()
-	who, ok := memberOf(id)
-	if !ok || !state.Managed() {
+	if !state.Managed() {
 		return nil
+	}
+	who, ok := memberOf(id)
+	if !ok {
+		return admitPerson(state, id.Name, leaf)
 	}
 	return admits(state, who, leaf)
 }
@@ -213,8 +217,13 @@ func memberOf(id pki.Identity) (who model.Subject, ok bool) {
 const closePause = 200 * time.Millisecond
 
 // closeRefused ends the open connections that Admit refuses after a change of the members.
-func (e *Engine) closeRefused(ctx context.Context) {
-	e.onTopic(ctx, "members", func() {
+func (e *Engine) closeRefused(ctx context.Context) { e.closeAfter(ctx, "members") }
+
+// closeVoid is closeRefused after a change of the people.
+func (e *Engine) closeVoid(ctx context.Context) { e.closeAfter(ctx, "people") }
+
+func (e *Engine) closeAfter(ctx context.Context, topic fsm.Topic) {
+	e.onTopic(ctx, topic, func() {
 		n := e.cfg.CloseWhere(func(id pki.Identity, leaf *x509.Certificate) bool { return e.Admit(id, leaf) != nil })
 		if n > 0 {
 			e.log.Warn("connections ended whose certificates were revoked or replaced", "connections", n)

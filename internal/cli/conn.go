@@ -36,7 +36,7 @@ func (c *connFlags) register(fs *pflag.FlagSet) {
 			"machine's server)")
 	fs.StringVar(&c.caCert, "ca-cert", "", "CA certificate of the cluster (OUTSPAN_CACERT)")
 	fs.StringVar(&c.cert, "client-cert", "",
-		"certificate made with: outspan tls cert create --cli NAME (OUTSPAN_CLIENT_CERT)")
+		"certificate made with: outspan cert create NAME, or outspan tls cert create --cli NAME (OUTSPAN_CLIENT_CERT)")
 	fs.StringVar(&c.key, "client-key", "", "key of the certificate (OUTSPAN_CLIENT_KEY)")
 	fs.StringVar(&c.serverName, "tls-server-name", "",
 		"name to ask of the server's certificate (OUTSPAN_TLS_SERVER_NAME; default: server.outspan)")
@@ -119,8 +119,8 @@ func (c *connFlags) credentials(env func(string) string) (func() *tls.Config, er
 	}
 	if len(missing) > 0 {
 		return nil, term.Usage("https needs a certificate: %s not set", term.Joined(missing)).
-			WithHint("make one with: outspan tls cert create --cli NAME; or use the socket on a server: --address " +
-				"unix:///run/outspan/api.sock")
+			WithHint("make one on a server with: outspan cert create NAME; without tls { managed = true }: outspan tls cert " +
+				"create --cli NAME; or use the socket on a server: --address unix:///run/outspan/api.sock")
 	}
 	return client.LoadTLS(files)
 }

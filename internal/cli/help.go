@@ -167,6 +167,8 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 		return transferNames(ctx, a)
 	case "members":
 		return namesIn(ctx, a.client().Members.List, func(m api.Member) string { return m.Name })
+	case "certificates":
+		return namesIn(ctx, a.client().Certificates.List, certificateName)
 	case "tokens":
 		return namesIn(ctx, a.client().Tokens.List, tokenID)
 	case "newcomer agents":

@@ -174,8 +174,10 @@ func (s *serverPart) openAPI() (err error) {
 	var ring httpapi.Keyring
 	var trusts httpapi.Trust // an Engine that is nil would not be a nil Trust
 	var ca httpapi.CARotation
+	var signPerson httpapi.SignPerson
 	if s.trust != nil {
 		renew, gossip, ring, trusts, ca = s.trust.Renew, s.trust, s.trust, s.trust, s.trust
+		signPerson = s.trust.SignPerson
 	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
@@ -183,7 +185,7 @@ func (s *serverPart) openAPI() (err error) {
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}, Keyring: ring},
-		Renew: renew, Gossip: gossip, Trust: trusts, CA: ca,
+		Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},

@@ -78,7 +78,8 @@ func explainAlert(addr string, err error) *model.Error {
 			WithHint("check the clocks of both machines, then issue a new certificate with: outspan tls cert create")
 	case "tls: certificate required":
 		return model.Refuse(model.CodeCertificateRefused, "%s wants a client certificate", addr).
-			WithHint("set OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; issue one with: outspan tls cert create --cli NAME")
+			WithHint("set OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one on a server with: outspan cert create " +
+				"NAME; without tls { managed = true }: outspan tls cert create --cli NAME")
 	case "tls: bad certificate", "tls: unsupported certificate", "tls: unknown certificate", "tls: access denied",
 		"tls: handshake failure":
 		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate", addr).

@@ -36,7 +36,7 @@ func identify(r *http.Request) (caller, error) {
 	peer, ok := transport.SubjectFrom(r.Context())
 	if !ok {
 		return caller{}, model.Refuse(model.CodeForbidden, "the connection proves no identity").
-			WithHint("use a certificate made with: outspan tls cert create --cli NAME, or the server's unix socket")
+			WithHint("%s, or use the server's unix socket", makeOne)
 	}
 	header := r.Header.Get(headerForwarded)
 	if header == "" {
@@ -64,11 +64,14 @@ func (c caller) may(rt route) error {
 	refusal := model.Refuse(model.CodeForbidden, "%s may not %s %s: it has the role %s",
 		c.Name, rt.method, rt.path, c.role())
 	if c.Kind == model.SubjectAgent {
-		return refusal.WithHint(
-			"an agent acts for its own node only; use a certificate made with: outspan tls cert create --cli NAME")
+		return refusal.WithHint("an agent acts for its own node only; %s", makeOne)
 	}
-	return refusal.WithHint("use a certificate made with: outspan tls cert create --cli NAME")
+	return refusal.WithHint("%s", makeOne)
 }
+
+// makeOne is the hint for a person without a good certificate.
+const makeOne = "make a certificate on a server with: outspan cert create NAME; without tls { managed = true }: " +
+	"outspan tls cert create --cli NAME"
 
 // isNode returns an error unless the caller is the agent of the node with this name. Code: forbidden.
 func (c caller) isNode(name string) error {

@@ -173,6 +173,9 @@ type Config struct {
 	// Trust answers agents' calls for news. If it is nil, they get not_supported.
 	Trust Trust
 
+	// SignPerson signs certificates of people. Only the leader calls it. If it is nil, people get not_supported.
+	SignPerson SignPerson
+
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper
 	// Metrics answers /metrics. If it is nil, the path does not exist.

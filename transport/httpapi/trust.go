@@ -38,72 +38,12 @@ func (s *Server) trustOperations() []operation {
 	members := getRoute("list-trust-members", "/v1/trust/members", "trust",
 		"List the servers and agents that join tokens admitted")
 	members.allow = forCLI
-	return append(keyringOperations(s),
+	return slices.Concat([]operation{
 		list(s, members, listing[trustList, api.TrustMember]{topics: topics[trustList]("members"), rows: listTrust}),
 		write(s, nodeRoute("revoke", "Revoke a node's agent: none of its certificates counts any more"), revokeNode()),
 		write(s, route{id: "revoke-member", path: "/v1/members/{id}/revoke", tag: "members",
 			summary: "Revoke a server that does not vote: none of its certificates counts any more"}, s.revokeServer()),
-		read(s, route{id: "list-gossip-keys", path: "/v1/trust/gossip-keys", tag: "trust", allow: forCLI,
-			summary: "Show the keys that encrypt gossip, and how far their rotation is"},
-			topics[gossipRead]("keys", "members", "holds"), s.showGossipKeys),
-		write(s, route{id: "rotate-gossip-key", path: "/v1/trust/gossip-keys/rotate", tag: "trust",
-			summary: "Begin to replace the key that encrypts gossip, or show how far that is"}, s.rotateGossipKey()))
-}
-
-type gossipRead struct{ ReadParams }
-
-type rotateGossipInput struct {
-	WriteParams
-	Force bool `query:"force" doc:"don't wait for members that are off"`
-}
-
-// gossipOf returns what knows the gossip keys. Codes: not_supported, busy.
-func (s *Server) gossipOf(r *reading) (GossipKeys, error) {
-	switch {
-	case s.cfg.Gossip == nil:
-		return nil, model.Refuse(model.CodeNotSupported,
-			"the gossip key of this cluster is a file on each machine, so the cluster can't change it").
-			WithHint("make one with: outspan gossip key create FILE; install it as the key_file of every server and agent, " +
-				"then restart all of them")
-	case !r.Managed():
-		return nil, noCAYet()
-	}
-	return s.cfg.Gossip, nil
-}
-
-func (s *Server) showGossipKeys(_ context.Context, r *reading, _ *gossipRead) (api.GossipKeys, error) {
-	keys, err := s.gossipOf(r)
-	if err != nil {
-		return api.GossipKeys{}, err
-	}
-	return keys.GossipKeys(&r.State)
-}
-
-func (s *Server) rotateGossipKey() change[rotateGossipInput, api.GossipRotateReply] {
-	return change[rotateGossipInput, api.GossipRotateReply]{
-		prepare: func(r *reading, _ *rotateGossipInput) ([]fsm.Command, error) {
-			keys, err := s.gossipOf(r)
-			if err != nil {
-				return nil, err
-			}
-			return keys.RotateGossip(&r.State)
-		},
-		answer: func(o *outcome, in *rotateGossipInput) (reply api.GossipRotateReply, err error) {
-			keys, err := s.gossipOf(o.reading)
-			if err != nil {
-				return reply, err
-			}
-			if in.Force && !o.DryRun {
-				keys.ForceGossip(&o.State)
-			}
-			reply.Written, reply.Begun = o.Written, len(o.commands) > 0
-			for _, row := range o.KeysOf(model.KeyGossip) {
-				reply.Begun = reply.Begun || o.Replayed && row.CreatedIndex == o.Written.Index
-			}
-			reply.Gossip, err = keys.GossipKeys(&o.State)
-			return reply, err
-		},
-	}
+	}, certificateOperations(s), gossipOperations(s), keyringOperations(s))
 }
 
 func listTrust(r *reading, _ *trustList, from string, yield func(string, api.TrustMember) bool) error {
@@ -216,8 +156,9 @@ func mayRevoke(servers []ServerEntry, force bool) error {
 	return nil
 }
 
-// takeOut removes servers from the cluster, with the checks of MemberOps.Remove. It skips those that were removed before, so
-// an interrupted call can be repeated. It blocks for at most writeLimit. Codes: not_supported, and those of MemberOps.Remove.
+// takeOut removes servers from the cluster, with the checks of MemberOps.Remove. It skips those that were removed
+// before, so an interrupted call can be repeated. It blocks for at most writeLimit. Codes: not_supported, and those of
+// MemberOps.Remove.
 func takeOut(ops MemberOps, servers []ServerEntry) (removed bool, err error) {
 	if ops == nil {
 		return false, notOffered("changes of membership")
