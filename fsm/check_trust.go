@@ -129,8 +129,8 @@ func (c *checker) trustSteps(before *State) {
 // same reports whether two rows have the same content.
 func (k *TrustKey) same(o *TrustKey) bool {
 	return k.Name == o.Name && k.Version == o.Version && k.Phase == o.Phase && k.Under == o.Under &&
-		bytes.Equal(k.Sealed, o.Sealed) && bytes.Equal(k.Public, o.Public) && k.CreatedIndex == o.CreatedIndex && k.At == o.At &&
-		slices.Equal(k.Passed, o.Passed) && k.Grace == o.Grace && k.ActiveIndex == o.ActiveIndex
+		bytes.Equal(k.Sealed, o.Sealed) && bytes.Equal(k.Public, o.Public) && k.CreatedIndex == o.CreatedIndex &&
+		k.At == o.At && slices.Equal(k.Passed, o.Passed) && k.Grace == o.Grace && k.ActiveIndex == o.ActiveIndex
 }
 
 func (c *checker) tokenStep(id model.TokenID, a, b *JoinToken) {

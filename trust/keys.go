@@ -21,8 +21,8 @@ func openKey(ring *keyring.Ring, state *fsm.State, row *fsm.TrustKey) ([]byte, e
 	return data.Open(string(row.Name), row.Version, row.Sealed)
 }
 
-// seal encrypts a key under the active data key, into a row that has its name and its version. Codes: conflict without a
-// data key; those of the keyring.
+// seal encrypts a key under the active data key, into a row that has its name and its version. Codes: conflict without
+// a data key; those of the keyring.
 func seal(ring *keyring.Ring, state *fsm.State, into *fsm.KeyPut, plain []byte) error {
 	row, ok := state.ActiveKey(model.KeyData)
 	if !ok {

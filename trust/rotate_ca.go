@@ -87,8 +87,8 @@ func (e *Engine) activateCA(state *fsm.State, p caProgress) (group []fsm.Command
 	return append(group, activate), nil
 }
 
-// resealed returns the next version of a key's row, in a phase. The version is a part of what is encrypted. Codes: those
-// of openKey and seal.
+// resealed returns the next version of a key's row, in a phase. The version is a part of what is encrypted. Codes:
+// those of openKey and seal.
 func (e *Engine) resealed(state *fsm.State, row *fsm.TrustKey, phase model.KeyPhase) (*fsm.KeyPut, error) {
 	ring, err := e.keyring()
 	if err != nil {
@@ -122,8 +122,8 @@ func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, 
 	p := e.caProgress(state)
 	running := p.step != "" && p.step != api.CAForget
 	if running && q.Grace != nil {
-		return nil, model.Refuse(model.CodeConflict, "a rotation of the CA is in progress, and its grace is %s", p.next.Grace).
-			WithHint("go on without a grace; see: outspan ca status")
+		return nil, model.Refuse(model.CodeConflict, "a rotation of the CA is in progress, and its grace is %s",
+			p.next.Grace).WithHint("go on without a grace; see: outspan ca status")
 	}
 	var passed []string
 	if running {
