@@ -33,11 +33,11 @@ type TrustKey struct {
 	// keys. 0 means that no export is known.
 	Exported model.Time `cbor:"9,keyasint,omitempty"`
 	// Passed are members, as Subject.String, that the rotation to this CA leaves behind. They are sorted.
-	Passed []string `cbor:"9,keyasint,omitempty"`
+	Passed []string `cbor:"10,keyasint,omitempty"`
 	// Grace is how long the CA before stays trusted after this one has become active.
-	Grace model.Duration `cbor:"19,keyasint,omitempty"`
+	Grace model.Duration `cbor:"11,keyasint,omitempty"`
 	// ActiveIndex is the index at which an incoming key became active. It is 0 if the key began as the active one.
-	ActiveIndex uint64 `cbor:"20,keyasint,omitempty"`
+	ActiveIndex uint64 `cbor:"12,keyasint,omitempty"`
 }
 
 // number returns the number in the key's name. It is 0 if the name is invalid.
@@ -58,8 +58,8 @@ type KeyPut struct {
 	Under   string         `cbor:"4,keyasint"`
 	Sealed  []byte         `cbor:"5,keyasint" debug:"secret"`
 	Public  []byte         `cbor:"6,keyasint,omitempty"`
-	Passed  []string       `cbor:"9,keyasint,omitempty"`
-	Grace   model.Duration `cbor:"19,keyasint,omitempty"`
+	Passed  []string       `cbor:"7,keyasint,omitempty"`
+	Grace   model.Duration `cbor:"8,keyasint,omitempty"`
 }
 
 // KeyDrop removes a retired key. Codes: not_found; conflict if the key is not retired; in_use if the key encrypts

@@ -50,23 +50,8 @@ func resealed(ring *keyring.Ring, state *fsm.State, row *fsm.TrustKey, phase mod
 		return nil, err
 	}
 	return sealed(ring, state, plain,
-		fsm.KeyPut{Name: row.Name, Version: row.Version + 1, Phase: phase, Public: row.Public})
-}
-
-// seal encrypts a key under the active data key, into a row that has its name and its version. Codes: conflict without a
-// data key; those of the keyring.
-func seal(ring *keyring.Ring, state *fsm.State, into *fsm.KeyPut, plain []byte) error {
-	row, ok := state.ActiveKey(model.KeyData)
-	if !ok {
-		return model.Refuse(model.CodeConflict, "the state has no active data key").WithHint("restore a snapshot that has it")
-	}
-	data, err := ring.Unwrap(keyring.Wrapped{KEK: keyring.ID(row.Under), Bytes: row.Sealed})
-	if err != nil {
-		return err
-	}
-	into.Under = string(row.Name)
-	into.Sealed, err = data.Seal(string(into.Name), into.Version, plain)
-	return err
+		fsm.KeyPut{Name: row.Name, Version: row.Version + 1, Phase: phase, Public: row.Public,
+			Passed: row.Passed, Grace: row.Grace})
 }
 
 // activeCA returns the name of the CA that signs now, or "" if there is none.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -69,38 +70,26 @@ func (e *Engine) rotateCANow(ctx context.Context) (wait time.Duration, err error
 	return rotateLook, nil
 }
 
-// activateCA returns the group that makes the incoming CA sign, and retires the one before. Codes: those of openKey.
+// activateCA returns the group that makes the incoming CA sign, and retires the one before. Codes: those of resealed.
 func (e *Engine) activateCA(state *fsm.State, p caProgress) (group []fsm.Command, err error) {
+	ring, err := e.keyring()
+	if err != nil {
+		return nil, err
+	}
 	for _, row := range p.old {
 		if row.Phase == model.KeyActive {
-			retire, err := e.resealed(state, row, model.KeyRetired)
+			retire, err := resealed(ring, state, row, model.KeyRetired)
 			if err != nil {
 				return nil, err
 			}
 			group = append(group, retire)
 		}
 	}
-	activate, err := e.resealed(state, p.next, model.KeyActive)
+	activate, err := resealed(ring, state, p.next, model.KeyActive)
 	if err != nil {
 		return nil, err
 	}
 	return append(group, activate), nil
-}
-
-// resealed returns the next version of a key's row, in a phase. The version is a part of what is encrypted. Codes: those
-// of openKey and seal.
-func (e *Engine) resealed(state *fsm.State, row *fsm.TrustKey, phase model.KeyPhase) (*fsm.KeyPut, error) {
-	ring, err := e.keyring()
-	if err != nil {
-		return nil, err
-	}
-	plain, err := openKey(ring, state, row)
-	if err != nil {
-		return nil, err
-	}
-	next := &fsm.KeyPut{Name: row.Name, Version: row.Version + 1, Phase: phase, Public: row.Public, Passed: row.Passed,
-		Grace: row.Grace}
-	return next, seal(ring, state, next, plain)
 }
 
 // RotateCA returns the commands that begin to replace the CA or, during a rotation, that leave members behind. During a
@@ -122,8 +111,8 @@ func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, 
 	p := e.caProgress(state)
 	running := p.step != "" && p.step != api.CAForget
 	if running && q.Grace != nil {
-		return nil, model.Refuse(model.CodeConflict, "a rotation of the CA is in progress, and its grace is %s", p.next.Grace).
-			WithHint("go on without a grace; see: outspan ca status")
+		return nil, model.Refuse(model.CodeConflict, "a rotation of the CA is in progress, and its grace is %s",
+			p.next.Grace).WithHint("go on without a grace; see: outspan ca status")
 	}
 	var passed []string
 	if running {
@@ -137,9 +126,9 @@ func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, 
 	var put *fsm.KeyPut
 	switch {
 	case !running:
-		put, err = e.newCA(state)
+		put, err = newCA(ring, state, e.cfg.Cluster)
 	case q.Force && !slices.Equal(passed, p.next.Passed):
-		put, err = e.resealed(state, p.next, p.next.Phase)
+		put, err = resealed(ring, state, p.next, p.next.Phase)
 	default:
 		return nil, nil
 	}
@@ -153,13 +142,9 @@ func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, 
 	return []fsm.Command{put}, nil
 }
 
-// newCA makes a CA, and returns its row. Codes: those of transport.NewAuthority and seal.
-func (e *Engine) newCA(state *fsm.State) (*fsm.KeyPut, error) {
-	ring, err := e.keyring()
-	if err != nil {
-		return nil, err
-	}
-	ca, err := transport.NewAuthority(e.cfg.Cluster, 0)
+// newCA makes a CA, and returns its row. Codes: those of transport.NewAuthority and sealed.
+func newCA(ring *keyring.Ring, state *fsm.State, cluster string) (*fsm.KeyPut, error) {
+	ca, err := transport.NewAuthority(cluster, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -169,9 +154,8 @@ func (e *Engine) newCA(state *fsm.State) (*fsm.KeyPut, error) {
 	}
 	all := state.KeysOf(model.KeyCA)
 	_, last, _ := all[len(all)-1].Name.Split()
-	put := &fsm.KeyPut{Name: model.NewKeyName(model.KeyCA, last+1), Version: 1, Phase: model.KeyIncoming,
-		Public: ca.Root().Raw}
-	return put, seal(ring, state, put, key)
+	return sealed(ring, state, key, fsm.KeyPut{Name: model.NewKeyName(model.KeyCA, last+1), Version: 1,
+		Phase: model.KeyIncoming, Public: ca.Root().Raw})
 }
 
 // leftBehind adds to the members that a rotation leaves behind: those with the names or, without names, those that the

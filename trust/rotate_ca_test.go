@@ -94,8 +94,8 @@ var (
 	agent1  = model.Subject{Kind: model.SubjectAgent, Name: "n1"}
 )
 
-// A rotation goes on when each member has done its part of a step, also if another leader takes each step. Servers renew
-// by themselves, and the old CA is gone in the end.
+// A rotation goes on when each member has done its part of a step, also if another leader takes each step. Servers
+// renew by themselves, and the old CA is gone in the end.
 func TestRotateCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newRotation(t)

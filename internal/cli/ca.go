@@ -15,7 +15,7 @@ import (
 func caStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "show the CAs, and what a rotation waits for", Args: term.Exactly(),
-		Long: "Shows the CAs of the cluster and, while one replaces another, the step of that and the members that the step " +
+		Long: "Shows the CAs of the cluster and, while one replaces another, the step of that and the members that it " +
 			"waits for.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := a.client().CA.Status(cmd.Context(), client.ReadOptions{})
@@ -104,7 +104,7 @@ func showCA(p *term.Page, ca api.CA) {
 		return
 	}
 	p.Line("  certificates of people end with the old CA")
-	p.Line("  %d join tokens end with the old CA: after its replacement make new ones with: outspan token create", ca.Tokens)
+	p.Line("  %d join tokens end with the old CA: make new ones after that with: outspan token create", ca.Tokens)
 }
 
 // waitingText lists the members that a rotation waits for. off says that one of them is off.

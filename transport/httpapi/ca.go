@@ -48,7 +48,8 @@ func (s *Server) caOperations() []operation {
 	}
 }
 
-// ca returns the CAs of a reading. Codes: not_supported if the cluster makes no certificates; busy if it has just begun.
+// ca returns the CAs of a reading. Codes: not_supported if the cluster makes no certificates; busy if it has just
+// begun.
 func (s *Server) ca(r *reading) (api.CA, error) {
 	switch {
 	case s.cfg.CA == nil:
