@@ -33,7 +33,6 @@ func rotateCA(s *strike) {
 		x.t.Fatal(err)
 	}
 	x.begun("/v1/ca/rotate")
-	s.loseLeader()
 	s.later(func() {
 		x.wait("L2: a new CA everywhere", chaosPatience, func() error {
 			var ca api.CA
@@ -41,7 +40,7 @@ func rotateCA(s *strike) {
 				return err
 			}
 			if ca.Rotation != nil || len(ca.CAs) != 1 {
-				return fmt.Errorf("%+v", ca)
+				return fmt.Errorf("%+v %+v", ca, ca.Rotation)
 			}
 			for _, m := range x.c.members() {
 				if err := m.hasLeft(old); err != nil {
@@ -52,6 +51,7 @@ func rotateCA(s *strike) {
 		})
 		x.book.count("rotations of the CA", 1)
 	})
+	s.loseLeader()
 }
 
 // hasLeft returns nil if a machine trusts one CA, which is none of these, and its certificate is of that CA.
@@ -79,7 +79,6 @@ func rotateGossipKey(s *strike) {
 		x.t.Fatal(err)
 	}
 	x.begun("/v1/trust/gossip-keys/rotate")
-	s.loseLeader()
 	s.later(func() {
 		x.wait("L2: a new gossip key everywhere", chaosPatience, func() error {
 			var keys api.GossipKeys
@@ -102,6 +101,7 @@ func rotateGossipKey(s *strike) {
 		})
 		x.book.count("rotations of the gossip key", 1)
 	})
+	s.loseLeader()
 }
 
 // rotateKeyring makes a new key of the keyring. In the end every server has it.
@@ -112,7 +112,6 @@ func rotateKeyring(s *strike) {
 		x.t.Fatal(err)
 	}
 	x.begun("/v1/keyring/rotate")
-	s.loseLeader()
 	s.later(func() {
 		x.wait("L2: a new key in every keyring", chaosPatience, func() error {
 			for _, m := range x.c.servers {
@@ -128,6 +127,7 @@ func rotateKeyring(s *strike) {
 		})
 		x.book.count("rotations of the keyring", 1)
 	})
+	s.loseLeader()
 }
 
 // begun asks until a rotation has begun.
@@ -143,11 +143,14 @@ func (x *chaos) begun(path string) {
 	})
 }
 
-// loseLeader kills the leader within the next two seconds, in two of three cases.
+// loseLeader kills the leader within the next two seconds, in two of three cases. The repair starts it before the steps
+// that were registered earlier.
 func (s *strike) loseLeader() {
 	if s.x.random.IntN(3) == 0 {
 		return
 	}
 	time.Sleep(time.Duration(s.x.random.IntN(2000)) * time.Millisecond)
-	s.kill(s.leader())
+	m := s.leader()
+	s.kill(m)
+	s.later(func() { m.start(s.x.t) })
 }
