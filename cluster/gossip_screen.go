@@ -123,8 +123,8 @@ func screenParts(parts []byte) error {
 }
 
 // open decrypts the beginning of a sealed message with a key, up to the given number of bytes. It does not authenticate
-// the message, which memberlist does later. AES-GCM encrypts like AES-CTR, if the nonce is followed by a counter of four
-// bytes that starts at 2.
+// the message, which memberlist does later. AES-GCM encrypts like AES-CTR, if the nonce is followed by a counter of
+// four bytes that starts at 2.
 func open(key cipher.Block, sealed []byte, most int) []byte {
 	if len(sealed) <= sealedHead || most <= 0 {
 		return nil

@@ -94,11 +94,11 @@ var kinds = [...]kindInfo{
 	{86, "member.revoke", 1, func() Command { return new(MemberRevoke) }},
 	{87, "member.found", 1, func() Command { return new(MemberFound) }},
 	{88, "member.holds", 1, func() Command { return new(MemberHolds) }},
-	{93, "person.admit", 1, func() Command { return new(PersonAdmit) }},
-	{94, "person.revoke", 1, func() Command { return new(PersonRevoke) }},
 	{90, "newcomer.wait", 1, func() Command { return new(NewcomerWait) }},
 	{91, "newcomer.approve", 1, func() Command { return new(NewcomerApprove) }},
 	{92, "newcomer.reject", 1, func() Command { return new(NewcomerReject) }},
+	{93, "person.admit", 1, func() Command { return new(PersonAdmit) }},
+	{94, "person.revoke", 1, func() Command { return new(PersonRevoke) }},
 	{95, "keyring.exported", 1, func() Command { return new(KeyringExported) }},
 }
 
@@ -214,18 +214,6 @@ func (*DeploymentPromote) Kind() Kind { return 51 }
 func (*DeploymentWait) Kind() Kind { return 52 }
 
 // Kind implements Command.
-func (*TransferStart) Kind() Kind { return 70 }
-
-// Kind implements Command.
-func (*TransferStep) Kind() Kind { return 71 }
-
-// Kind implements Command.
-func (*TransferCancel) Kind() Kind { return 72 }
-
-// Kind implements Command.
-func (*BackupForget) Kind() Kind { return 73 }
-
-// Kind implements Command.
 func (*BudgetSet) Kind() Kind { return 60 }
 
 // Kind implements Command.
@@ -236,6 +224,18 @@ func (*ClassSet) Kind() Kind { return 62 }
 
 // Kind implements Command.
 func (*ClassRemove) Kind() Kind { return 63 }
+
+// Kind implements Command.
+func (*TransferStart) Kind() Kind { return 70 }
+
+// Kind implements Command.
+func (*TransferStep) Kind() Kind { return 71 }
+
+// Kind implements Command.
+func (*TransferCancel) Kind() Kind { return 72 }
+
+// Kind implements Command.
+func (*BackupForget) Kind() Kind { return 73 }
 
 // Kind implements Command.
 func (*KeyPut) Kind() Kind { return 80 }
@@ -265,12 +265,6 @@ func (*MemberFound) Kind() Kind { return 87 }
 func (*MemberHolds) Kind() Kind { return 88 }
 
 // Kind implements Command.
-func (*PersonAdmit) Kind() Kind { return 93 }
-
-// Kind implements Command.
-func (*PersonRevoke) Kind() Kind { return 94 }
-
-// Kind implements Command.
 func (*NewcomerWait) Kind() Kind { return 90 }
 
 // Kind implements Command.
@@ -278,6 +272,12 @@ func (*NewcomerApprove) Kind() Kind { return 91 }
 
 // Kind implements Command.
 func (*NewcomerReject) Kind() Kind { return 92 }
+
+// Kind implements Command.
+func (*PersonAdmit) Kind() Kind { return 93 }
+
+// Kind implements Command.
+func (*PersonRevoke) Kind() Kind { return 94 }
 
 // Kind implements Command.
 func (*KeyringExported) Kind() Kind { return 95 }

@@ -21,8 +21,8 @@ func (c *Credentials) SetAdmission(admit func(id pki.Identity, leaf *x509.Certif
 	c.admission.Store(&admit)
 }
 
-// SetProved sets a function that is called after each handshake with a peer that is admitted and that has proved to have
-// the key of its certificate. It replaces the previous function. It is called concurrently and must not block.
+// SetProved sets a function that is called after each handshake with a peer that is admitted and that has proved to
+// have the key of its certificate. It replaces the previous function. It is called concurrently and must not block.
 func (c *Credentials) SetProved(proved func(id pki.Identity, leaf *x509.Certificate)) {
 	c.proved.Store(&proved)
 }

@@ -32,8 +32,8 @@ func newGate(c net.Conn) *gate {
 	return &gate{Conn: c, source: SourceOf(c.RemoteAddr()), host: HostOf(c.RemoteAddr())}
 }
 
-// SourceOf returns what identifies a peer to limits before the peer has proved who it is: its IPv4 address, or the first
-// 64 bits of its IPv6 address, because one machine usually has all addresses of such a network.
+// SourceOf returns what identifies a peer to limits before the peer has proved who it is: its IPv4 address, or the
+// first 64 bits of its IPv6 address, because one machine usually has all addresses of such a network.
 func SourceOf(a net.Addr) string {
 	host := HostOf(a)
 	ip, err := netip.ParseAddr(host)
@@ -43,8 +43,8 @@ func SourceOf(a net.Addr) string {
 	return netip.PrefixFrom(ip, 64).Masked().String()
 }
 
-// HostOf returns the IP address of a peer, without a port or zone. For IPv4 the result equals that of SourceOf. If a has
-// no IP address, HostOf returns its text without the port. For nil it returns an empty string.
+// HostOf returns the IP address of a peer, without a port or zone. For IPv4 the result equals that of SourceOf. If a
+// has no IP address, HostOf returns its text without the port. For nil it returns an empty string.
 func HostOf(a net.Addr) string {
 	if a == nil {
 		return ""
@@ -73,8 +73,8 @@ func (g *gate) Close() error {
 	return err
 }
 
-// enter puts the gate into an account, under the name peer. It returns false if the gate or the account is closed, or if
-// one of the account's limits is reached.
+// enter puts the gate into an account, under the name peer. It returns false if the gate or the account is closed, or
+// if one of the account's limits is reached.
 func (g *gate) enter(account *budget, peer string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -172,11 +172,11 @@ func (b *budget) closeAll() {
 	}
 }
 
-// waiting has the connections that have not yet proved their identity. When it is full, it admits a new connection
-// and closes the oldest one of the largest crowd. A crowd is all connections of one source (SourceOf) that have sent
-// a whole TLS hello, or all connections of that source that have not. So a crowd of silent connections loses its own
-// connections first, and not a handshake that makes progress. No connection is closed in its first 100 ms (minStay): in a burst, new
-// connections wait in the kernel's queue instead.
+// waiting has the connections that have not yet proved their identity. When it is full, it admits a new connection and
+// closes the oldest one of the largest crowd. A crowd is all connections of one source (SourceOf) that have sent a
+// whole TLS hello, or all connections of that source that have not. So a crowd of silent connections loses its own
+// connections first, and not a handshake that makes progress. No connection is closed in its first 100 ms (minStay): in
+// a burst, new connections wait in the kernel's queue instead.
 type waiting struct {
 	mu     sync.Mutex
 	max    int

@@ -40,8 +40,8 @@ type keys struct {
 
 // adopt writes the keys to the files, unless these come from a newer state, and makes the process use what is in the
 // files. edit changes the notes in the same step. If a file can't be written, the process uses the keys from memory,
-// and adopt returns the error; the caller repeats the call. It blocks as transport.Managed.Lock does. Codes: file_error;
-// certificate_invalid for damaged keys, or if the certificate in use is not good under the roots.
+// and adopt returns the error; the caller repeats the call. It blocks as transport.Managed.Lock does. Codes:
+// file_error; certificate_invalid for damaged keys, or if the certificate in use is not good under the roots.
 func (k keeper) adopt(ctx context.Context, next keys, edit func(*notes)) error {
 	if err := k.check(next); err != nil {
 		return err

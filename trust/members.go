@@ -26,8 +26,8 @@ type counted struct {
 }
 
 // countedMembers returns the members that a rotation of keys waits for: the servers in the configuration of the log,
-// and the agents with a node and a certificate that has not expired. Revoked members don't count. Servers come first. Only
-// the leader knows who is absent.
+// and the agents with a node and a certificate that has not expired. Revoked members don't count. Servers come first.
+// Only the leader knows who is absent.
 func (e *Engine) countedMembers(state *fsm.State) (all []counted) {
 	now := e.cfg.Servers.Now()
 	for _, s := range e.cfg.Servers.Servers() {

@@ -149,7 +149,7 @@ func TestRotateCALeavesBehind(t *testing.T) {
 		c := newRotation(t)
 		s3 := c.s1.joinServer("s3", 24*time.Hour)
 		c.stop(s3)
-		c.off = map[string]bool{"s3": true}
+		c.off = map[string]time.Time{"s3": time.Now()}
 		defer c.s1.leading()()
 		c.rotate(api.RotateCABody{})
 		c.report(server1, server2)

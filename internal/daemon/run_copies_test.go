@@ -34,7 +34,7 @@ func TestCopyThatRenewsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.write("copy", transport.ManagedFiles{Roots: reply.Roots, GossipKey: reply.GossipKeys[0],
+	m.write("copy", transport.ManagedFiles{Roots: reply.Roots, GossipKeys: reply.GossipKeys,
 		Pairs: map[pki.Role]tls.Certificate{pki.RoleAgent: {Certificate: reply.Chain, PrivateKey: key}}})
 	creds := must(transport.ManagedDir(m.dir("copy")).Credentials("c1", pki.RoleAgent, "n1"))(t)
 	second := must((&process{cfg: first.p.cfg}).client(creds, []string{first.p.own}))(t)

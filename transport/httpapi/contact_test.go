@@ -53,7 +53,7 @@ func TestServerWithoutContact(t *testing.T) {
 		{"an agent's read", agent, reach.Request{Path: "/v1/services", Query: values("consistency=stale")}, false},
 		{"health", person, reach.Request{Path: "/healthz"}, false},
 		{"readiness", person, reach.Request{Path: "/readyz"}, false},
-		{"a server", peer, reach.Request{Path: "/v1/members/verify"}, false},
+		{"a server", peer, reach.Request{Method: http.MethodPost, Path: "/v1/peer/tick"}, false},
 		{"a server for a person", peer, forPerson, false},
 		{"the socket", socket, stale, false},
 		{"the socket, through the leader", socket, reach.Request{Path: "/v1/nodes"}, false},
@@ -93,7 +93,7 @@ func TestStreamWithoutContact(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.startWith("s2", func(c *httpapi.Config) { c.Managed = true })
-	resp := must(r.cli("s2").Open(t.Context(), reach.Request{Path: "/v1/events", Query: values("consistency=stale")}))(t)
+	resp := must(r.cli("s2").Open(t.Context(), reach.Request{Path: "/v1/events"}))(t)
 	defer resp.Body.Close()
 	r.cutOff("s2", true)
 	ended := make(chan struct{})

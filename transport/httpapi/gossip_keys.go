@@ -13,7 +13,9 @@ func gossipOperations(s *Server) []operation {
 		read(s, route{id: "list-gossip-keys", path: "/v1/trust/gossip-keys", tag: "trust", allow: forCLI,
 			summary: "Show the keys that encrypt gossip, and how far their rotation is"},
 			topics[gossipRead]("keys", "members", "holds"),
-			func(_ context.Context, r *reading, _ *gossipRead) (api.GossipKeys, error) { return showGossipKeys(s, r) }),
+			func(_ context.Context, r *reading, _ *gossipRead) (api.GossipKeys, error) {
+				return showGossipKeys(s, r)
+			}),
 		write(s, route{id: "rotate-gossip-key", path: "/v1/trust/gossip-keys/rotate", tag: "trust",
 			summary: "Begin to replace the key that encrypts gossip, or show how far that is"}, rotateGossipKey(s)),
 	}
