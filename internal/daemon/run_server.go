@@ -185,7 +185,7 @@ func (s *serverPart) openAPI() (err error) {
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}, Keyring: ring},
-		Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson,
+		Managed: s.trust != nil, Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},

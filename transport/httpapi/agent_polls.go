@@ -22,16 +22,16 @@ func parsePoll(wait model.Duration) time.Duration {
 // because an index may occur again after a restore.
 const fencingBits = 44
 
-// staleForAgents is how long a server may be without a leader before it sends its agents to other servers. An election
-// takes less time. Without this limit, the agents of a server that is cut off from the others would learn of no later
-// decision.
-const staleForAgents = 10 * time.Second
+// staleLimit is how long a server may be without a leader before it sends its agents, and in a managed cluster also
+// people, to other servers. An election takes less time. Without this limit, the agents of a server that is cut off from
+// the others would learn of no later decision, and a revoked certificate would count there.
+const staleLimit = 10 * time.Second
 
-// staleLook is how often a server with pending polls checks whether it may still answer agents.
+// staleLook is how often a server with pending polls or open streams checks whether it may still answer them.
 const staleLook = 2 * time.Second
 
 // caughtUp returns an error if this server's answers to agents may be outdated, because the server lags, has heard no
-// leader for longer than staleForAgents, or has no disk space for new entries. Code: not_caught_up.
+// leader for longer than staleLimit, or has no disk space for new entries. Code: not_caught_up.
 func (s *Server) caughtUp() error {
 	stale := s.cfg.Freshness.StaleFor()
 	switch {
@@ -40,7 +40,7 @@ func (s *Server) caughtUp() error {
 	case !s.cfg.Freshness.TakesEntries():
 		return model.Refuse(model.CodeNotCaughtUp, "this server's disk is full: it hears of nothing new").
 			WithHint("ask another server")
-	case stale > staleForAgents:
+	case stale > staleLimit:
 		return model.Refuse(model.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).
 			WithHint("ask another server")
 	}

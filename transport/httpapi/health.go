@@ -15,6 +15,7 @@ func (s *Server) healthOperations() []operation {
 		"This server has caught up and knows a leader; with leader=1: it leads")
 	metrics := getRoute("metrics", "/metrics", "health", "Metrics in the Prometheus text format")
 	alive.allow, ready.allow, metrics.allow = forAll, forAll, forCLI|forServer
+	alive.alone, ready.alone, metrics.alone = true, true, true
 	ops := []operation{
 		plain(alive, document{answer: contentTypeJSON, schema: api.Health{}}, http.HandlerFunc(s.healthz)),
 		plain(ready,

@@ -71,6 +71,7 @@ type route struct {
 	stream       bool // the body or the answer can have any length, so it is not buffered, and guard sets no time limit
 	write        bool
 	json         bool // takes a JSON body although it is not a write
+	alone        bool // answered also by a server that is not inContact
 }
 
 func (r route) match() string { return r.method + " " + r.path }
@@ -92,13 +93,16 @@ type operation struct {
 	document func(huma.Registry) *huma.Operation
 }
 
-// guard returns the handler of an operation. The handler checks the caller, the role, the rate and the body, and then
-// answers the request here or on the leader.
+// guard returns the handler of an operation. The handler checks the caller, the role, that this server knows of
+// revocations (inContact), the rate and the body. Then it answers the request here or on the leader.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := identify(r)
 		if err == nil {
 			err = who.may(rt)
+		}
+		if err == nil && who.needsContact(rt) {
+			err = s.inContact()
 		}
 		if err == nil && who.via == "" && who.Kind != model.SubjectServer {
 			err = s.rates.takeRequest(who.Subject)
@@ -108,8 +112,11 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			return
 		}
 		ctx := withCaller(r.Context(), who)
-		if !rt.stream {
-			var cancel context.CancelFunc
+		var cancel func()
+		if rt.stream {
+			ctx, cancel = s.whileInContact(ctx, rt, who)
+			defer cancel()
+		} else {
 			ctx, cancel = context.WithTimeout(ctx, rt.limit())
 			defer cancel()
 			raw, free, err := s.takeBody(rt, who, w, r)

@@ -36,6 +36,7 @@ type Server struct {
 	watches       *watches
 	waiting       *sharedWaiting
 	agents        agentCallState
+	contact       *pollGuard // ends streams when the server is no longer inContact
 }
 
 // New makes a server from its parts. Codes: invalid if a required part is missing; internal if the OpenAPI document
@@ -72,6 +73,7 @@ func New(cfg Config) (*Server, error) {
 		known: &sharedServices{}, lists: newSharedPeers(),
 		relay: newRelay(s), reports: s.newReports(), calls: s.agentCalls(),
 	}
+	s.contact = &pollGuard{look: s.inContact, every: staleLook}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
 	s.huma.UseMiddleware(statusFromCode)
 	for _, op := range s.operations() {
