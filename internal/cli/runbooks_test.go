@@ -45,7 +45,8 @@ func invoked(root *cobra.Command, line string) (invocation, bool) {
 	return v, true
 }
 
-// The script runbooks-managed.txt runs each command of the runbooks in docs/operations.md, with its flags.
+// The scripts runbooks-managed.txt and keyring.txt run each command of the runbooks in docs/operations.md, with its
+// flags.
 func TestRunbooksAreRun(t *testing.T) {
 	root := newApp(daemon.Program{Version: "dev"}).root()
 	read := func(path ...string) string {
@@ -56,7 +57,7 @@ func TestRunbooksAreRun(t *testing.T) {
 		return string(text)
 	}
 	var run []invocation
-	for line := range strings.Lines(read("testdata", "runbooks-managed.txt")) {
+	for line := range strings.Lines(read("testdata", "runbooks-managed.txt") + read("testdata", "keyring.txt")) {
 		if v, ok := invoked(root, line); ok {
 			run = append(run, v)
 		}
