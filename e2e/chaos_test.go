@@ -22,8 +22,8 @@ const (
 	chaosServers  = 3
 	chaosAgents   = 6
 	chaosElection = 2 * time.Second // raft's election timeout with raft_multiplier = 2
-	smokeSeed     = 42387           // seed of runs of at most smokeTime; it begins with the faults of chaos_trust_test.go
-	smokeTime     = 4 * time.Minute
+	smokeSeed     = 42387           // seed of runs of at most smokeTime
+	smokeTime     = 4 * time.Minute // a run of at most this length begins with the faults of trust
 )
 
 // chaosPatience is the limit of each step of a quiet phase for which no other limit is given.
@@ -51,10 +51,10 @@ type chaos struct {
 
 // TestChaos breaks servers, agents, instances, networks and disks of a cluster for as long as OUTSPAN_CHAOS says (make
 // chaos: 15 min). The cluster is made by outspan up and outspan join, and its certificates last six minutes. Agents are
-// revoked and return, and stolen certificates and ended tokens are tried. The test uses all faults in turn, one or two
-// at a time. After each repair the cluster must settle. The process table and the cluster's events are checked all the
-// time, and at the end the log of a server is checked entry by entry. OUTSPAN_SEED repeats the order of the faults, but
-// not the scheduling of processes.
+// revoked and return, stolen certificates and ended tokens are tried, and the keys of the cluster are replaced. The test
+// uses all faults in turn, one or two at a time. After each repair the cluster must settle. The process table and the
+// cluster's events are checked all the time, and at the end the log of a server is checked entry by entry. OUTSPAN_SEED
+// repeats the order of the faults, but not the scheduling of processes.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13, S19
@@ -72,6 +72,9 @@ func TestChaos(t *testing.T) {
 	defer x.report()
 	x.begin()
 	x.end = time.Now().Add(length)
+	if length <= smokeTime {
+		x.deck = x.shuffled(slices.Concat(trustFaults(), rotationFaults()))
+	}
 	x.settle(&window{name: "before the first fault"})
 	for n := 1; time.Now().Before(x.end) && x.book.clean() && !x.t.Failed(); n++ {
 		x.window(n)
@@ -240,8 +243,7 @@ func (x *chaos) draw() []fault {
 // fills and shuffles the deck again only when the deck is empty, so that every fault is used.
 func (x *chaos) next(fits func(fault) bool) fault {
 	if len(x.deck) == 0 {
-		x.deck = slices.Clone(faults())
-		x.random.Shuffle(len(x.deck), func(i, j int) { x.deck[i], x.deck[j] = x.deck[j], x.deck[i] })
+		x.deck = x.shuffled(faults())
 	}
 	only := os.Getenv("OUTSPAN_CHAOS_FAULTS") // for debugging: only these faults are used
 	if only != "" {
@@ -254,6 +256,11 @@ func (x *chaos) next(fits func(fault) bool) fault {
 	f := x.deck[i]
 	x.deck = slices.Delete(x.deck, i, i+1)
 	return f
+}
+
+func (x *chaos) shuffled(deck []fault) []fault {
+	x.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+	return deck
 }
 
 // hold waits while the faults last. Meanwhile it looks for members that exit although no fault allows them to.

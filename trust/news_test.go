@@ -194,7 +194,7 @@ func TestServersLearnKeys(t *testing.T) {
 		oldRoots, oldKeys := keysIn(t, transport.ManagedDir(s1.dir))
 		time.Sleep(20 * time.Minute)
 		roots, keys := keysIn(t, transport.ManagedDir(s1.dir))
-		if len(roots) != 2 || !bytes.Equal(roots[1], root) || len(keys) != 2 || !bytes.Equal(keys[1], gossip) {
+		if len(roots) != 2 || !bytes.Equal(roots[0], root) || len(keys) != 2 || !bytes.Equal(keys[1], gossip) {
 			t.Errorf("s1 had %d roots and %d keys, and has %d and %d", len(oldRoots), len(oldKeys), len(roots), len(keys))
 		}
 		first, second := who(model.SubjectServer, "s1"), who(model.SubjectServer, "s2")

@@ -120,8 +120,6 @@ func TestRotateCA(t *testing.T) {
 		c.want(api.CARenew, "ca/1 retired ca/2 active", "agent:n1")
 		token := c.s1.token(pki.RoleAgent)
 		c.renewAgent()
-		c.want(api.CAForget, "ca/2 active", "server:s1", "server:s2", "agent:n1")
-		c.report(server1, server2)
 		next(c.s2)
 		c.want(api.CAForget, "ca/2 active", "agent:n1")
 		c.report(agent1)
@@ -175,7 +173,7 @@ func TestRotateCALeavesBehind(t *testing.T) {
 		for _, s := range []*site{c.s1, c.s2} {
 			defer s.run()()
 		}
-		c.want(api.CAForget, "ca/2 active", "server:s1", "server:s2")
+		c.want("", "ca/2 active") // the servers report what they trust by themselves
 		row, _ := c.s1.machine.Current().ActiveKey(model.KeyCA)
 		if !slices.Equal(row.Passed, []string{"agent:n1", "server:s3"}) {
 			t.Errorf("left behind: %q", row.Passed)
@@ -204,7 +202,7 @@ func TestRotateCAGrace(t *testing.T) {
 		time.Sleep(58 * time.Minute)
 		c.want(api.CAGrace, "ca/1 retired ca/2 active")
 		time.Sleep(3 * time.Minute)
-		c.want(api.CAForget, "ca/2 active", "server:s1", "server:s2")
+		c.want("", "ca/2 active")
 	})
 }
 

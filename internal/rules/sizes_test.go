@@ -40,7 +40,7 @@ var manyMethods = map[string]exception{
 var manyFiles = map[string]exception{
 	"agent": {47,
 		"what one node does: instances, checks, volumes and ports share the journal and the reports"},
-	"cluster": {58, "raft, gossip and membership are one state machine around one server"},
+	"cluster": {59, "raft, gossip and membership are one state machine around one server"},
 	"fsm": {125,
 		"a file for each noun and one for its commands; rows reach into each other, so no part stands alone"},
 	"reconcile":         {53, "a file for each pass and each question that is asked of a plan"},
