@@ -23,8 +23,8 @@ func parsePoll(wait model.Duration) time.Duration {
 const fencingBits = 44
 
 // staleLimit is how long a server may be without a leader before it sends its agents, and in a managed cluster also
-// people, to other servers. An election takes less time. Without this limit, the agents of a server that is cut off from
-// the others would learn of no later decision, and a revoked certificate would count there.
+// people, to other servers. An election takes less time. Without this limit, the agents of a server that is cut off
+// would learn of no later decision, and a revoked certificate would count there.
 const staleLimit = 10 * time.Second
 
 // staleLook is how often a server with pending polls or open streams checks whether it may still answer them.

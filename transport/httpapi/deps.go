@@ -160,8 +160,8 @@ type Config struct {
 
 	Servers Servers
 
-	// Managed says that the cluster makes its certificates itself, so that it may revoke them. Then a server without contact
-	// to a leader refuses people over TCP.
+	// Managed says that the cluster makes its certificates itself, so that it may revoke them. Then a server without
+	// contact to a leader refuses people over TCP.
 	Managed bool
 
 	// Renew issues an agent's next certificate. Only the leader calls it, with the subject in the agent's certificate.
