@@ -233,6 +233,40 @@ func TestRevokedWorkerJoinsAgain(t *testing.T) {
 	w.active("n1", epoch)
 }
 
+// A worker that was off while the CA was replaced without it is told how to return. It returns as the same node.
+func TestLeftBehindWorkerJoinsAgain(t *testing.T) {
+	w := newTown(t, func(o *upOptions) { o.noAgent = true })
+	epoch := w.worker()
+	w.halt("n1")
+	node := fileText(t, filepath.Join(w.data("n1"), "node"))
+	if _, err := w.api.CA.Rotate(t.Context(), api.RotateCABody{Force: true, Names: []string{"n1"}},
+		client.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the CA is replaced", func(ctx context.Context) error {
+		got, err := w.api.CA.Status(ctx, client.ReadOptions{})
+		if err == nil && (got.Value.Rotation != nil || len(got.Value.CAs) != 1) {
+			err = fmt.Errorf("%d CAs, %+v", len(got.Value.CAs), got.Value.Rotation)
+		}
+		return err
+	})
+	if _, err := w.api.Trust.RevokeNode(t.Context(), "n1", api.RevokeBody{}, client.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o := w.join("n1", pki.RoleAgent, 1)
+	_, err := o.run(t, 0)
+	wantRefusal(t, err, model.CodeConflict, "belongs to another cluster than the join token", "remove "+w.files("n1").Path())
+	if err := os.RemoveAll(w.files("n1").Path()); err != nil {
+		t.Fatal(err)
+	}
+	w.must(o)
+	w.run("n1")
+	w.active("n1", epoch)
+	if now := fileText(t, filepath.Join(w.data("n1"), "node")); now != node {
+		t.Errorf("the node %s became %s", node, now)
+	}
+}
+
 // A machine that is server and agent gets a certificate for its agent by an agent's token, also while it is the only
 // server of the cluster: after its agent was revoked, and if the agent's certificate is lost.
 func TestServerGetsItsAgentBack(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -143,9 +144,15 @@ func (o *joinOptions) sameCluster(dataDir string) error {
 			return nil
 		}
 	}
+	hint := ""
+	if !cluster.Started(dataDir) {
+		hint = fmt.Sprintf("; or, if the cluster has replaced its CA without this machine (outspan ca rotate --force), stop "+
+			"it, remove %s, revoke it, and join with a token that was made after that: the node keeps its data",
+			managed.Path())
+	}
 	return model.Refuse(model.CodeConflict, "%s belongs to another cluster than the join token: nothing was changed",
 		dataDir).WithHint("choose other directories: --config DIR --data DIR; or, if this machine is to leave that cluster, "+
-		"stop it there and remove %s and %s", dataDir, filepath.Join(o.configDir, configFile))
+		"stop it there and remove %s and %s%s", dataDir, filepath.Join(o.configDir, configFile), hint)
 }
 
 func (o *joinOptions) differsFromServer(has, given string) error {
