@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"crypto/cipher"
+	"errors"
 	"slices"
 	"sync"
 
@@ -101,11 +102,10 @@ func (s *screen) use(keys [][]byte) error {
 func (s *screen) each(look func(cipher.Block) error) error {
 	passes := false
 	for _, key := range *s.keys.Load() {
-		switch err := look(key); err {
-		case nil:
+		switch err := look(key); {
+		case err == nil:
 			passes = true
-		case errKind:
-		default:
+		case !errors.Is(err, errKind):
 			return err
 		}
 	}

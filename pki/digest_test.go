@@ -9,7 +9,7 @@ import (
 
 func TestDigests(t *testing.T) {
 	a, b, c := []byte("a"), []byte("b"), []byte("c")
-	same := func(x, y []byte) bool { return bytes.Equal(x, y) }
+	same := bytes.Equal
 	list := func(keys ...[]byte) [][]byte { return keys }
 	if !same(pki.RootsDigest(list(a, b)), pki.RootsDigest(list(b, a))) {
 		t.Error("the order of roots matters")

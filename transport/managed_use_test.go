@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,7 +105,7 @@ func TestUseRootsWithoutFiles(t *testing.T) {
 	if err := creds.Use(next, nil); err != nil {
 		t.Fatal(err)
 	}
-	three := append(both, third.Root().Raw)
+	three := append(slices.Clone(both), third.Root().Raw)
 	if err := m.Write(transport.ManagedFiles{Roots: three}); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,8 @@ func (s *site) rejoin(old *x509.Certificate, request []byte, boot string) (trans
 		return transport.RenewReply{}, err
 	}
 	var reply transport.RenewReply
-	return reply, transport.DecodeCBOR(answer, &reply)
+	err = transport.DecodeCBOR(answer, &reply)
+	return reply, err
 }
 
 func registered(name string) *fsm.NodeRegister {

@@ -69,7 +69,7 @@ func NewFollower(cfg FollowerConfig) *Follower {
 
 // Admit refuses a certificate of which the agent knows that it was revoked. It does not block. Code: member_revoked.
 func (f *Follower) Admit(id pki.Identity, leaf *x509.Certificate) error {
-	return (*f.revoked.Load()).check(id, leaf)
+	return f.revoked.Load().check(id, leaf)
 }
 
 // Run asks the servers for news and acts on them, until ctx ends. After a failure it tries again, with pauses that grow

@@ -99,25 +99,25 @@ type follower struct {
 	ask     func(transport.TrustRequest) (transport.TrustNews, error) // replaces the engine
 }
 
-func (p files) follow(t testing.TB, s *site, name string) *follower {
+func (f files) follow(t testing.TB, s *site, name string) *follower {
 	t.Helper()
-	f := &follower{gossip: newFakeGossip(t, filepath.Dir(p.dir.Path()))}
-	f.Follower = trust.NewFollower(trust.FollowerConfig{Name: name, Dir: p.dir, Credentials: p.creds,
-		Reload: p.creds.Reload, Gossip: f.gossip, Logger: hclog.NewNullLogger(),
+	w := &follower{gossip: newFakeGossip(t, filepath.Dir(f.dir.Path()))}
+	w.Follower = trust.NewFollower(trust.FollowerConfig{Name: name, Dir: f.dir, Credentials: f.creds,
+		Reload: f.creds.Reload, Gossip: w.gossip, Logger: hclog.NewNullLogger(),
 		CloseWhere: func(wrong func(pki.Identity, *x509.Certificate) bool) int {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.closed = wrong
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.closed = wrong
 			return 0
 		},
 		Servers: func(servers []string) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.servers = servers
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.servers = servers
 		},
 		Ask: func(ctx context.Context, q transport.TrustRequest) (transport.TrustNews, error) {
-			if f.ask != nil {
-				return f.ask(q)
+			if w.ask != nil {
+				return w.ask(q)
 			}
 			s.engine.Holds(who(model.SubjectAgent, name), q.Roots, q.Gossip)
 			for end := time.Now().Add(time.Duration(q.Wait) * time.Millisecond); ; {
@@ -131,7 +131,7 @@ func (p files) follow(t testing.TB, s *site, name string) *follower {
 				}
 			}
 		}})
-	return f
+	return w
 }
 
 // run runs the follower until the returned function is called.
@@ -161,7 +161,7 @@ func TestAgentLearnsKeys(t *testing.T) {
 		}
 		mended := block(t, filepath.Join(p.dir.Path(), "gossip.key"))
 		root, gossip := s.addKeys()
-		roots, keys := append(oldRoots, root), append(oldKeys, gossip)
+		roots, keys := slices.Concat(oldRoots, [][]byte{root}), slices.Concat(oldKeys, [][]byte{gossip})
 		time.Sleep(3 * time.Minute)
 		if !sameKeys(f.gossip.Keys(), keys) || len(p.creds.Roots()) != 2 {
 			t.Error("the new keys are not in use from memory")

@@ -113,9 +113,8 @@ func TestRotateCA(t *testing.T) {
 		c.want(api.CADistribute, "ca/1 active ca/2 incoming", "server:s2")
 		c.report(server2)
 		c.want(api.CARenew, "ca/1 retired ca/2 active", "server:s1", "server:s2", "agent:n1")
-		for _, s := range []*site{c.s1, c.s2} {
-			defer s.run()()
-		}
+		c.s1.run()
+		c.s2.run()
 		next(c.s1)
 		c.want(api.CARenew, "ca/1 retired ca/2 active", "agent:n1")
 		token := c.s1.token(pki.RoleAgent)
@@ -170,9 +169,8 @@ func TestRotateCALeavesBehind(t *testing.T) {
 		c.want(api.CADistribute, "ca/1 active ca/2 incoming", "server:s3")
 		c.rotate(api.RotateCABody{Force: true})
 		c.want(api.CARenew, "ca/1 retired ca/2 active", "server:s1", "server:s2")
-		for _, s := range []*site{c.s1, c.s2} {
-			defer s.run()()
-		}
+		c.s1.run()
+		c.s2.run()
 		c.want("", "ca/2 active") // the servers report what they trust by themselves
 		row, _ := c.s1.machine.Current().ActiveKey(model.KeyCA)
 		if !slices.Equal(row.Passed, []string{"agent:n1", "server:s3"}) {
@@ -195,9 +193,8 @@ func TestRotateCAGrace(t *testing.T) {
 		if status := must(c.s1.engine.CAStatus(c.s1.machine.Current()))(t); status.Tokens != 1 {
 			t.Errorf("the rotation ends %d tokens", status.Tokens)
 		}
-		for _, s := range []*site{c.s1, c.s2} {
-			defer s.run()()
-		}
+		c.s1.run()
+		c.s2.run()
 		c.want(api.CAGrace, "ca/1 retired ca/2 active")
 		time.Sleep(58 * time.Minute)
 		c.want(api.CAGrace, "ca/1 retired ca/2 active")

@@ -68,7 +68,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	if a.taken != nil {
 		a.notePort(a.taken)
 	}
-	if err = a.openGossip(); err != nil {
+	if err := a.openGossip(); err != nil {
 		return nil, err
 	}
 	a.openFollower()

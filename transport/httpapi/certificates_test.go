@@ -48,7 +48,8 @@ func (r *rig) certificate(query string, body map[string]any) (reply api.NewCerti
 	if err != nil {
 		return reply, err
 	}
-	return reply, json.Unmarshal(raw, &reply)
+	err = json.Unmarshal(raw, &reply)
+	return reply, err
 }
 
 // leafOf returns the certificate in a reply. It must be for the key.
