@@ -51,7 +51,10 @@ var (
 
 func newScreen(keys ...[]byte) (*screen, error) {
 	s := new(screen)
-	return s, s.use(keys)
+	if err := s.use(keys); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func ciphers(keys [][]byte) ([]cipher.Block, error) {
