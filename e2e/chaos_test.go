@@ -51,10 +51,10 @@ type chaos struct {
 
 // TestChaos breaks servers, agents, instances, networks and disks of a cluster for as long as OUTSPAN_CHAOS says (make
 // chaos: 15 min). The cluster is made by outspan up and outspan join, and its certificates last six minutes. Agents are
-// revoked and return, stolen certificates and ended tokens are tried, and the keys of the cluster are replaced. The test
-// uses all faults in turn, one or two at a time. After each repair the cluster must settle. The process table and the
-// cluster's events are checked all the time, and at the end the log of a server is checked entry by entry. OUTSPAN_SEED
-// repeats the order of the faults, but not the scheduling of processes.
+// revoked and return, stolen certificates and ended tokens are tried, and the keys of the cluster are replaced. The
+// test uses all faults in turn, one or two at a time. After each repair the cluster must settle. The process table and
+// the cluster's events are checked all the time, and at the end the log of a server is checked entry by entry.
+// OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13, S19

@@ -82,7 +82,8 @@ func (c *cluster) usesOnly(name string) error {
 	return nil
 }
 
-// watchRotation waits until the rotation to a key is done. Meanwhile no server is dead, and the servers hear the agents.
+// watchRotation waits until the rotation to a key is done. Meanwhile no server is dead, and the servers hear the
+// agents.
 func (c *cluster) watchRotation(t *testing.T, name string, agents []*member) {
 	t.Helper()
 	waitFor(t, "the rotation to "+name, 3*time.Minute, func() error {

@@ -255,7 +255,8 @@ func TestLeftBehindWorkerJoinsAgain(t *testing.T) {
 	}
 	o := w.join("n1", pki.RoleAgent, 1)
 	_, err := o.run(t, 0)
-	wantRefusal(t, err, model.CodeConflict, "belongs to another cluster than the join token", "remove "+w.files("n1").Path())
+	wantRefusal(t, err, model.CodeConflict, "belongs to another cluster than the join token",
+		"remove "+w.files("n1").Path())
 	if err := os.RemoveAll(w.files("n1").Path()); err != nil {
 		t.Fatal(err)
 	}
