@@ -60,7 +60,7 @@ type Client struct {
 func New(cfg Config) (*Client, error) {
 	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Waiting: cfg.Waiting, Dial: cfg.Dial}
 	if cfg.TLS != nil {
-		to.Secure = reach.NewHTTPTransport(cfg.dialTLS)
+		to.Secure = reach.NewHTTPTransport(cfg.dialTLS, nil)
 	}
 	caller, err := reach.New(to)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
@@ -47,9 +48,9 @@ func TestRotateCA(t *testing.T) {
 			leader.start(t)
 		}
 		c.waitCARotated(t)
-		calls, longest := stop()
-		t.Logf("rotated in %s, %d calls, the longest %s", time.Since(began).Round(time.Second), calls,
-			longest.Round(time.Millisecond))
+		pairs, failed, longest := stop()
+		t.Logf("rotated in %s: %d writes and reads, %d attempts failed, the longest took %s",
+			time.Since(began).Round(time.Second), pairs, failed, longest.Round(time.Millisecond))
 		c.judgeCertificates(t, old)
 	}
 	if err := copied.UseRoots([][]byte{c.root(t, c.servers[0]).Raw}); err != nil {
@@ -67,32 +68,38 @@ func TestRotateCA(t *testing.T) {
 }
 
 // callAllTheTime has a client for each server that writes and reads until stop is called. A client asks its server
-// only, and repeats a call until that answers: on the socket of another server it would be another caller. stop returns
-// how many calls were made, and how long the longest write with its read took.
-func (c *cluster) callAllTheTime(t *testing.T) (stop func() (calls int, longest time.Duration)) {
+// only, because on the socket of another one it would be another caller. It repeats what was not answered. stop returns
+// how many pairs of a write and a read were made, how many attempts failed, and how long the longest pair took.
+func (c *cluster) callAllTheTime(t *testing.T) (stop func() (pairs, failed int, longest time.Duration)) {
 	t.Helper()
 	var (
 		mu      sync.Mutex
-		calls   int
+		pairs   int
+		failed  int
 		longest time.Duration
 		calling sync.WaitGroup
 	)
 	ctx, cancel := context.WithCancel(t.Context())
 	for i, s := range c.servers {
-		caller, err := client.New(client.Config{Addresses: []string{"unix://" + s.socket()}, RetryFor: patience})
+		caller, err := client.New(client.Config{Addresses: []string{"unix://" + s.socket()}, RetryFor: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
+		label := fmt.Sprintf("mark%d", i)
 		calling.Go(func() {
 			defer caller.Close()
 			for n := 0; ctx.Err() == nil; n++ {
 				began := time.Now()
-				err := writeAndRead(t.Context(), caller, c.agents[0].Name, fmt.Sprintf("mark%d", i), strconv.Itoa(n))
-				mu.Lock()
+				attempts, id := 0, model.RequestID(fmt.Sprintf("%s-%d-%d", s.Name, began.UnixNano(), n))
+				err := within(patience, func() error {
+					attempts++
+					return writeAndRead(t.Context(), caller, id, c.agents[0].Name, label, strconv.Itoa(n))
+				})
 				if err != nil {
-					t.Errorf("by %s, call %d, after %s: %v", s.Name, n, time.Since(began), err)
+					t.Errorf("by %s, pair %d: %v", s.Name, n, err)
 				}
-				calls, longest = calls+2, max(longest, time.Since(began))
+				mu.Lock()
+				pairs, failed, longest = pairs+1, failed+attempts-1, max(longest, time.Since(began))
 				mu.Unlock()
 				select {
 				case <-ctx.Done():
@@ -101,17 +108,17 @@ func (c *cluster) callAllTheTime(t *testing.T) (stop func() (calls int, longest 
 			}
 		})
 	}
-	return func() (int, time.Duration) {
+	return func() (int, int, time.Duration) {
 		cancel()
 		calling.Wait()
-		return calls, longest
+		return pairs, failed, longest
 	}
 }
 
 // writeAndRead sets a label of a node, and reads it.
-func writeAndRead(ctx context.Context, caller *client.Client, node, label, value string) error {
+func writeAndRead(ctx context.Context, caller *client.Client, id model.RequestID, node, label, value string) error {
 	if _, err := caller.Nodes.Label(ctx, node, api.LabelBody{Labels: map[string]string{label: value}},
-		client.WriteOptions{}); err != nil {
+		client.WriteOptions{RequestID: id}); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	got, err := caller.Nodes.Get(ctx, node, client.ReadOptions{})

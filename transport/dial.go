@@ -111,5 +111,11 @@ func checkPeer(addr, want string, state tls.ConnectionState) (pki.Identity, erro
 	return peer, err
 }
 
-// HTTPTransport returns a transport that opens its connections with this dialer.
-func (d Dialer) HTTPTransport() *reach.HTTPTransport { return reach.NewHTTPTransport(d.dial) }
+// HTTPTransport returns a transport that opens its connections with this dialer. Requests that begin after a change of
+// the certificate use new connections. So none of them fails when the CA of the earlier certificate is dropped.
+func (d Dialer) HTTPTransport() *reach.HTTPTransport {
+	if d.Credentials == nil {
+		return reach.NewHTTPTransport(d.dial, nil)
+	}
+	return reach.NewHTTPTransport(d.dial, d.Credentials.changes.Load)
+}

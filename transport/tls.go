@@ -41,7 +41,8 @@ type Credentials struct {
 	loaded    atomic.Pointer[pki.Certificate] // the last result of load that was in use; cur differs after Use
 	admission atomic.Pointer[func(pki.Identity, *x509.Certificate) error]
 	proved    atomic.Pointer[func(pki.Identity, *x509.Certificate)]
-	dialled   dialled // connections opened with these credentials
+	dialled   dialled       // connections opened with these credentials
+	changes   atomic.Uint64 // how often another certificate has replaced the one in use
 	// rootedLast is the last result of rooted.
 	rootedLast atomic.Pointer[rootedPair]
 }
@@ -126,7 +127,7 @@ func (c *Credentials) use(pair tls.Certificate, roots [][]byte) error {
 			WithHint("restart the process to change its identity")
 	}
 	if len(roots) == 0 {
-		c.cur.Store(&pki.Certificate{Pair: pair, Roots: old.Roots, CAs: old.CAs, ID: old.ID})
+		c.replace(&pki.Certificate{Pair: pair, Roots: old.Roots, CAs: old.CAs, ID: old.ID})
 		return nil
 	}
 	pool := x509.NewCertPool()
@@ -137,8 +138,15 @@ func (c *Credentials) use(pair tls.Certificate, roots [][]byte) error {
 		}
 		pool.AddCert(root)
 	}
-	c.cur.Store(&pki.Certificate{Pair: pair, Roots: pool, CAs: roots, ID: old.ID})
+	c.replace(&pki.Certificate{Pair: pair, Roots: pool, CAs: roots, ID: old.ID})
 	return nil
+}
+
+// replace makes m the certificate and the CAs in use.
+func (c *Credentials) replace(m *pki.Certificate) {
+	if old := c.cur.Swap(m); !old.Pair.Leaf.Equal(m.Pair.Leaf) {
+		c.changes.Add(1)
+	}
 }
 
 // UseRoots makes the process trust other CAs, as DER, while they can't be written to the files. The certificate in use
@@ -182,9 +190,9 @@ func (c *Credentials) loadAgain() error {
 	switch {
 	case old != last && sameLeaf && sameRoots:
 	case old != last && sameLeaf:
-		c.cur.Store(&pki.Certificate{Pair: old.Pair, Roots: m.Roots, CAs: m.CAs, ID: m.ID})
+		c.replace(&pki.Certificate{Pair: old.Pair, Roots: m.Roots, CAs: m.CAs, ID: m.ID})
 	default:
-		c.cur.Store(m)
+		c.replace(m)
 	}
 	return nil
 }

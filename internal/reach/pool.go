@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -64,15 +65,18 @@ const poolZone = ".peer.invalid:1"
 
 // poolHost returns an artificial address that is used for connections to one peer only. net/http shares connections by
 // address. Two agents may have the same address one after the other, but a request to one agent must not use a
-// connection to the other.
-func poolHost(name, hostport string) string {
-	return hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(hostport)) + poolZone
+// connection to the other. Nor must it use a connection on which the peer saw an earlier certificate: changes counts
+// those.
+func poolHost(name, hostport string, changes uint64) string {
+	return hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(hostport)) + "." +
+		strconv.FormatUint(changes, 10) + poolZone
 }
 
 // fromPool is the inverse of poolHost. If poolHost did not make addr, fromPool returns an empty name and addr itself.
 func fromPool(addr string) (name, hostport string) {
 	host, made := strings.CutSuffix(addr, poolZone)
-	first, second, _ := strings.Cut(host, ".")
+	first, rest, _ := strings.Cut(host, ".")
+	second, _, _ := strings.Cut(rest, ".")
 	a, errName := hex.DecodeString(first)
 	b, errHost := hex.DecodeString(second)
 	if !made || errName != nil || errHost != nil {
@@ -101,7 +105,8 @@ type dialTLS func(ctx context.Context, network, addr string, protos ...string) (
 // longer needed. An HTTPTransport is safe for concurrent use.
 type HTTPTransport struct {
 	*http.Transport
-	dial dialTLS
+	dial    dialTLS
+	changes func() uint64
 }
 
 // If nothing was received on a connection for AskAfter, a ping is sent. If no answer arrives within AnswerWithin, the
@@ -113,10 +118,15 @@ const (
 )
 
 // NewHTTPTransport returns a transport that opens connections with dial. dial must block and fail as DialTLS does. If
-// ExpectedPeer returns a name for the context, dial must refuse any peer with another name.
-func NewHTTPTransport(dial func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn,
-	error)) *HTTPTransport {
-	return &HTTPTransport{dial: dial, Transport: &http.Transport{
+// ExpectedPeer returns a name for the context, dial must refuse any peer with another name. changes returns how often
+// this process has replaced its certificate: after each change, new requests use new connections, and running ones
+// continue on theirs. It must not block. It may be nil.
+func NewHTTPTransport(dial func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn, error),
+	changes func() uint64) *HTTPTransport {
+	if changes == nil {
+		changes = func() uint64 { return 0 }
+	}
+	return &HTTPTransport{dial: dial, changes: changes, Transport: &http.Transport{
 		DialContext:         refusePlaintext,
 		DialTLSContext:      dialTLS(dial).dialPool,
 		ForceAttemptHTTP2:   true,
@@ -138,12 +148,13 @@ func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		addr = net.JoinHostPort(req.URL.Hostname(), "443")
 	}
 	sent := req.WithContext(ctx)
-	if name := ExpectedPeer(ctx); name != "" && req.URL.Scheme == "https" {
+	name, changes := ExpectedPeer(ctx), t.changes()
+	if (name != "" || changes > 0) && req.URL.Scheme == "https" {
 		sent = req.Clone(ctx)
 		if sent.Host == "" {
 			sent.Host = req.URL.Host
 		}
-		sent.URL.Host = poolHost(name, addr)
+		sent.URL.Host = poolHost(name, addr, changes)
 	}
 	resp, err := t.Transport.RoundTrip(sent)
 	if err == nil {
