@@ -45,6 +45,7 @@ const (
 	ProblemKeyring           ProblemCode = "keyring_not_exported"
 	ProblemNewcomerWaiting   ProblemCode = "newcomer_waiting"
 	ProblemGossipRotation    ProblemCode = "gossip_rotation_waits"
+	ProblemCARotation        ProblemCode = "ca_rotation_waits"
 	ProblemNodeTwice         ProblemCode = "node_twice"
 	ProblemCACertificate     ProblemCode = "ca_certificate"
 )

@@ -101,11 +101,12 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 
 // WithTrustOf returns s with the keys, join tokens, members, people and newcomers of the state live. After a restore of
 // an older snapshot, a spent token is therefore still spent, a revoked member still revoked, and a rejected newcomer
-// still rejected. The setting join_approval stays on if it is on in live, because a restore must not open the cluster.
-// The index of the entry that is applied next must be above the index of live.
+// still rejected. A restore must not open the cluster: the setting join_approval stays on if it is on in live, and
+// rejoin_grace is the smaller of both. The index of the entry that is applied next must be above the index of live.
 func (s State) WithTrustOf(live State) State {
 	s.trust = live.trust
 	s.Settings.JoinApproval = s.Settings.JoinApproval || live.Settings.JoinApproval
+	s.Settings.RejoinGrace = min(s.Settings.RejoinGrace, live.Settings.RejoinGrace)
 	return s.fork().publish() // the fork keeps later writes away from the tables of live
 }
 

@@ -91,13 +91,13 @@ type MemberRevoke struct {
 }
 
 // Counts reports whether a certificate with this key proves to be the member.
-func (m *TrustMember) Counts(key []byte) bool { return m.RevokedIndex == 0 && (m.AnyKey || m.had(key)) }
+func (m *TrustMember) Counts(key []byte) bool { return m.RevokedIndex == 0 && (m.AnyKey || m.Had(key)) }
 
 // LastRevoked returns the log index of the member's last revocation, or 0. It stays when the member is admitted again.
 func (m *TrustMember) LastRevoked() uint64 { return m.VoidBefore & (1<<mintBits - 1) }
 
-// had reports whether key is in the row.
-func (m *TrustMember) had(key []byte) bool {
+// Had reports whether key is in the row, also if the member is revoked.
+func (m *TrustMember) Had(key []byte) bool {
 	return len(key) > 0 && (bytes.Equal(key, m.Key) || bytes.Equal(key, m.PreviousKey))
 }
 
@@ -194,7 +194,7 @@ func (c *MemberAdmit) mayJoin(s *State, token *JoinToken, old *TrustMember, free
 	case old.RevokedIndex != 0 && token.CreatedIndex <= old.RevokedIndex:
 		return model.Refuse(model.CodeTokenRevoked, "join token %s is older than the revocation of %s", c.Token, c.Subject).
 			WithHint("make another token on a server with: outspan token create")
-	case old.RevokedIndex != 0 && old.had(c.Key):
+	case old.RevokedIndex != 0 && old.Had(c.Key):
 		return model.Refuse(model.CodeMemberRevoked, "%s was revoked together with this key", c.Subject).
 			WithHint("remove the key file on that machine and join again: that makes a new key")
 	case old.RevokedIndex == 0 && !bytes.Equal(old.Key, c.Key):
@@ -333,7 +333,7 @@ func (c *MemberRenew) apply(s *State) error {
 	case m.AnyKey:
 		c.pin(s, m)
 		return nil
-	case !m.had(c.Old) && !plant.Is(plant.ReplacedKey):
+	case !m.Had(c.Old) && !plant.Is(plant.ReplacedKey):
 		return model.Refuse(model.CodeStale, "%s renews a certificate that was replaced since", c.Subject).
 			WithHint("renew with the newest certificate; if it is lost, revoke the member and join again")
 	case isNewest && fromNewest:

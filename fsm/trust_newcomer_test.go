@@ -265,6 +265,17 @@ func TestRestoreKeepsNewcomers(t *testing.T) {
 	}
 }
 
+// A restore neither opens nor lengthens the time in which machines return by themselves.
+func TestRestoreKeepsRejoinGrace(t *testing.T) {
+	for _, one := range []struct{ old, live, want model.Duration }{{90, 0, 0}, {90, 30, 30}, {0, 90, 0}, {30, 90, 30}} {
+		old, live := approvalState(t), approvalState(t)
+		old.Settings.RejoinGrace, live.Settings.RejoinGrace = one.old, one.live
+		if got := old.WithTrustOf(live).Settings.RejoinGrace; got != one.want {
+			t.Errorf("%d in the snapshot and %d before the restore lead to %d", one.old, one.live, got)
+		}
+	}
+}
+
 // Check finds rows that no entry makes, and CheckStep finds a decision that changes.
 func TestCheckFindsBrokenNewcomers(t *testing.T) {
 	good := run(t, approvalState(t), 2000, waits("n2", 2))

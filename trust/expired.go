@@ -114,7 +114,12 @@ func (e *Engine) mayRejoin(state *fsm.State, who model.Subject, leaf *x509.Certi
 	if err := admits(state, who, leaf); err != nil {
 		return err
 	}
+	row, _ := state.TrustMemberOf(who)
 	switch {
+	case !row.Had(pki.KeyHash(leaf)): // AnyKey admits only certificates that are still good
+		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s has expired, and its key is not in the "+
+			"recovered state: a newer one may have replaced it", who).
+			WithHint("let that machine join with a token: outspan join; it keeps its name and its volumes")
 	case now.Before(leaf.NotAfter):
 		return model.Refuse(model.CodeConflict, "the certificate of %s has not expired: it ends at %s", who,
 			pki.Stamp(leaf.NotAfter)).
@@ -127,12 +132,16 @@ func (e *Engine) mayRejoin(state *fsm.State, who model.Subject, leaf *x509.Certi
 			"rejoin_grace (%s)", who, pki.Stamp(leaf.NotAfter), grace).
 			WithHint("let that machine join with a token: outspan join; it keeps its name and its volumes")
 	}
+	if row.AnyKey {
+		boot = ""
+	}
 	return e.nodeFree(state, who.Name, boot)
 }
 
 // nodeFree refuses the agent of a node that is in use: its heartbeats arrive, and they are not those of the agent that
 // asks. That agent may be one that went on while its certificate expired. The boot of its machine is then the
-// registered one. Code: node_taken.
+// registered one. An empty boot proves nothing. After a recovery the caller must leave it out: gossip shows it to
+// everyone, and the key in the row may have been replaced since. Code: node_taken.
 func (e *Engine) nodeFree(state *fsm.State, name, boot string) error {
 	n, refusal := state.NamedNode(name)
 	if refusal != nil || boot != "" && n.Agent.BootID == boot || !e.cfg.Servers.Heard(n.ID) {
@@ -140,8 +149,8 @@ func (e *Engine) nodeFree(state *fsm.State, name, boot string) error {
 	}
 	return model.Refuse(model.CodeNodeTaken, "node %s is in use by the agent at %s, which was heard a moment ago", n.Name,
 		n.Agent.Address).
-		WithHint("if that is another machine with the same files, stop this agent and give it a name of its own; if this " +
-			"machine was restarted, it is let in once the servers hear no more of the agent before")
+		WithHint("if that is another machine with the same files, stop this agent and give it a name of its own; if not, " +
+			"restart this agent: it is let in once the servers hear no more of the one before")
 }
 
 // blamedAgent returns for whom a refusal of an agent that returns counts. It is the source. But if the state has the

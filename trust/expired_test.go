@@ -85,6 +85,14 @@ func TestExpiredAgentReturns(t *testing.T) {
 			want: model.CodeNodeTaken},
 		"it went on meanwhile": {before: func(s *site, _ *x509.Certificate) { s.do(registered("n1")) },
 			after: func(s *site) { s.r.heard = map[model.NodeID]bool{"id-n1": true} }, boot: "boot1"},
+		"recovered": {after: func(s *site) { s.do(&fsm.RestoreMark{Recovered: true}) }},
+		"recovered, replaced": {before: func(s *site, old *x509.Certificate) { renewed(s, old, true) },
+			after: func(s *site) { s.do(&fsm.RestoreMark{Recovered: true}) }, want: model.CodeCertificateRefused},
+		"recovered, its node is in use": {before: func(s *site, _ *x509.Certificate) { s.do(registered("n1")) },
+			after: func(s *site) {
+				s.do(&fsm.RestoreMark{Recovered: true})
+				s.r.heard = map[model.NodeID]bool{"id-n1": true}
+			}, boot: "boot1", want: model.CodeNodeTaken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

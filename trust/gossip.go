@@ -71,7 +71,8 @@ func (e *Engine) RotateGossip(state *fsm.State) ([]fsm.Command, error) {
 	return beginGossip(ring, state)
 }
 
-// ForceGossip lets the rotation in progress pass over absent members at once, until another server leads.
+// ForceGossip lets the rotation in progress pass over absent members at once, and over all others that lack the keys 10
+// minutes after its step began. It holds until another server leads.
 func (e *Engine) ForceGossip(state *fsm.State) {
 	if keys := state.KeysOf(model.KeyGossip); len(keys) > 1 {
 		e.gossipForced.Store(&keys[len(keys)-1].Name)

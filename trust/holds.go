@@ -15,6 +15,7 @@ import (
 const (
 	holdsAtOnce = 256                    // claims in one question to the leader, and in one entry
 	holdsPause  = 100 * time.Millisecond // in which the claims of a burst come together
+	holdsEvery  = 3 * time.Second        // between two recorded claims of one member
 	holdsLife   = 2 * time.Minute        // then an agent has repeated its claim, perhaps at another server
 	maxHolds    = 20_000
 )
@@ -23,7 +24,8 @@ const (
 type claims struct {
 	mu    sync.Mutex
 	open  map[model.Subject]claim
-	woken chan struct{} // capacity 1; has a value when a claim was added
+	told  map[model.Subject]time.Time // when the last claim of a member was recorded, for holdsEvery
+	woken chan struct{}               // capacity 1; has a value when a claim was added
 }
 
 type claim struct {
@@ -32,13 +34,15 @@ type claim struct {
 }
 
 func newClaims() *claims {
-	return &claims{open: map[model.Subject]claim{}, woken: make(chan struct{}, 1)}
+	return &claims{open: map[model.Subject]claim{}, told: map[model.Subject]time.Time{},
+		woken: make(chan struct{}, 1)}
 }
 
 // Holds has the leader record which keys a member uses, as the digests of pki.RootsDigest and pki.GossipDigest. The
 // caller must have checked that the member says so itself. It returns at once, and writes nothing if the state has it
-// already. If the leader can't be asked for minutes, the claim is dropped, because the member repeats it. It ignores
-// digests of another length, and members without a row.
+// already. Of several claims of a member within holdsEvery only the newest is recorded. If the leader can't be asked
+// for minutes, the claim is dropped, because the member repeats it. It ignores digests of another length, and members
+// without a row.
 func (e *Engine) Holds(who model.Subject, roots, gossip []byte) {
 	if len(roots) != sha256.Size || len(gossip) != 0 && len(gossip) != sha256.Size {
 		return
@@ -67,27 +71,34 @@ func isNews(state *fsm.State, holds fsm.MemberHolds) bool {
 	return ok && row.RevokedIndex == 0 && !(bytes.Equal(row.Roots, holds.Roots) && bytes.Equal(row.Gossip, holds.Gossip))
 }
 
-// some returns at most holdsAtOnce claims, and forgets those that are too old.
-func (c *claims) some() []fsm.MemberHolds {
+// some returns at most holdsAtOnce claims, and forgets those that are too old. It leaves out members whose last claim
+// was recorded less than holdsEvery ago. more reports whether any claims are open.
+func (c *claims) some() (list []fsm.MemberHolds, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var list []fsm.MemberHolds
+	for who, at := range c.told {
+		if time.Since(at) >= holdsEvery {
+			delete(c.told, who)
+		}
+	}
 	for who, one := range c.open {
+		_, early := c.told[who]
 		switch {
 		case time.Since(one.made) > holdsLife:
 			delete(c.open, who)
-		case len(list) < holdsAtOnce:
+		case !early && len(list) < holdsAtOnce:
 			list = append(list, one.holds)
 		}
 	}
-	return list
+	return list, len(c.open) > 0
 }
 
-// done forgets claims, except those that have changed meanwhile.
+// done notes that claims were recorded, and forgets them, except those that have changed meanwhile.
 func (c *claims) done(list []fsm.MemberHolds) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range list {
+		c.told[one.Subject] = time.Now()
 		now := c.open[one.Subject].holds
 		if bytes.Equal(now.Roots, one.Roots) && bytes.Equal(now.Gossip, one.Gossip) {
 			delete(c.open, one.Subject)
@@ -95,7 +106,9 @@ func (c *claims) done(list []fsm.MemberHolds) {
 	}
 }
 
-// keepHolds has the leader record the claims, many at once, because a rotation changes those of all agents.
+// keepHolds has the leader record the claims, many at once, because a rotation changes those of all agents. A member
+// can't fill the log: its claims lead to at most one entry per holdsEvery, and those of all members to one per
+// holdsPause.
 func (e *Engine) keepHolds(ctx context.Context) {
 	retry := backoff{first: time.Second, last: 10 * time.Second}
 	for {
@@ -104,8 +117,12 @@ func (e *Engine) keepHolds(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		sleep(ctx, holdsPause)
-		for list := e.claims.some(); len(list) > 0 && ctx.Err() == nil; list = e.claims.some() {
+		for more := true; more && ctx.Err() == nil; {
+			sleep(ctx, holdsPause)
+			var list []fsm.MemberHolds
+			if list, more = e.claims.some(); len(list) == 0 {
+				continue
+			}
 			if err := e.tellHolds(ctx, list); err != nil {
 				wait := retry.after()
 				e.log.Debug("the leader does not know yet which keys members use", "members", len(list), "retry_in", wait,

@@ -19,6 +19,7 @@ import (
 
 const (
 	gossipLook  = 5 * time.Second // how often the leader looks whether members became absent
+	forcedAfter = absentFor       // from the begin of a step until a forced rotation passes over members that run
 	gossipPause = model.Minute    // from the last change of the newest key to a rotation that a revocation causes
 )
 
@@ -70,11 +71,13 @@ func (e *Engine) turnGossip(ctx context.Context) error {
 	}
 	var group []fsm.Command
 	step := ""
+	var without []string
 	if known {
 		step = "a new key is handed out, because a member was revoked"
 		group, err = beginGossip(ring, state)
 	} else {
 		lacking, failed := e.lackingGossip(ring, state)
+		without = running(lacking)
 		switch {
 		case failed != nil:
 			return failed
@@ -95,6 +98,11 @@ func (e *Engine) turnGossip(ctx context.Context) error {
 	defer cancel()
 	if err := e.cfg.Servers.Submit(ctx, group); err != nil {
 		return err
+	}
+	if len(without) > 0 {
+		e.log.Warn("the rotation of the gossip key goes on without members that run, because it was forced: they may not "+
+			"hear the others until they take the keys from a server", "members", len(without),
+			"such_as", without[:min(len(without), shownLacking)])
 	}
 	e.log.Info("the gossip key changes: "+step, "newest", newest.Name)
 	return nil
@@ -173,7 +181,8 @@ func (e *Engine) lackingGossip(ring *keyring.Ring, state *fsm.State) (lacking []
 	now, forced := e.cfg.Servers.Now(), e.forced(keys[len(keys)-1].Name)
 	for _, c := range e.countedMembers(state) {
 		if c.row == nil || !usesGossip(c.row, digest) {
-			lacking = append(lacking, lackingMember{c, !c.passed(now, step, forced)})
+			left := c.passed(now, step, forced) || forced && now-step >= model.Time(forcedAfter)
+			lacking = append(lacking, lackingMember{c, !left})
 		}
 	}
 	return lacking, nil
@@ -192,6 +201,16 @@ func anyWaits(lacking []lackingMember) bool {
 		}
 	}
 	return false
+}
+
+// running returns the members that are not absent.
+func running(lacking []lackingMember) (names []string) {
+	for i := range lacking {
+		if !lacking[i].absent {
+			names = append(names, lacking[i].who.String())
+		}
+	}
+	return names
 }
 
 // usesGossip reports whether a member uses the list of gossip keys with this digest, or has said that it does not

@@ -248,7 +248,8 @@ func TestRotateGossipWithoutAbsentMembers(t *testing.T) {
 		"server":         {func(c *rotating) { c.turnOff(c.s3, time.Minute) }, false, 9 * time.Minute},
 		"forced, server": {func(c *rotating) { c.turnOff(c.s3, time.Minute) }, true, time.Minute},
 		"off for long":   {func(c *rotating) { c.turnOff(c.s3, time.Hour) }, false, time.Minute},
-		"forced, there":  {func(*rotating) {}, true, time.Hour},
+		"there":          {func(*rotating) {}, false, time.Hour},
+		"forced, there":  {func(*rotating) {}, true, 10 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -39,8 +39,8 @@ func caRotate(a *app) *cobra.Command {
 every member gets to trust both CAs, then every member gets a certificate of the new one, and then the old one is dropped. Each step waits for every server
 and every agent with a certificate that has not expired. If a rotation is in progress, the command shows how far it is.
 
-With the old CA end the certificates of people, and the join tokens that were made before the new CA was used: make new ones after that. With --grace there is
-time for it.
+With the old CA end the certificates of people, and the join tokens that were made before the new CA was used: make new ones after that. With --grace the
+servers accept certificates of people of the old CA for longer. But each person needs a new ca.pem, such as that of a server, as soon as the new CA is used.
 
 --force leaves members behind: those with the names or, without names, all that are off now. They must join again with a token.`,
 		Example: "outspan ca rotate --dry-run\noutspan ca rotate --grace 24h\noutspan ca rotate --force n7",
@@ -70,7 +70,7 @@ time for it.
 	}
 	write.register(cmd, "check only: show what the rotation would wait for")
 	cmd.Flags().BoolVar(&force, "force", false, "leave members behind, which must join again with a token")
-	cmd.Flags().Var(&grace, "grace", "how long the old CA stays trusted after the new one is used (default 0s)")
+	cmd.Flags().Var(&grace, "grace", "how long servers accept certificates of the old CA after the new one is used (default 0s)")
 	return cmd
 }
 

@@ -44,7 +44,7 @@ agent first gets the new key, then all encrypt with it, and then the old one is 
 loses contact. While a rotation is in progress, the command shows how far it is. A revocation rotates the key by itself.
 
 A member that is off is waited for until it has been off, or the step has lasted, for 10 minutes; with --force not at all. It gets the keys when it is back. The
-other members are always waited for. --force counts for the rotation in progress, until another server leads.`,
+other members are always waited for; with --force for 10 minutes in each step, and then they may not hear the others until they take the keys. --force counts for the rotation in progress, until another server leads.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := a.client().Trust.RotateGossipKey(cmd.Context(),
 				client.RotateGossipOptions{WriteOptions: write.options(), Force: force})
@@ -66,7 +66,7 @@ other members are always waited for. --force counts for the rotation in progress
 		},
 	}
 	write.register(cmd, "check only, make no key")
-	cmd.Flags().BoolVar(&force, "force", false, "don't wait for servers and agents that are off")
+	cmd.Flags().BoolVar(&force, "force", false, "don't wait for servers and agents that are off, and 10 minutes for the others")
 	return cmd
 }
 

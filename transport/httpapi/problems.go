@@ -28,7 +28,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
 		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring, api.ProblemNewcomerWaiting,
-		api.ProblemGossipRotation, api.ProblemNodeTwice, api.ProblemCACertificate,
+		api.ProblemGossipRotation, api.ProblemCARotation, api.ProblemNodeTwice, api.ProblemCACertificate,
 	}
 }
 
@@ -74,6 +74,7 @@ func (s *Server) problems(r *reading, members []ServerEntry, differing []api.Dif
 	p.keyring()
 	p.newcomers()
 	p.gossip(s.cfg.Gossip)
+	p.caRotation(s.cfg.CA)
 	return p
 }
 
