@@ -273,7 +273,9 @@ func TestAgentLearnsRevocations(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.do(&fsm.MemberRevoke{Subject: who(model.SubjectServer, "s2")},
 			&fsm.MemberRevoke{Subject: who(model.SubjectAgent, "n2")})
+		r.mu.Lock()
 		r.addresses = []string{"10.0.0.2:7640", "10.0.0.1:7640"}
+		r.mu.Unlock()
 		time.Sleep(2 * time.Minute)
 		f.mu.Lock()
 		if want := []string{"10.0.0.1:7640", "10.0.0.2:7640"}; !slices.Equal(f.servers, want) {

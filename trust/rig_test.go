@@ -241,8 +241,10 @@ func (s *site) Servers() (all []trust.Server) {
 
 // Addresses implements trust.Cluster.
 func (s *site) Addresses() (api, gossip []string) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
 	if s.r.addresses != nil {
-		return s.r.addresses, nil
+		return slices.Clone(s.r.addresses), nil
 	}
 	return []string{"10.0.0.1:7640"}, []string{"10.0.0.1:7641"}
 }
