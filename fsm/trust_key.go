@@ -12,7 +12,7 @@ const (
 	maxTrustKeys = 100
 	maxSealed    = 4 << 10 // bytes of the encrypted key, and also of its certificate
 	maxUnder     = 128     // bytes of the name of the key that encrypted it
-	maxPassed    = 1000    // members that a rotation of the CA does not wait for
+	maxPassed    = 5000    // members that a rotation of the CA does not wait for
 	maxKeyGrace  = 90 * 24 * model.Hour
 )
 
@@ -170,16 +170,19 @@ func (c *KeyPut) checkBounds() *model.Error {
 		return model.Refuse(model.CodeInvalid, "key %s is no CA, so it leaves no members behind and has no grace", c.Name)
 	case c.Grace < 0 || c.Grace > maxKeyGrace:
 		return model.Refuse(model.CodeInvalid, "key %s: the grace is %s; 0s to %s are allowed", c.Name, c.Grace, maxKeyGrace)
+	case len(c.Passed) > maxPassed:
+		return model.Refuse(model.CodeInvalid, "key %s leaves %d members behind; at most %d are allowed", c.Name,
+			len(c.Passed), maxPassed).WithHint("revoke machines that are gone for good: outspan node revoke")
 	case !validPassed(c.Passed):
-		return model.Refuse(model.CodeInvalid, "key %s: the %d members that it leaves behind are too many, not sorted or "+
-			"no members", c.Name, len(c.Passed))
+		return model.Refuse(model.CodeInvalid, "key %s: the %d members that it leaves behind are not sorted or no members",
+			c.Name, len(c.Passed))
 	case kind != model.KeyData && model.KeyName(c.Under).Kind() != model.KeyData:
 		return model.Refuse(model.CodeInvalid, "key %s is encrypted under %q, which names no data key", c.Name, c.Under)
 	}
 	return nil
 }
 
-// validPassed reports whether a list of members is sorted, without duplicates and not too long.
+// validPassed reports whether a list of members is sorted and without duplicates.
 func validPassed(passed []string) bool {
 	for i, text := range passed {
 		kind, name, _ := strings.Cut(text, ":")
@@ -187,7 +190,7 @@ func validPassed(passed []string) bool {
 			return false
 		}
 	}
-	return len(passed) <= maxPassed
+	return true
 }
 
 // mayAddKey refuses a new key if there are too many, or if its number is not above those of the other keys of its kind.

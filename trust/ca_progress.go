@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
@@ -17,14 +16,7 @@ type caProgress struct {
 	step    api.CAStep
 	next    *fsm.TrustKey   // the new CA
 	old     []*fsm.TrustKey // the CAs that it replaces and that are still trusted
-	waiting []caMember      // servers first
-}
-
-// caMember is a member that a rotation of the CA waits for.
-type caMember struct {
-	who    model.Subject
-	row    *fsm.TrustMember // nil if it is a server without a row
-	absent bool             // it is off, or the servers don't reach it
+	waiting []counted       // servers first
 }
 
 // caProgress computes the progress from a state. Everything but the presence of the members follows from the state and
@@ -53,7 +45,10 @@ func (e *Engine) caProgress(state *fsm.State) (p caProgress) {
 	}
 	digest := pki.RootsDigest(roots(state))
 	for _, m := range e.caMembers(state) {
-		if !p.done(m, digest) && !slices.Contains(p.next.Passed, m.who.String()) {
+		if p.done(m, digest) {
+			continue
+		}
+		if _, passed := slices.BinarySearch(p.next.Passed, m.who.String()); !passed {
 			p.waiting = append(p.waiting, m)
 		}
 	}
@@ -68,7 +63,7 @@ func (e *Engine) caProgress(state *fsm.State) (p caProgress) {
 }
 
 // done reports whether a member has done its part of the step. digest is that of all CAs of the state.
-func (p *caProgress) done(m caMember, digest []byte) bool {
+func (p *caProgress) done(m counted, digest []byte) bool {
 	switch p.step {
 	case api.CADistribute:
 		return m.row != nil && bytes.Equal(m.row.Roots, digest)
@@ -82,26 +77,3 @@ func (p *caProgress) done(m caMember, digest []byte) bool {
 
 // keptUntil returns the cluster time until which the CA before stays trusted at least.
 func keptUntil(next *fsm.TrustKey) model.Time { return next.At.Add(next.Grace) }
-
-// caMembers returns the members that a rotation waits for: the servers in the configuration of the log, and the agents
-// with a certificate that has not expired. Revoked members don't count. Only the leader knows which servers are absent.
-func (e *Engine) caMembers(state *fsm.State) (all []caMember) {
-	for _, s := range e.cfg.Servers.Servers() {
-		m := caMember{who: model.Subject{Kind: model.SubjectServer, Name: s.Name}}
-		m.row, _ = state.TrustMemberOf(m.who)
-		m.absent = !s.Answers && m.who != e.self
-		if m.row == nil || m.row.RevokedIndex == 0 {
-			all = append(all, m)
-		}
-	}
-	now := time.Now().UnixMilli()
-	for _, row := range state.TrustMembers.All() {
-		if row.Subject.Kind != model.SubjectAgent || row.RevokedIndex != 0 || row.NotAfter <= now {
-			continue
-		}
-		n, ok := state.NodeOf(row.Subject.Name)
-		absent := !ok || n.Health == model.HealthOffline || n.Health == model.HealthUnreachable
-		all = append(all, caMember{row.Subject, row, absent})
-	}
-	return all
-}

@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"net"
 	"os"
 	"time"
 
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
@@ -24,7 +26,9 @@ type unwritten struct {
 
 // settle writes the certificate to the files of a role, and returns the certificate to use, even if it can't be
 // written. inFile is the certificate in the files. If another process has replaced that meanwhile, it is the one to
-// use, and u is forgotten. settle blocks as transport.Managed.Lock does. Codes: those of Lock and Write.
+// use, and u is forgotten. u is also forgotten if the process could not start with it: if none of the roots that stay in
+// the files has signed it. settle blocks as transport.Managed.Lock does. Codes: certificate_invalid, and those of Lock
+// and Write.
 func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.Role,
 	inFile tls.Certificate) (use tls.Certificate, err error) {
 	switch {
@@ -35,20 +39,76 @@ func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.
 		return inFile, nil
 	}
 	use = u.pair
-	if known, err := readNotes(dir); err == nil && known.At >= u.at { // the files have newer ones
-		u.roots, u.gossip = nil, nil
-	}
-	if err = write(ctx, dir, role, use, u.roots, u.gossip); err == nil {
+	err = u.write(ctx, dir, role)
+	switch {
+	case err == nil:
 		*u = unwritten{}
+	case refusedAs(err, model.CodeCertificateInvalid):
+		*u = unwritten{}
+		return inFile, err
 	}
 	return use, err
 }
 
-// write replaces the files of a role. Server and agent of a process share the directory, so it takes the lock.
-func write(ctx context.Context, dir transport.Managed, role pki.Role, pair tls.Certificate,
-	roots, gossip [][]byte) error {
-	files := transport.ManagedFiles{Roots: roots, GossipKeys: gossip, Pairs: map[pki.Role]tls.Certificate{role: pair}}
-	return dir.Lock(ctx, func() error { return dir.Write(files) })
+// write replaces the certificate of a role, and the roots and the gossip keys unless the files have newer ones. Then it
+// forgets those of u. Server and agent of a process share the directory, so it decides and writes under the lock. Codes:
+// certificate_invalid if none of the roots that the files would have signed the certificate; those of Lock and Write.
+func (u *unwritten) write(ctx context.Context, dir transport.Managed, role pki.Role) error {
+	return dir.Lock(ctx, func() (err error) {
+		files := transport.ManagedFiles{Pairs: map[pki.Role]tls.Certificate{role: u.pair}}
+		// Damaged notes don't say how new the files are. The next news replace them.
+		known, noteErr := readNotes(dir)
+		if noteErr != nil || known.At >= u.at {
+			u.roots, u.gossip = nil, nil
+		}
+		inFile, err := dir.Roots()
+		if len(u.roots) > 0 {
+			known.At = u.at
+			if files.News, err = json.Marshal(known); err != nil {
+				return err
+			}
+			files.Roots, files.GossipKeys = u.roots, u.gossip
+			inFile, err = parseRoots(u.roots)
+		}
+		if err != nil {
+			return err
+		}
+		if err := goodUnder(u.pair.Leaf, inFile); err != nil {
+			return model.Refuse(model.CodeCertificateInvalid, "a new certificate of the %s is not good under the CAs that its "+
+				"file %s would have: %v", role, dir.RootsFile(), err).
+				WithHint("this machine may know less than the cluster; it tries again")
+		}
+		return dir.Write(files)
+	})
+}
+
+func parseRoots(all [][]byte) (roots []*x509.Certificate, err error) {
+	for _, der := range all {
+		root, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		roots = append(roots, root)
+	}
+	return roots, nil
+}
+
+// goodUnder refuses a certificate that none of the roots has signed. Whether it has expired is for others to decide.
+func goodUnder(leaf *x509.Certificate, roots []*x509.Certificate) error {
+	pool := x509.NewCertPool()
+	for _, root := range roots {
+		pool.AddCert(root)
+	}
+	at := time.Now()
+	switch {
+	case at.Before(leaf.NotBefore):
+		at = leaf.NotBefore
+	case at.After(leaf.NotAfter):
+		at = leaf.NotAfter
+	}
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: at,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
 }
 
 // lookAtFiles is how often a process that waits looks whether another one has replaced a file.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
@@ -41,7 +40,8 @@ type keys struct {
 // adopt writes the keys to the files, unless these come from a newer state, and makes the process use what is in the
 // files. edit changes the notes in the same step. If a file can't be written, the process uses the keys from memory,
 // and adopt returns the error; the caller repeats the call. It blocks as transport.Managed.Lock does. Codes:
-// file_error; certificate_invalid for damaged keys, or if the certificate in use is not good under the roots.
+// file_error; certificate_invalid for damaged keys, or if the certificate in use or the one in the files is not good
+// under the roots.
 func (k keeper) adopt(ctx context.Context, next keys, edit func(*notes)) error {
 	if err := k.check(next); err != nil {
 		return err
@@ -72,13 +72,9 @@ func (k keeper) check(next keys) error {
 		return model.Refuse(model.CodeCertificateInvalid, "the news of the cluster have %s", what).
 			WithHint("compare the versions of the servers and of this process with: outspan version")
 	}
-	pool := x509.NewCertPool()
-	for _, der := range next.roots {
-		root, err := x509.ParseCertificate(der)
-		if err != nil || !root.IsCA {
-			return refuse("a damaged root")
-		}
-		pool.AddCert(root)
+	roots, err := parseRoots(next.roots)
+	if err != nil || slices.ContainsFunc(roots, func(root *x509.Certificate) bool { return !root.IsCA }) {
+		return refuse("a damaged root")
 	}
 	for _, key := range next.gossip {
 		if _, err := transport.ParseGossipKey(transport.GossipKey(key).Encode()); err != nil {
@@ -88,18 +84,13 @@ func (k keeper) check(next keys) error {
 	if len(next.gossip) == 0 {
 		return refuse("no gossip key")
 	}
-	leaf := k.creds.Leaf()
-	at := time.Now()
-	switch { // whether it has expired is for others to decide
-	case at.Before(leaf.NotBefore):
-		at = leaf.NotBefore
-	case at.After(leaf.NotAfter):
-		at = leaf.NotAfter
-	}
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: at,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-	if err != nil {
+	if err := goodUnder(k.creds.Leaf(), roots); err != nil {
 		return refuse("no root for the certificate of this process")
+	}
+	// A new certificate may not be in the files yet. A damaged one is of no use to the next start anyway.
+	inFile, found, err := k.dir.Pair(k.creds.Identity().Role)
+	if err == nil && found && goodUnder(inFile.Leaf, roots) != nil {
+		return refuse("no root for the certificate in the files of this process")
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package trust
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -25,9 +27,12 @@ type counted struct {
 	since  model.Time       // when it became absent, at the latest; 0 if it is not absent
 }
 
+// startsWithin is how long a rotation of the CA waits for a machine that got a certificate and has not registered yet.
+const startsWithin = time.Hour
+
 // countedMembers returns the members that a rotation of keys waits for: the servers in the configuration of the log,
-// and the agents with a node and a certificate that has not expired. Revoked members don't count. Servers come first.
-// Only the leader knows who is absent.
+// and the agents with a node and a certificate that has not expired. The clock of the state decides, because that of one
+// server may be wrong. Revoked members don't count. Servers come first. Only the leader knows who is absent.
 func (e *Engine) countedMembers(state *fsm.State) (all []counted) {
 	now := e.cfg.Servers.Now()
 	for _, s := range e.cfg.Servers.Servers() {
@@ -42,7 +47,7 @@ func (e *Engine) countedMembers(state *fsm.State) (all []counted) {
 		all = append(all, c)
 	}
 	for _, m := range state.TrustMembers.All() {
-		if m.Subject.Kind != model.SubjectAgent || m.RevokedIndex != 0 || m.NotAfter <= state.Wall {
+		if !mayConnect(state, m) {
 			continue
 		}
 		n, known := state.NodeOf(m.Subject.Name)
@@ -58,6 +63,34 @@ func (e *Engine) countedMembers(state *fsm.State) (all []counted) {
 		}
 		all = append(all, c)
 	}
+	return all
+}
+
+// mayConnect reports whether a member is an agent whose newest certificate counts.
+func mayConnect(state *fsm.State, m *fsm.TrustMember) bool {
+	return m.Subject.Kind == model.SubjectAgent && m.RevokedIndex == 0 && m.NotAfter > state.Wall
+}
+
+// caMembers returns the counted members and, as absent ones, the agents without a node whose certificate was made less
+// than startsWithin ago: a machine that has just joined and starts after the CA was dropped would have to join again.
+// Older agents without a node were never started, or their node was removed.
+func (e *Engine) caMembers(state *fsm.State) []counted {
+	all := e.countedMembers(state)
+	for _, m := range state.TrustMembers.All() {
+		made := m.NotAfter - e.cfg.Lifetime.Milliseconds()
+		if !mayConnect(state, m) || made+startsWithin.Milliseconds() <= state.Wall {
+			continue
+		}
+		if _, known := state.NodeOf(m.Subject.Name); !known {
+			all = append(all, counted{who: m.Subject, row: m, absent: true, since: e.cfg.Servers.Now()})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b counted) int {
+		if a.who.Kind != b.who.Kind {
+			return strings.Compare(string(b.who.Kind), string(a.who.Kind)) // servers first
+		}
+		return strings.Compare(a.who.Name, b.who.Name)
+	})
 	return all
 }
 

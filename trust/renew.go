@@ -177,6 +177,9 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 	pair, writeErr := e.unwritten.settle(ctx, e.dir, pki.RoleServer, inFile)
 	own := ownRenewal{Old: pki.KeyHash(pair.Leaf)}
 	if due(pair.Leaf) || e.untilSuperseded(state, pair.Leaf) <= 0 {
+		if err := e.caughtUp(state, pair.Leaf); err != nil {
+			return 0, err
+		}
 		if e.unwritten, err = e.mintOwn(state, pair.Leaf); err != nil {
 			return 0, err
 		}
@@ -187,7 +190,9 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 		return 0, err
 	}
 	own.Key, own.NotAfter = pki.KeyHash(pair.Leaf), pair.Leaf.NotAfter.UnixMilli()
-	own.CA = caWithID(state, pair.Leaf.AuthorityKeyId)
+	if writeErr == nil { // the certificate in the files counts, because this process may end
+		own.CA = caWithID(state, pair.Leaf.AuthorityKeyId)
+	}
 	if ok {
 		own.Old = row.Key
 	}
@@ -225,6 +230,22 @@ func (e *Engine) recordOwn(ctx context.Context, own ownRenewal) error {
 		return noLeader()
 	}
 	return e.ask(ctx, leader, questionRenew, own, &struct{}{})
+}
+
+// caughtUp refuses to make a certificate from a state that is older than the one that the files come from: its CA may
+// have been dropped since. A server that starts has the state of its last snapshot until it hears from the leader. The
+// state of a leader is the newest one that there is. Code: stale.
+func (e *Engine) caughtUp(state *fsm.State, leaf *x509.Certificate) error {
+	known, err := readNotes(e.dir)
+	if err != nil { // the certificate tells too
+		known = notes{}
+	}
+	_, leads, _ := e.cfg.Servers.Leader()
+	if leads || state.MomentNumber() >= knownAt(known, leaf) {
+		return nil
+	}
+	return model.Refuse(model.CodeStale, "this server's state is older than its files").
+		WithHint("it makes no certificate until it has caught up with the other servers")
 }
 
 // mintOwn makes a new key and a certificate for this server.

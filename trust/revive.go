@@ -51,13 +51,14 @@ func Revive(ctx context.Context, r Revival) (unwritten *tls.Certificate, err err
 
 // revivalSource has the CA of a Revival, after the first certificate that needs it.
 type revivalSource struct {
-	of    Revival
-	dir   transport.Managed
-	ca    *transport.Authority
-	state fsm.State
+	of     Revival
+	dir    transport.Managed
+	ca     *transport.Authority
+	state  fsm.State
+	gossip [][]byte // the keys of the gossip pool in the state
 }
 
-func (s *revivalSource) revive(ctx context.Context, role pki.Role) (unwritten *tls.Certificate, err error) {
+func (s *revivalSource) revive(ctx context.Context, role pki.Role) (inMemory *tls.Certificate, err error) {
 	pair, found, err := s.dir.Pair(role)
 	if role == pki.RoleServer {
 		if why := lacking(s.dir, found, err); why != nil {
@@ -68,12 +69,8 @@ func (s *revivalSource) revive(ctx context.Context, role pki.Role) (unwritten *t
 		return nil, err
 	}
 	if s.ca == nil {
-		if s.ca, s.state, err = s.of.authority(ctx, s.dir); err != nil {
-			return nil, model.Refuse(model.CodeCertificateInvalid, "the certificate %s expired at %s, and this server can't "+
-				"make a new one: %s", s.dir.CertFile(role), pki.Stamp(pair.Leaf.NotAfter), model.Reason(err)).
-				WithHint("mend that first. If the clock of this machine is right and the state can't be read any more, replace " +
-					"this server: outspan server remove NAME, outspan server revoke NAME, then let it join with an empty data " +
-					"directory")
+		if err = s.open(ctx); err != nil {
+			return nil, s.refuse(role, pair.Leaf, err)
 		}
 	}
 	who, _ := memberOf(pki.Identity{Role: role, Name: s.of.Name})
@@ -84,40 +81,58 @@ func (s *revivalSource) revive(ctx context.Context, role pki.Role) (unwritten *t
 	if err != nil {
 		return nil, err
 	}
+	old := pair.Leaf
 	pair.Certificate, pair.Leaf = [][]byte{cert.Raw}, cert
 	log := s.of.Logger.With("role", role, "expires", pki.Stamp(cert.NotAfter))
-	err = write(ctx, s.dir, role, pair, nil, nil)
-	if refusedAs(err, model.CodeFile) {
+	next := unwritten{pair: pair, roots: roots(&s.state), gossip: s.gossip, at: s.state.MomentNumber()}
+	err = next.write(ctx, s.dir, role)
+	switch {
+	case refusedAs(err, model.CodeFile):
 		log.Error("an expired certificate was renewed before the start, but can't be written", "error", err)
 		return &pair, nil
-	}
-	if err == nil {
+	case refusedAs(err, model.CodeCertificateInvalid): // the state is older than the files, and its CA was dropped
+		return nil, s.refuse(role, old, err)
+	case err == nil:
 		log.Warn("an expired certificate was renewed before the start")
 	}
 	return nil, err
 }
 
-// authority returns the CA, from the file of a cluster that never had a leader, or from the state.
-func (r Revival) authority(ctx context.Context, dir transport.Managed) (*transport.Authority, fsm.State, error) {
-	state, err := r.State(ctx)
+// refuse says why an expired certificate is not renewed.
+func (s *revivalSource) refuse(role pki.Role, expired *x509.Certificate, why error) error {
+	return model.Refuse(model.CodeCertificateInvalid, "the certificate %s expired at %s, and this server can't make a new "+
+		"one: %s", s.dir.CertFile(role), pki.Stamp(expired.NotAfter), model.Reason(why)).
+		WithHint("mend that first. If the clock of this machine is right and the state is too old or can't be read, replace " +
+			"this server: outspan server remove NAME, outspan server revoke NAME, then let it join with an empty data " +
+			"directory")
+}
+
+// open gets the CA, from the file of a cluster that never had a leader, or from the state with its gossip keys.
+func (s *revivalSource) open(ctx context.Context) error {
+	state, err := s.of.State(ctx)
 	if err != nil && !neverStarted(err) {
-		return nil, fsm.State{}, err
+		return err
 	}
+	s.state = state
 	if !state.Managed() {
-		ca, found, fileErr := dir.Authority()
+		ca, found, fileErr := s.dir.Authority()
 		if found || fileErr != nil {
-			return ca, state, fileErr
+			s.ca = ca
+			return fileErr
 		}
 		if err != nil {
-			return nil, fsm.State{}, err
+			return err
 		}
 	}
-	ring, err := keyring.Open(filepath.Join(r.DataDir, keyring.FileName))
+	ring, err := keyring.Open(filepath.Join(s.of.DataDir, keyring.FileName))
 	if err != nil {
-		return nil, fsm.State{}, err
+		return err
 	}
-	ca, err := authority(ring, &state)
-	return ca, state, err
+	if s.gossip, err = gossipKeys(ring, &state); err != nil {
+		return err
+	}
+	s.ca, err = authority(ring, &state)
+	return err
 }
 
 // neverStarted reports whether an error of Revival.State says that the server has no state yet.

@@ -31,6 +31,9 @@ func (e *Engine) keepAgentNow(ctx context.Context) error {
 	if row, ok := state.TrustMemberOf(who); !ok || row.RevokedIndex != 0 {
 		return nil // a token lets it join again
 	}
+	if err := e.caughtUp(state, pair.Leaf); err != nil {
+		return err
+	}
 	ring, err := e.keyring()
 	if err != nil {
 		return err
@@ -44,7 +47,12 @@ func (e *Engine) keepAgentNow(ctx context.Context) error {
 		return err
 	}
 	pair.Certificate, pair.Leaf = [][]byte{cert.Raw}, cert
-	if err := write(ctx, e.dir, pki.RoleAgent, pair, nil, nil); err != nil {
+	gossip, err := gossipKeys(ring, state)
+	if err != nil {
+		return err
+	}
+	next := unwritten{pair: pair, roots: roots(state), gossip: gossip, at: state.MomentNumber()}
+	if err := next.write(ctx, e.dir, pki.RoleAgent); err != nil {
 		return err
 	}
 	e.log.Warn("the expired certificate of this machine's agent was renewed", "expires", pki.Stamp(cert.NotAfter))

@@ -75,7 +75,9 @@ func (r Revival) makeMissing(ctx context.Context, dir transport.Managed, old *x5
 		return err
 	}
 	pair := tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
-	if err := write(ctx, dir, pki.RoleServer, pair, roots(&state), gossip); err != nil {
+	files := transport.ManagedFiles{Roots: roots(&state), GossipKeys: gossip,
+		Pairs: map[pki.Role]tls.Certificate{pki.RoleServer: pair}}
+	if err := dir.Lock(ctx, func() error { return dir.Write(files) }); err != nil {
 		return err
 	}
 	r.Logger.Warn("files of this server were missing, and were made from its state", "directory", dir.Path(),

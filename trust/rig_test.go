@@ -74,6 +74,8 @@ type rig struct {
 
 	off map[string]time.Time // servers of the log's configuration that are off, and since when
 
+	wall func() time.Time // the median of the servers' clocks, which entries have; default: they have none
+
 	addresses []string // of the servers' API; default 10.0.0.1:7640
 	dead      []string // names of servers in the configuration that don't answer
 
@@ -172,6 +174,9 @@ func (s *site) Submit(_ context.Context, group []fsm.Command) error {
 	}
 	r.mu.Lock()
 	e := fsm.Entry{Format: model.CurrentFormat, At: s.Now(), Groups: [][]fsm.Command{group}}
+	if r.wall != nil {
+		e.Wall = r.wall().UnixMilli()
+	}
 	r.log = append(r.log, e)
 	var results []fsm.Result
 	for _, one := range r.sites {

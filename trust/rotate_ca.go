@@ -94,8 +94,8 @@ func (e *Engine) activateCA(state *fsm.State, p caProgress) (group []fsm.Command
 
 // RotateCA returns the commands that begin to replace the CA or, during a rotation, that leave members behind. During a
 // rotation without q.Force there are none: it goes on by itself. Only the leader calls it. Codes: invalid; busy without
-// a CA; not_found for a name that no member has; conflict if too few servers would be left, or if a grace comes too
-// late; those of the keyring.
+// a CA; not_found for a name that no member has; conflict if too few servers would be left, if a grace comes too late,
+// or if this server's clock is wrong; those of the keyring.
 func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, error) {
 	if len(q.Names) > 0 && !q.Force {
 		return nil, model.Refuse(model.CodeInvalid, "names without force").
@@ -126,6 +126,9 @@ func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, 
 	var put *fsm.KeyPut
 	switch {
 	case !running:
+		if err := e.clockRight(state); err != nil {
+			return nil, err
+		}
 		put, err = newCA(ring, state, e.cfg.Cluster)
 	case q.Force && !slices.Equal(passed, p.next.Passed):
 		put, err = resealed(ring, state, p.next, p.next.Phase)
@@ -140,6 +143,25 @@ func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, 
 		put.Grace = *q.Grace
 	}
 	return []fsm.Command{put}, nil
+}
+
+// maxClockError is how far the clock of a server that makes a CA may be off. Other servers refuse a CA that is not valid
+// yet; transport.NewAuthority makes one that is valid since a day.
+const maxClockError = time.Hour
+
+// clockRight refuses to make a CA by a clock that is far from the median of the servers' clocks, which the state has.
+// Code: conflict.
+func (e *Engine) clockRight(state *fsm.State) error {
+	if state.Wall == 0 { // no entry has told the time yet
+		return nil
+	}
+	ahead := time.Duration(time.Now().UnixMilli()-state.WallAt(e.cfg.Servers.Now())) * time.Millisecond
+	if ahead.Abs() <= maxClockError {
+		return nil
+	}
+	return model.Refuse(model.CodeConflict, "the clock of the server %s differs by %s from the time of the cluster, so a CA "+
+		"that it makes may not be valid for the others", e.cfg.Name, ahead.Abs().Round(time.Second)).
+		WithHint("set the clock of that machine, wait a minute, and try again")
 }
 
 // newCA makes a CA, and returns its row. Codes: those of transport.NewAuthority and sealed.
@@ -189,7 +211,7 @@ func (e *Engine) leftBehind(state *fsm.State, p caProgress, passed, names []stri
 	for _, m := range e.caMembers(state) {
 		if m.who.Kind == model.SubjectServer {
 			servers++
-			if slices.Contains(left, m.who.String()) {
+			if _, behind := slices.BinarySearch(left, m.who.String()); behind {
 				gone++
 			}
 		}
