@@ -186,11 +186,14 @@ func (w *town) expire(name string, role pki.Role) {
 	}
 }
 
-// A worker whose certificate has expired joins again with a new token, while its agent runs: the agent uses the new
-// certificate, and the node is the same.
+// A worker whose certificate has expired, and that may not return by itself, joins again with a new token, while its
+// agent runs: the agent uses the new certificate, and the node is the same.
 func TestExpiredWorkerJoinsAgain(t *testing.T) {
 	w := newTown(t, func(o *upOptions) { o.noAgent = true })
 	epoch := w.worker()
+	if _, err := w.api.Settings.Set(t.Context(), map[string]any{"rejoin_grace": "0s"}, client.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	w.halt("n1")
 	w.expire("n1", pki.RoleAgent)
 	before, _, _ := w.files("n1").Pair(pki.RoleAgent)
