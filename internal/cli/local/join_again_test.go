@@ -191,7 +191,8 @@ func (w *town) expire(name string, role pki.Role) {
 func TestExpiredWorkerJoinsAgain(t *testing.T) {
 	w := newTown(t, func(o *upOptions) { o.noAgent = true })
 	epoch := w.worker()
-	if _, err := w.api.Settings.Set(t.Context(), map[string]any{"rejoin_grace": "0s"}, client.WriteOptions{}); err != nil {
+	if _, err := w.api.Settings.Set(t.Context(), map[string]any{"rejoin_grace": "0s"},
+		client.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.halt("n1")
