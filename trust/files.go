@@ -26,9 +26,9 @@ type unwritten struct {
 
 // settle writes the certificate to the files of a role, and returns the certificate to use, even if it can't be
 // written. inFile is the certificate in the files. If another process has replaced that meanwhile, it is the one to
-// use, and u is forgotten. u is also forgotten if the process could not start with it: if none of the roots that stay in
-// the files has signed it. settle blocks as transport.Managed.Lock does. Codes: certificate_invalid, and those of Lock
-// and Write.
+// use, and u is forgotten. u is also forgotten if the process could not start with it: if none of the roots that stay
+// in the files has signed it. settle blocks as transport.Managed.Lock does. Codes: certificate_invalid, and those of
+// Lock and Write.
 func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.Role,
 	inFile tls.Certificate) (use tls.Certificate, err error) {
 	switch {
@@ -51,8 +51,9 @@ func (u *unwritten) settle(ctx context.Context, dir transport.Managed, role pki.
 }
 
 // write replaces the certificate of a role, and the roots and the gossip keys unless the files have newer ones. Then it
-// forgets those of u. Server and agent of a process share the directory, so it decides and writes under the lock. Codes:
-// certificate_invalid if none of the roots that the files would have signed the certificate; those of Lock and Write.
+// forgets those of u. Server and agent of a process share the directory, so it decides and writes under the lock.
+// Codes: certificate_invalid if none of the roots that the files would have signed the certificate; those of Lock and
+// Write.
 func (u *unwritten) write(ctx context.Context, dir transport.Managed, role pki.Role) error {
 	return dir.Lock(ctx, func() (err error) {
 		files := transport.ManagedFiles{Pairs: map[pki.Role]tls.Certificate{role: u.pair}}

@@ -31,8 +31,8 @@ type counted struct {
 const startsWithin = time.Hour
 
 // countedMembers returns the members that a rotation of keys waits for: the servers in the configuration of the log,
-// and the agents with a node and a certificate that has not expired. The clock of the state decides, because that of one
-// server may be wrong. Revoked members don't count. Servers come first. Only the leader knows who is absent.
+// and the agents with a node and a certificate that has not expired. The clock of the state decides, because that of
+// one server may be wrong. Revoked members don't count. Servers come first. Only the leader knows who is absent.
 func (e *Engine) countedMembers(state *fsm.State) (all []counted) {
 	now := e.cfg.Servers.Now()
 	for _, s := range e.cfg.Servers.Servers() {

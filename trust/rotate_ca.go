@@ -145,8 +145,8 @@ func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, 
 	return []fsm.Command{put}, nil
 }
 
-// maxClockError is how far the clock of a server that makes a CA may be off. Other servers refuse a CA that is not valid
-// yet; transport.NewAuthority makes one that is valid since a day.
+// maxClockError is how far the clock of a server that makes a CA may be off. Other servers refuse a CA that is not
+// valid yet; transport.NewAuthority makes one that is valid since a day.
 const maxClockError = time.Hour
 
 // clockRight refuses to make a CA by a clock that is far from the median of the servers' clocks, which the state has.
@@ -159,8 +159,8 @@ func (e *Engine) clockRight(state *fsm.State) error {
 	if ahead.Abs() <= maxClockError {
 		return nil
 	}
-	return model.Refuse(model.CodeConflict, "the clock of the server %s differs by %s from the time of the cluster, so a CA "+
-		"that it makes may not be valid for the others", e.cfg.Name, ahead.Abs().Round(time.Second)).
+	return model.Refuse(model.CodeConflict, "the clock of the server %s differs by %s from the time of the cluster, so a "+
+		"CA that it makes may not be valid for the others", e.cfg.Name, ahead.Abs().Round(time.Second)).
 		WithHint("set the clock of that machine, wait a minute, and try again")
 }
 
