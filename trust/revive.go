@@ -100,10 +100,10 @@ func (s *revivalSource) revive(ctx context.Context, role pki.Role) (inMemory *tl
 
 // refuse says why an expired certificate is not renewed.
 func (s *revivalSource) refuse(role pki.Role, expired *x509.Certificate, why error) error {
-	return model.Refuse(model.CodeCertificateInvalid, "the certificate %s expired at %s, and this server can't make a new "+
-		"one: %s", s.dir.CertFile(role), pki.Stamp(expired.NotAfter), model.Reason(why)).
-		WithHint("mend that first. If the clock of this machine is right and the state is too old or can't be read, replace " +
-			"this server: outspan server remove NAME, outspan server revoke NAME, then let it join with an empty data " +
+	return model.Refuse(model.CodeCertificateInvalid, "the certificate %s expired at %s, and this server can't make a "+
+		"new one: %s", s.dir.CertFile(role), pki.Stamp(expired.NotAfter), model.Reason(why)).
+		WithHint("mend that first. If the clock of this machine is right and the state is too old or can't be read, " +
+			"replace this server: outspan server remove NAME, outspan server revoke NAME, then let it join with an empty data " +
 			"directory")
 }
 

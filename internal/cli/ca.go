@@ -70,7 +70,8 @@ servers accept certificates of people of the old CA for longer. But each person 
 	}
 	write.register(cmd, "check only: show what the rotation would wait for")
 	cmd.Flags().BoolVar(&force, "force", false, "leave members behind, which must join again with a token")
-	cmd.Flags().Var(&grace, "grace", "how long servers accept certificates of the old CA after the new one is used (default 0s)")
+	cmd.Flags().Var(&grace, "grace",
+		"how long servers accept certificates of the old CA after the new one is used (default 0s)")
 	return cmd
 }
 

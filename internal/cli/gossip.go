@@ -66,7 +66,8 @@ other members are always waited for; with --force for 10 minutes in each step, a
 		},
 	}
 	write.register(cmd, "check only, make no key")
-	cmd.Flags().BoolVar(&force, "force", false, "don't wait for servers and agents that are off, and 10 minutes for the others")
+	cmd.Flags().BoolVar(&force, "force", false,
+		"don't wait for servers and agents that are off, and 10 minutes for the others")
 	return cmd
 }
 
