@@ -23,7 +23,7 @@ func (c *rotation) finish() (before int) {
 	before = len(c.log)
 	defer c.s1.leading()()
 	for _, s := range []*site{c.s1, c.s2} {
-		defer s.run()()
+		s.run()
 	}
 	c.rotate(api.RotateCABody{})
 	time.Sleep(time.Second)
@@ -65,7 +65,7 @@ func TestServerBehindMakesNoCertificate(t *testing.T) {
 		dir := transport.ManagedDir(c.s2.dir)
 		s, catchUp := c.behind(before)
 		old := must(tlsLeaf(s))(t)
-		defer s.run()()
+		s.run()
 		time.Sleep(time.Minute)
 		if !must(tlsLeaf(s))(t).Equal(old) {
 			t.Error("the server made a certificate from an old state")
@@ -94,7 +94,7 @@ func TestServerBehindWithDamagedNotes(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, _ := c.behind(before)
-		defer s.run()()
+		s.run()
 		time.Sleep(time.Minute)
 		if _, err := dir.Credentials("c1", pki.RoleServer, "s2"); err != nil {
 			t.Errorf("the next start: %v", err)
@@ -127,7 +127,7 @@ func TestCertificateInMemoryHasNotMoved(t *testing.T) {
 				c := newRotation(t)
 				defer c.s1.leading()()
 				for _, s := range []*site{c.s1, c.s2} {
-					defer s.run()()
+					s.run()
 				}
 				c.rotate(api.RotateCABody{})
 				time.Sleep(5 * time.Second)
