@@ -22,9 +22,8 @@ func (c *rotation) finish() (before int) {
 	c.t.Helper()
 	before = len(c.log)
 	defer c.s1.leading()()
-	for _, s := range []*site{c.s1, c.s2} {
-		s.run()
-	}
+	defer c.s1.run()()
+	defer c.s2.run()()
 	c.rotate(api.RotateCABody{})
 	time.Sleep(time.Second)
 	c.report(agent1)
@@ -126,9 +125,8 @@ func TestCertificateInMemoryHasNotMoved(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newRotation(t)
 				defer c.s1.leading()()
-				for _, s := range []*site{c.s1, c.s2} {
-					s.run()
-				}
+				c.s1.run()
+				c.s2.run()
 				c.rotate(api.RotateCABody{})
 				time.Sleep(5 * time.Second)
 				mended := block(t, filepath.Join(c.s2.dir, "tls", "server-key.pem.next"))
