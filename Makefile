@@ -51,7 +51,7 @@ test: build ## run every test, whole clusters of processes included; as root als
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
 systems: build ## run the tests that take long: etcd, nats, redis and postgres under drains, moves of 1 GiB, reboots (as root, < 10 min)
-	$(REPORT) -label systems -- -count=1 -timeout 25m -run '$(LONG)' ./e2e
+	$(REPORT) -label systems -- -count=1 -timeout 33m -run '$(LONG)' ./e2e
 
 race: ## run the tests under the race detector (needs a C compiler)
 	$(REPORT) -label race -- -race -timeout 25m $(UNITS)
