@@ -21,7 +21,7 @@ func (t Trust) AllNewcomers(ctx context.Context, o ListOptions) iter.Seq2[api.Ne
 	return each[api.Newcomer](ctx, t.calls, route("newcomers"), o.query())
 }
 
-// ApproveNewcomer lets a newcomer join: it is admitted when it asks again within an hour. who is its server, or its
+// ApproveNewcomer lets a newcomer join if it asks again within an hour. Its subject is that of its server, or of its
 // agent if it has no server. Codes: not_found; ambiguous if several newcomers of this name wait and body.Key is empty;
 // conflict if it was approved or rejected already, or is a member; stale if it just asked with another key.
 func (t Trust) ApproveNewcomer(ctx context.Context, who model.Subject, body api.NewcomerBody, o WriteOptions) (

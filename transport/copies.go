@@ -121,7 +121,7 @@ func (c *Copies) Found() []Copy {
 }
 
 // noteCopy notes that the certificate of an agent was refused, if the agent has an open connection with another key.
-// Then the refused one was replaced, and who has it is not the agent that replaced it.
+// Then the refused certificate was replaced, and another machine than the agent still has it.
 func (l *Listener) noteCopy(g *gate, peer pki.Identity, leaf *x509.Certificate) {
 	if l.cfg.Copies == nil || peer.Role != pki.RoleAgent {
 		return
