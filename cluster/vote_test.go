@@ -39,13 +39,14 @@ func (g *gate) set(open, hangs bool) {
 	g.open, g.hangs = open, hangs
 }
 
-func (g *gate) total() (n int) {
+// about returns how often a permission was asked for the server name at address, and how often for any server.
+func (g *gate) about(name, address string) (n, total int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, one := range g.asked {
-		n += one
+		total += one
 	}
-	return n
+	return g.asked[name+" "+address], total
 }
 
 // A server gets no vote while MayVote refuses it, neither by itself nor because an operator asks, and the leader says
@@ -55,8 +56,8 @@ func TestNoVoteBeforeMayVote(t *testing.T) {
 		g := &gate{asked: map[string]int{}}
 		r := newRig(t)
 		r.threeServersRunning(func(c *Config) { c.MayVote = g.mayVote })
-		if n := g.total(); n != 0 {
-			t.Errorf("%d questions about the first voters", n)
+		if _, total := g.about("", ""); total != 0 {
+			t.Errorf("%d questions about the first voters", total)
 		}
 		leader := r.leader(time.Second)
 		fourth := r.start(4, func(c *Config) { c.MayVote = g.mayVote })
@@ -65,8 +66,8 @@ func TestNoVoteBeforeMayVote(t *testing.T) {
 		if got := len(leader.voters()); got != 3 {
 			t.Fatalf("%d voters, although one is refused", got)
 		}
-		if n := g.asked["s4 "+host(4)+":7640"]; n < 20 || n != g.total() {
-			t.Errorf("the questions of a minute: %v", g.asked)
+		if n, total := g.about("s4", host(4)+":7640"); n < 20 || n != total {
+			t.Errorf("%d questions in a minute, %d of them about the fourth server", total, n)
 		}
 		refused := &model.Error{Code: model.CodeConflict}
 		if err := leader.Promote(t.Context(), fourth.ID()); !errors.Is(err, refused) {
