@@ -49,9 +49,15 @@ func resealed(ring *keyring.Ring, state *fsm.State, row *fsm.TrustKey, phase mod
 	if err != nil {
 		return nil, err
 	}
-	return sealed(ring, state, plain,
-		fsm.KeyPut{Name: row.Name, Version: row.Version + 1, Phase: phase, Public: row.Public,
-			Passed: row.Passed, Grace: row.Grace})
+	put := rowOf(row)
+	put.Phase = phase
+	return sealed(ring, state, plain, put)
+}
+
+// rowOf returns the command that writes a row again, as its next version. It lacks the encrypted key.
+func rowOf(row *fsm.TrustKey) fsm.KeyPut {
+	return fsm.KeyPut{Name: row.Name, Version: row.Version + 1, Phase: row.Phase, Public: row.Public,
+		Passed: row.Passed, Grace: row.Grace}
 }
 
 // activeCA returns the name of the CA that signs now, or "" if there is none.

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -84,8 +85,9 @@ func texts(ids []keyring.ID) []string {
 	return list
 }
 
-// RotateKeyring makes a new key-encryption key, gives it to every server of the configuration, and encrypts the data
-// keys of the state under it. The key before stays in the keyrings, because backups need it. A dry run only asks which
+// RotateKeyring makes a new key-encryption key and gives it to every server of the configuration. Then it makes a new
+// data key under it, and encrypts all keys of the state anew. The key-encryption key before stays in the keyrings,
+// because backups need it. A dry run only asks which
 // servers could take part. If RotateKeyring fails before its commit, nothing has changed but keyrings that have a key
 // which nothing uses. The next call on the same leader uses that key. It blocks for at most about 20 s. Codes: those of
 // Keyring; busy while another rotation runs; conflict if a server does not answer or lacks a key; file_error; those of
@@ -117,11 +119,7 @@ func (e *Engine) RotateKeyring(ctx context.Context, dryRun bool) (api.KeyringRot
 	if err := e.handOut(ctx, next); err != nil {
 		return reply, err
 	}
-	group, err := rewrapped(e.ring.Load(), e.cfg.Store.Current(), next.ID())
-	if err != nil {
-		return reply, err
-	}
-	if err := e.cfg.Servers.Submit(ctx, group); err != nil {
+	if err := e.useKey(ctx, next.ID()); err != nil {
 		return reply, err
 	}
 	e.log.Info("the keyring has a new key, which encrypts the keys of the state now", "key", next.ID(), "before", before)
@@ -130,6 +128,23 @@ func (e *Engine) RotateKeyring(ctx context.Context, dryRun bool) (api.KeyringRot
 		e.log.Warn("the new key is not the active one of the file yet", "error", err) // seekKeyring tries again
 	}
 	return reply, nil
+}
+
+// useKey commits the group that encrypts all keys of the state anew. Another rotation may change a row meanwhile, or add
+// one under the old data key. The group is refused then, and useKey makes it again, twice at most. Codes: those of
+// reencrypted and of the log.
+func (e *Engine) useKey(ctx context.Context, by keyring.ID) error {
+	for try := 1; ; try++ {
+		group, err := reencrypted(e.ring.Load(), e.cfg.Store.Current(), by)
+		if err != nil {
+			return err
+		}
+		err = e.cfg.Servers.Submit(ctx, group)
+		refusal, _ := errors.AsType[*model.Error](err)
+		if refusal == nil || try == 3 || refusal.Code != model.CodeStale && refusal.Code != model.CodeInUse {
+			return err
+		}
+	}
 }
 
 // ready refuses a rotation if a server does not answer or lacks a key. Code: conflict.
@@ -235,15 +250,40 @@ func (e *Engine) takeKey(ctx context.Context, q givenKey) error {
 	return nil
 }
 
-// rewrapped returns the commands that encrypt every data key of a state under one key of the keyring.
-func rewrapped(ring *keyring.Ring, state *fsm.State, by keyring.ID) (group []fsm.Command, err error) {
-	for _, row := range state.KeysOf(model.KeyData) {
-		w, err := ring.Rewrap(keyring.Wrapped{KEK: keyring.ID(row.Under), Bytes: row.Sealed}, by)
+// reencrypted returns the commands that replace the data keys of a state by a new one, which the key by of the keyring
+// encrypts, and that encrypt all other keys under it. Whoever knows the old data key can't open the new rows. Codes:
+// those of openKey and keyring.Ring.Rewrap.
+func reencrypted(ring *keyring.Ring, state *fsm.State, by keyring.ID) (group []fsm.Command, err error) {
+	data, wrapped := ring.WrapNew()
+	if wrapped, err = ring.Rewrap(wrapped, by); err != nil {
+		return nil, err
+	}
+	old := state.KeysOf(model.KeyData)
+	_, last, _ := old[len(old)-1].Name.Split()
+	name := model.NewKeyName(model.KeyData, last+1)
+	for _, row := range old {
+		group = append(group, &fsm.KeyPut{Name: row.Name, Version: row.Version + 1, Phase: model.KeyRetired,
+			Under: row.Under, Sealed: row.Sealed})
+	}
+	group = append(group, &fsm.KeyPut{Name: name, Version: 1, Phase: model.KeyActive, Under: string(wrapped.KEK),
+		Sealed: wrapped.Bytes})
+	for _, row := range state.TrustKeys.All() {
+		if row.Name.Kind() == model.KeyData {
+			continue
+		}
+		plain, err := openKey(ring, state, row)
 		if err != nil {
 			return nil, err
 		}
-		group = append(group, &fsm.KeyPut{Name: row.Name, Version: row.Version + 1, Phase: row.Phase, Under: string(by),
-			Sealed: w.Bytes})
+		put := rowOf(row)
+		if put.Sealed, err = data.Seal(string(put.Name), put.Version, plain); err != nil {
+			return nil, err
+		}
+		put.Under = string(name)
+		group = append(group, &put)
+	}
+	for _, row := range old {
+		group = append(group, &fsm.KeyDrop{Name: row.Name})
 	}
 	return group, nil
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
@@ -86,6 +87,43 @@ func TestRotateKeyring(t *testing.T) {
 
 // A rotation is refused while a server of the configuration does not answer or lacks a key. It names the server, and
 // makes no key.
+// Whoever has the old data key can't open the rows that a rotation of the keyring has written.
+func TestRotatedKeyringHasANewDataKey(t *testing.T) {
+	r, s1, s2, _ := three(t)
+	before := s1.machine.State()
+	old, _ := before.ActiveKey(model.KeyData)
+	thief := must(s1.ring().Unwrap(keyring.Wrapped{KEK: keyring.ID(old.Under), Bytes: old.Sealed}))(t)
+	var once atomic.Bool
+	r.before = func() error { // another rotation at the same time changes a row
+		if !once.Swap(true) {
+			s1.do(must(s1.engine.RotateCA(s1.machine.Current(), api.RotateCABody{}))(t)...)
+		}
+		return nil
+	}
+	must(s1.engine.RotateKeyring(t.Context(), false))(t)
+	rows := 0
+	for _, s := range []*site{s1, s2} {
+		for name, row := range s.machine.Current().TrustKeys.All() {
+			if name.Kind() == model.KeyData {
+				continue
+			}
+			rows++
+			was, _ := before.TrustKeys.Get(name)
+			if _, err := thief.Open(string(name), row.Version, row.Sealed); err == nil {
+				t.Errorf("the old data key opens version %d of %s", row.Version, name)
+			}
+			if was != nil && (was.Phase != row.Phase || !bytes.Equal(was.Public, row.Public) || was.At != row.At) {
+				t.Errorf("%s was %+v, and is %+v", name, was, row)
+			}
+		}
+	}
+	if rows != 6 {
+		t.Errorf("%d rows; two CAs and a gossip key are on each server", rows)
+	}
+	der, _ := request(t, pki.RoleAgent, "n1")
+	must(s2.join(s2.token(pki.RoleAgent), transport.JoinRequest{Agent: der}))(t)
+}
+
 func TestRotationNeedsEveryServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s1, s2, _ := three(t)
