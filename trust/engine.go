@@ -97,8 +97,7 @@ type Engine struct {
 	claims    *claims
 	news      newsCache
 
-	rotating sync.Mutex // held by a rotation of the keyring
-	next     keyring.ID // made by a rotation that has not succeeded yet, or ""; guarded by rotating
+	rotation keyringRotation
 
 	gossipForced atomic.Pointer[model.KeyName] // see ForceGossip
 
@@ -120,6 +119,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg, log: cfg.Logger, dir: transport.ManagedDir(cfg.DataDir),
 		joining: make(chan struct{}, maxJoining), pins: newPins(), claims: newClaims(),
 		self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
+	e.rotation.e = e
 	if err := e.openKeyring(); err != nil {
 		return nil, err
 	}

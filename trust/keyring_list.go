@@ -1,0 +1,101 @@
+package trust
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
+	"github.com/outspan/outspan/model"
+)
+
+// givenKey gives a server a new key of the keyring.
+type givenKey struct {
+	Key []byte `cbor:"1,keyasint" debug:"secret"`
+}
+
+// Keyring returns the keys of the keyring, and which of them each server has. Only the leader answers. It asks all
+// other servers, and blocks for at most about 5 s. Codes: no_leader; busy while the state has no CA; not_found if this
+// server has no keyring.
+func (e *Engine) Keyring(ctx context.Context) (api.Keyring, error) {
+	ring, err := e.leading()
+	if err != nil {
+		return api.Keyring{}, err
+	}
+	state := e.cfg.Store.Current()
+	active, _ := inUse(state)
+	ids := needed(state)
+	var list api.Keyring
+	for _, k := range ring.Keys() {
+		list.Keys = append(list.Keys, api.KeyringKey{ID: string(k.ID()), Active: k.ID() == active,
+			Needed: slices.Contains(ids, k.ID()), Exported: exported(state, k.ID()), Created: k.Created()})
+	}
+	for _, id := range e.lacks() {
+		list.Keys = append(list.Keys, api.KeyringKey{ID: string(id), Active: id == active, Needed: true,
+			Exported: exported(state, id)})
+	}
+	list.Servers = e.shown(e.standings(ctx, e.cfg.Servers.Others(), ids))
+	return list, nil
+}
+
+// exported reports whether a state knows an export with a key.
+func exported(state *fsm.State, id keyring.ID) bool {
+	return slices.ContainsFunc(state.KeysOf(model.KeyData), func(row *fsm.TrustKey) bool {
+		return keyring.ID(row.Under) == id && row.Exported != 0
+	})
+}
+
+// leading returns the keyring if this server leads, and the state has a CA. Codes: no_leader, busy, not_found.
+func (e *Engine) leading() (*keyring.Ring, error) {
+	if _, self, _ := e.cfg.Servers.Leader(); !self {
+		return nil, noLeader()
+	}
+	if !e.cfg.Store.Current().Managed() {
+		return nil, model.Refuse(model.CodeBusy, "the cluster has no CA yet").WithHint("try again in a moment")
+	}
+	return e.keyring()
+}
+
+// shown returns the servers as the API shows them, this server first.
+func (e *Engine) shown(all []standing) []api.KeyringServer {
+	own := e.lacks()
+	list := []api.KeyringServer{{Name: e.cfg.Name, Answers: true, Complete: len(own) == 0, Lacks: texts(own)}}
+	for _, one := range all {
+		s := api.KeyringServer{Name: one.server.Name, Answers: one.err == nil, Lacks: texts(one.lacks),
+			Complete: one.err == nil && len(one.lacks) == 0}
+		if one.err != nil {
+			s.Error = model.Reason(one.err)
+		}
+		list = append(list, s)
+	}
+	slices.SortStableFunc(list[1:], func(a, b api.KeyringServer) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+func texts(ids []keyring.ID) []string {
+	list := []string{}
+	for _, id := range ids {
+		list = append(list, string(id))
+	}
+	return list
+}
+
+// takeKey adds a key of the leader to the keyring. Codes: forbidden, member_revoked, invalid, those of editKeyring and
+// of keyring.Ring.Add.
+func (e *Engine) takeKey(ctx context.Context, q givenKey) error {
+	who, err := e.askingServer(ctx)
+	if err != nil {
+		return err
+	}
+	key, err := keyring.ParseKey(q.Key)
+	if err != nil {
+		return err
+	}
+	if err := e.editKeyring(ctx, func(ring *keyring.Ring) error { return ring.Add(key) }); err != nil {
+		return err
+	}
+	e.log.Info("the keyring has another key", "key", key.ID(), "from", who.Name)
+	return nil
+}
