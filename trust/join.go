@@ -220,7 +220,7 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	}
 	state := e.cfg.Store.Current()
 	if r.Known {
-		if err := e.knows(state, all[0]); err != nil {
+		if err := knows(e.cfg.Servers, state, all[0]); err != nil {
 			return transport.JoinReply{}, err
 		}
 	}
@@ -269,13 +269,13 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 
 // knows refuses a newcomer that is no server of this cluster, or that has another key than the cluster knows. So a
 // server that kept its data comes back to its own cluster, whatever CA the cluster has now. Code: conflict.
-func (e *Engine) knows(state *fsm.State, n newcomer) error {
+func knows(servers Cluster, state *fsm.State, n newcomer) error {
 	who := n.admit.Subject
 	row, ok := state.TrustMemberOf(who)
 	const hint = "check that the token is of the cluster of this machine. If it is, stop the server, remove its data " +
 		"directory, run outspan server revoke %s --force on another server, and join with a new token"
 	switch {
-	case who.Kind != model.SubjectServer || !ok || row.RevokedIndex != 0 || !e.cfg.Servers.Includes(who.Name):
+	case who.Kind != model.SubjectServer || !ok || row.RevokedIndex != 0 || !servers.Includes(who.Name):
 		return model.Refuse(model.CodeConflict, "%s is no server of this cluster", who).WithHint(hint, who.Name)
 	case !row.Had(n.admit.Key):
 		return model.Refuse(model.CodeConflict, "%s has another key than this cluster knows", who).WithHint(hint, who.Name)

@@ -249,10 +249,10 @@ func (e *Engine) caughtUp(state *fsm.State, leaf *x509.Certificate) error {
 		WithHint("it makes no certificate until it has caught up with the other servers")
 }
 
-// ownKey returns the key of this server's next certificate: a new one. Without a leader it is the one before, because
-// nobody could record another, and the servers know this one by it if it has to join again.
-func (e *Engine) ownKey(old tls.Certificate) (*ecdsa.PrivateKey, error) {
-	_, _, led := e.cfg.Servers.Leader()
+// ownKey returns the key of a server's next certificate: a new one. Without a leader it is that of the one before,
+// because nobody could record another, and the servers know this one by it if it has to join again.
+func ownKey(servers Cluster, old tls.Certificate) (*ecdsa.PrivateKey, error) {
+	_, _, led := servers.Leader()
 	if key, ok := old.PrivateKey.(*ecdsa.PrivateKey); ok && !led {
 		return key, nil
 	}
@@ -269,7 +269,7 @@ func (e *Engine) mintOwn(state *fsm.State, old tls.Certificate) (unwritten, erro
 	if err != nil {
 		return unwritten{}, err
 	}
-	key, err := e.ownKey(old)
+	key, err := ownKey(e.cfg.Servers, old)
 	if err != nil {
 		return unwritten{}, err
 	}
