@@ -11,7 +11,9 @@ type CA struct {
 	CAs []CACertificate `json:"cas" doc:"the oldest first; members trust all of them"`
 	// Rotation is nil if the cluster has one CA and no member trusts another one.
 	Rotation *CARotation `json:"rotation,omitempty" doc:"absent unless one CA replaces another"`
-	Tokens   int         `json:"tokens" doc:"join tokens that admit newcomers now, and that a rotation ends; during a rotation those that were made before the new CA was used"`
+	Tokens   int         `json:"tokens" doc:"join tokens that a rotation ends: those that were made since the CA that signs now was first used; while a rotation waits for renewals or its grace, those of the CA before"`
+	// Newcomers wait for an approval, or have one and have not asked again.
+	Newcomers int `json:"newcomers" doc:"machines that wait to be approved, or were approved a moment ago, by one of these tokens: they must join again with another one"`
 }
 
 // CACertificate is a CA of the cluster.

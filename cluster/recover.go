@@ -28,6 +28,8 @@ type RecoverConfig struct {
 	// Snapshot is a saved state to begin from, for use when no server's directory is left. DataDir must then be missing,
 	// or empty except for the names in Keep. If Snapshot is nil, Recover uses the log and the snapshots in DataDir.
 	Snapshot io.Reader
+	// Check may refuse the state of Snapshot before anything is changed. Optional.
+	Check func(*fsm.State) error
 	// Keep are names of files and directories in DataDir that belong to others than the server's log, such as its keys.
 	// Recover never touches them.
 	Keep []string
@@ -48,7 +50,7 @@ type Recovered struct {
 // acknowledged writes may be missing. So all join tokens are revoked when the server first leads, and agents may have
 // newer keys than the state; see fsm.RestoreMark. Codes: conflict if DataDir is in use, belongs to another cluster, has
 // nothing to recover, or is not empty although Snapshot is set; state_differs if a majority contradicted its state;
-// invalid and needs_format if Snapshot is bad.
+// invalid and needs_format if Snapshot is bad; those of Check.
 func Recover(cfg RecoverConfig) (Recovered, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -170,6 +172,11 @@ func recoverSnapshot(cfg RecoverConfig) (_ Recovered, err error) {
 		return Recovered{},
 			model.Refuse(model.CodeConflict, "the snapshot is of the cluster %q, not of %q", state.Cluster.Name, cfg.Cluster).
 				WithHint("say --cluster %s, if the servers' files say so too", state.Cluster.Name)
+	}
+	if cfg.Check != nil {
+		if err := cfg.Check(&state); err != nil {
+			return Recovered{}, err
+		}
 	}
 	cfg.Keep = append(slices.Clone(cfg.Keep), FileJoined)
 	found, err := os.ReadDir(cfg.DataDir)

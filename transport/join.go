@@ -43,6 +43,8 @@ type JoinRequest struct {
 	Labels  map[string]string `cbor:"6,keyasint,omitempty"` // of the newcomer's node, bounded as by model.CheckLabels
 	// Rejoin is set by an agent whose certificate has expired. The other fields are then empty.
 	Rejoin *RejoinRequest `cbor:"7,keyasint,omitempty"`
+	// Known says that the newcomer is a server of the cluster already, by this name and key. It is refused otherwise.
+	Known bool `cbor:"38,keyasint,omitempty"`
 }
 
 // JoinReply is what a newcomer gets. Either Problem is set, or the other fields are. To a server it contains secret
@@ -71,7 +73,7 @@ type AnswerJoin func(ctx context.Context, source net.Addr, r JoinRequest) (JoinR
 // check refuses a request with a field that is out of bounds. Code: invalid.
 func (r JoinRequest) check() error {
 	if r.Rejoin != nil {
-		if r.Token != "" || len(r.Server)+len(r.Agent)+len(r.Address)+len(r.Version)+len(r.Labels) > 0 {
+		if r.Token != "" || r.Known || len(r.Server)+len(r.Agent)+len(r.Address)+len(r.Version)+len(r.Labels) > 0 {
 			return model.Refuse(model.CodeInvalid, "the request is that of a newcomer and that of an agent that returns").
 				WithHint("send one of the two")
 		}

@@ -3,6 +3,7 @@ package trust
 import (
 	"bytes"
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/outspan/outspan/api"
@@ -17,6 +18,8 @@ type caProgress struct {
 	next    *fsm.TrustKey   // the new CA
 	old     []*fsm.TrustKey // the CAs that it replaces and that are still trusted
 	waiting []counted       // servers first
+
+	from, to uint64 // see ends
 }
 
 // caProgress computes the progress from a state. Everything but the presence of the members follows from the state and
@@ -29,11 +32,12 @@ func (e *Engine) caProgress(state *fsm.State) (p caProgress) {
 		case model.KeyActive:
 			p.next = cmp.Or(p.next, row)
 			p.old = append(p.old, row)
+			p.from = row.ActiveIndex
 		case model.KeyRetired:
 			p.old = append(p.old, row)
 		}
 	}
-	if p.next == nil {
+	if p.to = math.MaxUint64; p.next == nil {
 		return caProgress{}
 	}
 	if p.step != api.CADistribute {
@@ -41,10 +45,11 @@ func (e *Engine) caProgress(state *fsm.State) (p caProgress) {
 		p.step = api.CAForget
 		if len(p.old) > 0 {
 			p.step = api.CARenew
+			p.from, p.to = p.old[0].ActiveIndex, p.next.ActiveIndex
 		}
 	}
 	digest := pki.RootsDigest(roots(state))
-	for _, m := range e.caMembers(state) {
+	for _, m := range e.countedMembers(state) {
 		if p.done(m, digest) {
 			continue
 		}
@@ -71,8 +76,14 @@ func (p *caProgress) done(m counted, digest []byte) bool {
 		return m.row != nil && m.row.CA == p.next.Name &&
 			(m.who.Kind == model.SubjectServer || len(m.row.PreviousKey) == 0)
 	default: // who has never told what it trusts was a member before there was anything to tell
-		return m.row == nil || len(m.row.Roots) == 0 || bytes.Equal(m.row.Roots, digest)
+		return m.row == nil || m.expired || len(m.row.Roots) == 0 || bytes.Equal(m.row.Roots, digest)
 	}
+}
+
+// ends reports whether a join token ends with the CA that is replaced or, without a rotation, would end with the active
+// one. A token names the CA that was active when it was made. Tokens of CAs before that are of no use any more.
+func (p *caProgress) ends(t *fsm.JoinToken) bool {
+	return p.from < t.CreatedIndex && t.CreatedIndex <= p.to
 }
 
 // keptUntil returns the cluster time until which the CA before stays trusted at least.

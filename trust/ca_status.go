@@ -31,10 +31,13 @@ func (e *Engine) CAStatus(state *fsm.State) (api.CA, error) {
 	p := e.caProgress(state)
 	now := max(state.Now, e.cfg.Servers.Now())
 	for _, t := range state.JoinTokens.All() {
-		// A token names the CA that was active when it was made. The new CA is active for all later entries.
-		byNew := p.step != "" && p.step != api.CADistribute && t.CreatedIndex > p.next.ActiveIndex
-		if t.RevokedIndex == 0 && t.Used < t.Uses && now < t.Expires && !byNew {
+		if p.ends(t) && t.RevokedIndex == 0 && t.Used < t.Uses && now < t.Expires {
 			out.Tokens++
+		}
+	}
+	for _, n := range state.Newcomers.All() {
+		if t, ok := state.JoinTokens.Get(n.Token); ok && p.ends(t) && n.RejectedIndex == 0 && !n.Over(state, now) {
+			out.Newcomers++
 		}
 	}
 	if p.step == "" {

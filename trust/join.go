@@ -219,6 +219,11 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 		return transport.JoinReply{}, err
 	}
 	state := e.cfg.Store.Current()
+	if r.Known {
+		if err := knows(e.cfg.Servers, state, all[0]); err != nil {
+			return transport.JoinReply{}, err
+		}
+	}
 	if err := e.tryGroup(state, group(all)); err != nil {
 		return transport.JoinReply{}, e.recordWaiting(ctx, r, all, err)
 	}
@@ -260,6 +265,22 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 		e.log.Info("a member joined", "member", n.admit.Subject, "token", token.ID(), "version", r.Version)
 	}
 	return e.joinReply(ring, all, model.TokenID(token.ID()))
+}
+
+// knows refuses a newcomer that is no server of this cluster, or that has another key than the cluster knows. So a
+// server that kept its data comes back to its own cluster, whatever CA the cluster has now. Code: conflict.
+func knows(servers Cluster, state *fsm.State, n newcomer) error {
+	who := n.admit.Subject
+	row, ok := state.TrustMemberOf(who)
+	const hint = "check that the token is of the cluster of this machine. If it is, stop the server, remove its data " +
+		"directory, run outspan server revoke %s --force on another server, and join with a new token"
+	switch {
+	case who.Kind != model.SubjectServer || !ok || row.RevokedIndex != 0 || !servers.Includes(who.Name):
+		return model.Refuse(model.CodeConflict, "%s is no server of this cluster", who).WithHint(hint, who.Name)
+	case !row.Had(n.admit.Key):
+		return model.Refuse(model.CodeConflict, "%s has another key than this cluster knows", who).WithHint(hint, who.Name)
+	}
+	return nil
 }
 
 // repeated reports whether a join that was accepted on a draft of state changes nothing: all newcomers are members by

@@ -16,8 +16,11 @@ type Server struct {
 	Silent  time.Duration // since its last answer, or since the leader began to lead; only on the leader
 }
 
-// absentFor is how long a rotation of keys waits for a member that is off.
+// absentFor is how long a rotation of the gossip key waits for a member that is off.
 const absentFor = 10 * model.Minute
+
+// startsWithin is how long a rotation of the CA waits for a machine that got a certificate and has not registered yet.
+const startsWithin = time.Hour
 
 // counted is a member that a rotation of keys waits for.
 type counted struct {
@@ -25,14 +28,16 @@ type counted struct {
 	row    *fsm.TrustMember // nil if the member is a server without a row
 	absent bool             // it is off, or the servers don't reach it
 	since  model.Time       // when it became absent, at the latest; 0 if it is not absent
+
+	expired  bool // an agent whose certificate has expired, and that may still return by itself
+	starting bool // an agent that has just got its certificate, and has no node yet
 }
 
-// startsWithin is how long a rotation of the CA waits for a machine that got a certificate and has not registered yet.
-const startsWithin = time.Hour
-
 // countedMembers returns the members that a rotation of keys waits for: the servers in the configuration of the log,
-// and the agents with a node and a certificate that has not expired. The clock of the state decides, because that of
-// one server may be wrong. Revoked members don't count. Servers come first. Only the leader knows who is absent.
+// and the agents that may connect now or return by themselves. Revoked members don't count. An agent without a node
+// counts only while it may be about to start: older ones were never started, or their node was removed. The clock of
+// the state decides, because that of one server may be wrong. Servers come first, each kind in the order of its names.
+// Only the leader knows which other servers are absent.
 func (e *Engine) countedMembers(state *fsm.State) (all []counted) {
 	now := e.cfg.Servers.Now()
 	for _, s := range e.cfg.Servers.Servers() {
@@ -46,57 +51,43 @@ func (e *Engine) countedMembers(state *fsm.State) (all []counted) {
 		}
 		all = append(all, c)
 	}
-	for _, m := range state.TrustMembers.All() {
-		if !mayConnect(state, m) {
-			continue
+	slices.SortFunc(all, func(a, b counted) int { return strings.Compare(a.who.Name, b.who.Name) })
+	for _, m := range state.TrustMembers.All() { // in the order of the subjects
+		if c, counts := e.countedAgent(state, m, now); counts {
+			all = append(all, c)
 		}
-		n, known := state.NodeOf(m.Subject.Name)
-		if !known {
-			continue
-		}
-		c := counted{who: m.Subject, row: m}
-		switch n.Health {
-		case model.HealthOffline:
-			c.absent, c.since = true, n.Return.OfflineSince
-		case model.HealthUnreachable: // the state does not say since when
-			c.absent, c.since = true, now
-		}
-		all = append(all, c)
 	}
 	return all
 }
 
-// mayConnect reports whether a member is an agent whose newest certificate counts.
-func mayConnect(state *fsm.State, m *fsm.TrustMember) bool {
-	return m.Subject.Kind == model.SubjectAgent && m.RevokedIndex == 0 && m.NotAfter > state.Wall
-}
-
-// caMembers returns the counted members and, as absent ones, the agents without a node whose certificate was made less
-// than startsWithin ago: a machine that has just joined and starts after the CA was dropped would have to join again.
-// Older agents without a node were never started, or their node was removed.
-func (e *Engine) caMembers(state *fsm.State) []counted {
-	all := e.countedMembers(state)
-	for _, m := range state.TrustMembers.All() {
+// countedAgent reports whether a member is an agent that countedMembers returns.
+func (e *Engine) countedAgent(state *fsm.State, m *fsm.TrustMember, now model.Time) (c counted, counts bool) {
+	if m.Subject.Kind != model.SubjectAgent || m.RevokedIndex != 0 ||
+		m.NotAfter+int64(state.Settings.RejoinGrace) <= state.Wall {
+		return counted{}, false
+	}
+	c = counted{who: m.Subject, row: m, expired: m.NotAfter <= state.Wall}
+	n, known := state.NodeOf(m.Subject.Name)
+	switch {
+	case !known:
 		made := m.NotAfter - e.cfg.Lifetime.Milliseconds()
-		if !mayConnect(state, m) || made+startsWithin.Milliseconds() <= state.Wall {
-			continue
-		}
-		if _, known := state.NodeOf(m.Subject.Name); !known {
-			all = append(all, counted{who: m.Subject, row: m, absent: true, since: e.cfg.Servers.Now()})
-		}
+		c.absent, c.since, c.starting = true, now, true
+		return c, !c.expired && made+startsWithin.Milliseconds() > state.Wall
+	case n.Health == model.HealthOffline:
+		c.absent, c.since = true, n.Return.OfflineSince
+	case n.Health == model.HealthUnreachable: // the state does not say since when
+		c.absent, c.since = true, now
 	}
-	slices.SortStableFunc(all, func(a, b counted) int {
-		if a.who.Kind != b.who.Kind {
-			return strings.Compare(string(b.who.Kind), string(a.who.Kind)) // servers first
-		}
-		return strings.Compare(a.who.Name, b.who.Name)
-	})
-	return all
+	return c, true
 }
 
-// passed reports whether a rotation no longer waits for the member, because it is absent: for absentFor, or since the
-// step of the rotation began absentFor ago. forced passes over each absent member at once. A member that returns gets
-// the keys without gossip: a server from its state, an agent over its connection to a server.
+// gossips reports whether a rotation of the gossip key waits for the member. An agent that returns or starts gets the
+// gossip keys from a server, but it needs the CA to believe that server.
+func (c *counted) gossips() bool { return !c.expired && !c.starting }
+
+// passed reports whether a rotation of the gossip key no longer waits for the member, because it is absent: for
+// absentFor, or since the step of the rotation began absentFor ago. forced passes over each absent member at once. A
+// member that returns gets the keys without gossip: a server from its state, an agent over its connection to a server.
 func (c *counted) passed(now, step model.Time, forced bool) bool {
 	return c.absent && (forced || now-min(c.since, step) >= model.Time(absentFor))
 }

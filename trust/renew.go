@@ -3,6 +3,7 @@ package trust
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -180,7 +181,7 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 		if err := e.caughtUp(state, pair.Leaf); err != nil {
 			return 0, err
 		}
-		if e.unwritten, err = e.mintOwn(state, pair.Leaf); err != nil {
+		if e.unwritten, err = e.mintOwn(state, pair); err != nil {
 			return 0, err
 		}
 		e.unwritten.over = inFile.Leaf.Raw
@@ -196,7 +197,7 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 	if ok {
 		own.Old = row.Key
 	}
-	if !ok || !bytes.Equal(own.Old, own.Key) || own.CA != "" && own.CA != row.CA {
+	if !ok || !bytes.Equal(own.Old, own.Key) || own.NotAfter != row.NotAfter || own.CA != "" && own.CA != row.CA {
 		if err := e.recordOwn(ctx, own); err != nil {
 			return 0, errors.Join(err, writeErr)
 		}
@@ -248,8 +249,18 @@ func (e *Engine) caughtUp(state *fsm.State, leaf *x509.Certificate) error {
 		WithHint("it makes no certificate until it has caught up with the other servers")
 }
 
-// mintOwn makes a new key and a certificate for this server.
-func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (unwritten, error) {
+// ownKey returns the key of a server's next certificate: a new one. Without a leader it is that of the one before,
+// because nobody could record another, and the servers know this one by it if it has to join again.
+func ownKey(servers Cluster, old tls.Certificate) (*ecdsa.PrivateKey, error) {
+	_, _, led := servers.Leader()
+	if key, ok := old.PrivateKey.(*ecdsa.PrivateKey); ok && !led {
+		return key, nil
+	}
+	return pki.NewKey()
+}
+
+// mintOwn makes a certificate for this server, for the key of ownKey.
+func (e *Engine) mintOwn(state *fsm.State, old tls.Certificate) (unwritten, error) {
 	ring, err := e.keyring()
 	if err != nil {
 		return unwritten{}, err
@@ -258,7 +269,11 @@ func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (unwritten, er
 	if err != nil {
 		return unwritten{}, err
 	}
-	der, key, err := pki.NewRequest(pki.RoleServer, e.cfg.Name, hostsOf(old))
+	key, err := ownKey(e.cfg.Servers, old)
+	if err != nil {
+		return unwritten{}, err
+	}
+	der, err := pki.RequestFor(key, pki.RoleServer, e.cfg.Name, hostsOf(old.Leaf))
 	if err != nil {
 		return unwritten{}, err
 	}
@@ -266,7 +281,7 @@ func (e *Engine) mintOwn(state *fsm.State, old *x509.Certificate) (unwritten, er
 	if err != nil {
 		return unwritten{}, err
 	}
-	request.AdmittedAt = pki.AdmittedAt(old)
+	request.AdmittedAt = pki.AdmittedAt(old.Leaf)
 	cert, err := ca.Sign(request, e.cfg.Lifetime)
 	if err != nil {
 		return unwritten{}, err

@@ -185,7 +185,7 @@ func newCA(ring *keyring.Ring, state *fsm.State, cluster string) (*fsm.KeyPut, e
 func (e *Engine) leftBehind(state *fsm.State, p caProgress, passed, names []string, running bool) ([]string, error) {
 	waiting := p.waiting
 	if !running || len(names) > 0 {
-		waiting = e.caMembers(state)
+		waiting = e.countedMembers(state)
 	}
 	left := slices.Clone(passed)
 	for _, name := range names {
@@ -208,7 +208,7 @@ func (e *Engine) leftBehind(state *fsm.State, p caProgress, passed, names []stri
 	slices.Sort(left)
 	left = slices.Compact(left)
 	servers, gone := 0, 0
-	for _, m := range e.caMembers(state) {
+	for _, m := range e.countedMembers(state) {
 		if m.who.Kind == model.SubjectServer {
 			servers++
 			if _, behind := slices.BinarySearch(left, m.who.String()); behind {

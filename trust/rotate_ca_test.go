@@ -198,8 +198,56 @@ func TestRotateCAGrace(t *testing.T) {
 		c.want(api.CAGrace, "ca/1 retired ca/2 active")
 		time.Sleep(58 * time.Minute)
 		c.want(api.CAGrace, "ca/1 retired ca/2 active")
+		c.s1.token(pki.RoleAgent)
 		time.Sleep(3 * time.Minute)
 		c.want("", "ca/2 active")
+		if status := must(c.s1.engine.CAStatus(c.s1.machine.Current()))(t); status.Tokens != 1 {
+			t.Errorf("%d tokens are good, which does not include that of the dropped CA", status.Tokens)
+		}
+	})
+}
+
+// Newcomers that wait by tokens which the rotation ends are counted.
+func TestRotateCACountsNewcomers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newRotation(t)
+		settings := model.DefaultSettings()
+		settings.JoinApproval = true
+		c.s1.do(&fsm.SettingsSet{Settings: settings})
+		wait := func(name string) {
+			t.Helper()
+			der, _ := request(t, pki.RoleAgent, name)
+			_, err := c.s1.join(c.s1.token(pki.RoleAgent), transport.JoinRequest{Agent: der})
+			wantCode(t, err, model.CodeApprovalPending)
+		}
+		counts := func(tokens, newcomers int) {
+			t.Helper()
+			status := must(c.s1.engine.CAStatus(c.s1.machine.Current()))(t)
+			if status.Tokens != tokens || status.Newcomers != newcomers {
+				t.Errorf("the rotation ends %d tokens and %d newcomers; want %d and %d", status.Tokens, status.Newcomers,
+					tokens, newcomers)
+			}
+		}
+		wait("n2")
+		wait("n3")
+		n3 := c.s1.machine.Current().NewcomersNamed("n3")[0]
+		c.s1.do(&fsm.NewcomerReject{Newcomer: n3.Subject(), Key: n3.Key(), Index: n3.Index})
+		counts(2, 1)
+		defer c.s1.leading()()
+		c.rotate(api.RotateCABody{})
+		c.report(server1, server2, agent1)
+		c.want(api.CARenew, "ca/1 retired ca/2 active", "server:s1", "server:s2", "agent:n1")
+		counts(2, 1)
+		wait("n4")
+		counts(2, 1)
+		defer c.s1.run()()
+		defer c.s2.run()()
+		c.renewAgent()
+		c.report(agent1)
+		time.Sleep(5 * time.Second)
+		c.report(agent1)
+		c.want("", "ca/2 active")
+		counts(1, 1)
 	})
 }
 

@@ -180,7 +180,7 @@ func (e *Engine) lackingGossip(ring *keyring.Ring, state *fsm.State) (lacking []
 	}
 	now, forced := e.cfg.Servers.Now(), e.forced(keys[len(keys)-1].Name)
 	for _, c := range e.countedMembers(state) {
-		if c.row == nil || !usesGossip(c.row, digest) {
+		if c.gossips() && (c.row == nil || !usesGossip(c.row, digest)) {
 			left := c.passed(now, step, forced) || forced && now-step >= model.Time(forcedAfter)
 			lacking = append(lacking, lackingMember{c, !left})
 		}

@@ -37,9 +37,11 @@ func caRotate(a *app) *cobra.Command {
 		Use: "rotate [--force [NAME]...]", Short: "replace the CA, with its key", Args: cobra.ArbitraryArgs,
 		Long: `Replaces the CA that signs the certificates. The leader makes a new one, and the command returns; the rest goes on by itself, also with another leader:
 every member gets to trust both CAs, then every member gets a certificate of the new one, and then the old one is dropped. Each step waits for every server
-and every agent with a certificate that has not expired. If a rotation is in progress, the command shows how far it is.
+and for every agent that may connect: also for one whose certificate has expired, until the setting rejoin_grace no longer lets it return by itself. If a
+rotation is in progress, the command shows how far it is.
 
-With the old CA end the certificates of people, and the join tokens that were made before the new CA was used: make new ones after that. With --grace the
+With the old CA end the certificates of people, and the join tokens that were made before the new CA was used, also for machines that wait to be approved:
+make new ones after that. With --grace the
 servers accept certificates of people of the old CA for longer. But each person needs a new ca.pem, such as that of a server, as soon as the new CA is used.
 
 --force leaves members behind: those with the names or, without names, all that are off now. They must join again with a token.`,
@@ -106,6 +108,10 @@ func showCA(p *term.Page, ca api.CA) {
 	}
 	p.Line("  certificates of people end with the old CA")
 	p.Line("  %d join tokens end with the old CA: make new ones after that with: outspan token create", ca.Tokens)
+	if ca.Newcomers > 0 {
+		p.Line("  %d newcomers that wait must join again with a new token; to admit them before: outspan token waiting",
+			ca.Newcomers)
+	}
 }
 
 // waitingText lists the members that a rotation waits for. off says that one of them is off.

@@ -29,6 +29,7 @@ type joinOptions struct {
 	token     pki.JoinToken
 	addresses []string   // host:port
 	refused   []pki.Role // whose certificate the servers refuse, although its time is not over
+	newCA     bool       // this server was off while its cluster replaced the CA; see look
 }
 
 // Join returns the command join.
@@ -179,7 +180,10 @@ func (o *joinOptions) join(ctx context.Context, t *term.Console, found *joinStat
 func (o *joinOptions) ask(ctx context.Context, found *joinState) (c certificates, reply transport.JoinReply,
 	server pki.JoinServer, err error) {
 	rounds := [][]pki.Role{nil, found.ask}
-	if len(found.ask) > 1 {
+	switch {
+	case o.newCA:
+		rounds = rounds[:1] // the key says that it is the same server
+	case len(found.ask) > 1:
 		rounds = slices.Insert(rounds, 1, []pki.Role{pki.RoleAgent})
 	}
 	for _, fresh := range rounds {
@@ -187,7 +191,7 @@ func (o *joinOptions) ask(ctx context.Context, found *joinState) (c certificates
 		if c, request, err = makeRequests(found.cfg, found.ask, fresh); err != nil {
 			break
 		}
-		request.Version = o.version
+		request.Version, request.Known = o.version, o.newCA
 		request.Address = net.JoinHostPort(found.cfg.Advertise, strconv.Itoa(found.cfg.Listen.Port))
 		reply, server, err = transport.Join(ctx, o.addresses, o.token, request)
 		if !errors.Is(err, &model.Error{Code: model.CodeMemberRevoked}) {

@@ -43,7 +43,8 @@ func (o *joinOptions) look() (joinState, error) {
 	if cfg == nil {
 		return o.lookNew()
 	}
-	if err := o.sameCluster(cfg.DataDir); err != nil {
+	err = o.sameCluster(cfg.DataDir)
+	if o.newCA = err != nil && o.missedRotation(cfg); err != nil && !o.newCA {
 		return joinState{}, err
 	}
 	ask := o.lacking(cfg)
@@ -68,6 +69,16 @@ func (o *joinOptions) look() (joinState, error) {
 	return joinState{stageWritten, cfg, true, nil}, nil
 }
 
+// missedRotation reports whether the CA of this machine may be one that its cluster has replaced: it is a server with
+// data and a certificate. The servers then have to know it by its key; see transport.JoinRequest.
+func (o *joinOptions) missedRotation(cfg *config.Config) bool {
+	if !o.server || cfg.Server == nil || !cluster.Started(cfg.DataDir) {
+		return false
+	}
+	_, found, err := transport.ManagedDir(cfg.DataDir).Pair(pki.RoleServer)
+	return found && err == nil
+}
+
 // lacking returns the roles of a configuration whose certificates this machine lacks, or can't use: they have expired,
 // lack their key, belong to another name, or are refused by the servers. Without the gossip key it needs all of them.
 func (o *joinOptions) lacking(cfg *config.Config) (roles []pki.Role) {
@@ -75,7 +86,7 @@ func (o *joinOptions) lacking(cfg *config.Config) (roles []pki.Role) {
 	_, noKey := managed.GossipKeys()
 	for _, role := range rolesOf(cfg) {
 		_, err := managed.Credentials(cfg.Cluster, role, cfg.Name)
-		if err != nil || noKey != nil || slices.Contains(o.refused, role) {
+		if err != nil || noKey != nil || o.newCA || slices.Contains(o.refused, role) {
 			roles = append(roles, role)
 		}
 	}
@@ -257,14 +268,15 @@ func (c certificates) accept(reply transport.JoinReply, server pki.JoinServer, n
 		WithHint("try again in a moment; if that does not help, compare the versions on both machines with: outspan version")
 }
 
-// write writes the files of this machine, the certificates last.
+// write writes the files of this machine, the certificates last. A server that comes back to its cluster keeps its
+// keyring and its configuration.
 func (o *joinOptions) write(found *joinState, reply transport.JoinReply, c certificates) error {
 	cfg, managed := found.cfg, transport.ManagedDir(found.cfg.DataDir)
 	err := managed.Write(transport.ManagedFiles{Roots: reply.Roots, GossipKeys: reply.GossipKeys})
 	if err != nil {
 		return err
 	}
-	if c.keys[pki.RoleServer] != nil {
+	if c.keys[pki.RoleServer] != nil && !o.newCA {
 		if err := addKeyring(filepath.Join(cfg.DataDir, keyring.FileName), reply.Keyring); err != nil {
 			return err
 		}

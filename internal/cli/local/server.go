@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
@@ -59,7 +60,8 @@ had not yet received is lost. Run it on one server only; the others join it with
 
 With --snapshot it makes that server's data directory from a saved state: for when all servers are lost. The directory must be missing, or have nothing
 but the keys of a server: the directory tls and the file keyring. If the cluster makes its certificates itself (tls { managed = true }), the server
-needs the keyring: put it there with outspan server keyring import, before or after. It makes what is missing in tls when it starts.
+needs the keyring: put it there with outspan server keyring import, before or after. It makes what is missing in tls when it starts. It is refused if tls
+has a CA that the snapshot lacks: then the CA was replaced between the two, and machines of one would not know those of the other.
 All join tokens are revoked at that moment. Agents return with the newest certificate that they have; those that joined after the state was saved join
 again. Members that were revoked after that are good again: revoke them again.
 The cluster keeps its id, so agents take up with the new server at the addresses that they know, with what they run and their volumes.
@@ -87,6 +89,7 @@ outspan settings resume restore.`,
 				cfg.Snapshot = f
 			}
 			cfg.Keep = []string{keyring.FileName, filepath.Base(transport.ManagedDir(cfg.DataDir).Path())}
+			cfg.Check = func(s *fsm.State) error { return sameCA(s, cfg.DataDir) }
 			got, err := cluster.Recover(cfg)
 			if err != nil {
 				return err

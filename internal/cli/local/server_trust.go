@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
 )
 
 // recoveredTrust says what a recovery makes of tokens and members, and which keys the server lacks.
@@ -48,6 +51,30 @@ func trustAfter(s *fsm.State, dataDir string) *recoveredTrust {
 		}
 	}
 	return r
+}
+
+// sameCA refuses a state that lacks a CA of the directory tls. The server would go on with its files, give others
+// certificates of the CA of the state, and so lose them one by one. Codes: conflict, certificate_invalid.
+func sameCA(s *fsm.State, dataDir string) error {
+	if !s.Managed() {
+		return nil
+	}
+	managed := transport.ManagedDir(dataDir)
+	roots, err := managed.Roots()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		known := func(row *fsm.TrustKey) bool { return bytes.Equal(row.Public, root.Raw) }
+		if !slices.ContainsFunc(s.KeysOf(model.KeyCA), known) {
+			return model.Refuse(model.CodeConflict, "%s has a CA that the snapshot lacks (valid since %s): the cluster's CA "+
+				"was replaced between the two", managed.RootsFile(), pki.Stamp(root.NotBefore)).
+				WithHint("recover from a snapshot that was saved after that. To go on with the CA of this snapshot, remove %s: "+
+					"the server makes new files, and each machine that trusts only the other CA must join again. Not if the "+
+					"CA of the snapshot was stolen", managed.Path())
+		}
+	}
+	return nil
 }
 
 func (r *recoveredTrust) show(p *term.Page, dataDir string) {
