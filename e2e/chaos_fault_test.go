@@ -171,7 +171,7 @@ func (s *strike) instance() *alive {
 // faults lists all faults, in a fixed order. chaos.next shuffles them.
 func faults() []fault {
 	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults(), rotationFaults(),
-		trustFaults())
+		trustFaults(), returnFaults())
 }
 
 func processFaults() []fault {

@@ -32,7 +32,7 @@ func rotateCA(s *strike) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.begun("/v1/ca/rotate")
+	x.begun("/v1/ca/rotate", "{}")
 	s.later(func() {
 		x.wait("L2: a new CA everywhere", chaosPatience, func() error {
 			var ca api.CA
@@ -78,7 +78,7 @@ func rotateGossipKey(s *strike) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.begun("/v1/trust/gossip-keys/rotate")
+	x.begun("/v1/trust/gossip-keys/rotate", "{}")
 	s.later(func() {
 		x.wait("L2: a new gossip key everywhere", chaosPatience, func() error {
 			var keys api.GossipKeys
@@ -111,7 +111,7 @@ func rotateKeyring(s *strike) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.begun("/v1/keyring/rotate")
+	x.begun("/v1/keyring/rotate", "{}")
 	s.later(func() {
 		x.wait("L2: a new key in every keyring", chaosPatience, func() error {
 			for _, m := range x.c.servers {
@@ -131,10 +131,10 @@ func rotateKeyring(s *strike) {
 }
 
 // begun asks until a rotation has begun.
-func (x *chaos) begun(path string) {
+func (x *chaos) begun(path, body string) {
 	x.t.Helper()
 	waitFor(x.t, "the beginning of a rotation", chaosPatience, func() error {
-		f := x.person(http.MethodPost, path, "{}")
+		f := x.person(http.MethodPost, path, body)
 		if f.done {
 			return nil
 		}

@@ -114,12 +114,12 @@ func (x *chaos) revoke(role, name string) time.Time {
 }
 
 // visit lets a machine that is not part of the cluster join as an agent at one server, without starting it. It returns
-// the directory with the certificate.
-func (x *chaos) visit(name, token string, at *member) (dir string, err error) {
+// the directory with the certificate. flags are for outspan join.
+func (x *chaos) visit(name, token string, at *member, flags ...string) (dir string, err error) {
 	data := x.c.path("visitors", name)
-	return transport.ManagedDir(data).Path(), setUp(token, "nsenter", "--net="+x.guest, "--", x.c.bin, "join",
-		"--token-file", "-", "--name", name, "--advertise", "10.83.7.200", "--config", data+".d", "--data", data,
-		"--no-start", "--json", at.api())
+	command := append([]string{"nsenter", "--net=" + x.guest, "--", x.c.bin, "join", "--token-file", "-", "--name", name,
+		"--advertise", "10.83.7.200", "--config", data + ".d", "--data", data, "--no-start", "--json"}, flags...)
+	return transport.ManagedDir(data).Path(), setUp(token, append(command, at.api())...)
 }
 
 func (x *chaos) newVisitor() string {

@@ -3,7 +3,9 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,17 +23,10 @@ func TestExpiredAgent(t *testing.T) {
 	home := c.member(c.living(t, "db")[0].Node)
 	sum := fillVolume(t, home.large(), 1<<20)
 	revoked := without(c.agents, home)[0]
-	var ends time.Time
 	for _, m := range c.agents {
 		m.die(t)
-		life, err := m.certificate()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ends.Before(life.Until) {
-			ends = life.Until
-		}
 	}
+	ends := c.lastEnd(t, c.agents)
 	c.must(t, "node", "revoke", revoked.Name, "--yes")
 	time.Sleep(time.Until(ends) + time.Second)
 
@@ -58,6 +53,55 @@ func TestExpiredAgent(t *testing.T) {
 	if n := c.node(t, revoked); n.Health == "online" {
 		t.Errorf("%s is %+v", revoked.Name, n)
 	}
+}
+
+// All servers and agents are off until the certificate of each has expired. When they start, each gets a new
+// certificate, without a token. The programs run all the time.
+func TestClusterExpired(t *testing.T) {
+	long(t)
+	c := newMembers(t, options{servers: 3, agents: 2, managed: true, unhurried: true,
+		bin: taggedProgram(t, "ephemeral", "brief")})
+	c.found(t)
+	c.waitEligible(t, c.agents...)
+	c.waitVotersWithin(t, 3, patience)
+	c.run(t, job{name: "web", count: 2, more: apart})
+	before := c.programs()
+	for _, m := range c.members() {
+		m.Kill()
+	}
+	ends := c.lastEnd(t, c.members())
+	time.Sleep(time.Until(ends) + time.Second)
+
+	for _, m := range c.members() {
+		m.start(t)
+	}
+	c.waitVotersWithin(t, 3, patience)
+	c.waitEligible(t, c.agents...)
+	c.waitReady(t, "web", 2)
+	c.must(t, "node", "label", c.agents[0].Name, "returned=yes")
+	if now := c.programs(); !maps.EqualFunc(before, now, slices.Equal) {
+		t.Errorf("the instances ran as %v, and run as %v", before, now)
+	}
+	for _, m := range c.members() {
+		if life, err := m.certificate(); err != nil || !life.Until.After(ends) {
+			t.Errorf("the certificate of %s ends at %s, %v", m.Name, life.Until, err)
+		}
+	}
+}
+
+// lastEnd returns when the last of the members' certificates ends.
+func (c *cluster) lastEnd(t *testing.T, members []*member) (ends time.Time) {
+	t.Helper()
+	for _, m := range members {
+		life, err := m.certificate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ends.Before(life.Until) {
+			ends = life.Until
+		}
+	}
+	return ends
 }
 
 // found starts a managed cluster: the first server by outspan up, all others by join tokens.

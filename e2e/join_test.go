@@ -33,7 +33,7 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("README.md has %d lines for machines", len(lines))
 	}
 	known := strings.NewReplacer("sudo outspan", c.bin, "outspan ", c.bin+" ", "10.0.0.1", c.servers[0].address)
-	typed := 0
+	typed, began := 0, time.Now()
 	for _, line := range lines {
 		machines := append([]string{line[1]}, strings.Fields(strings.ReplaceAll(line[3], ",", " "))...)
 		command := c.withToken(t, line[2], len(machines))
@@ -51,6 +51,8 @@ func TestReadme(t *testing.T) {
 	}
 	c.waitReady(t, "web", 3)
 	c.must(t, "server", "health", "--wait", "--timeout", "60s")
+	t.Logf("%d machines are a cluster that runs a job, %s after the first command", len(c.members()),
+		time.Since(began).Round(time.Second))
 
 	var tokens struct {
 		Items []struct{ Role, State string }

@@ -166,6 +166,9 @@ func (c *checker) trustSteps(before *State) {
 		c.want(b.Version > a.Version && !b.Phase.Before(a.Phase) && b.CreatedIndex == a.CreatedIndex,
 			"key %s: version %d became %d, %s became %s", name, a.Version, b.Version, a.Phase, b.Phase)
 	})
+	for name, row := range differences(before.TrustKeys, c.s.TrustKeys) {
+		c.holds(S19, row.had || row.after.CreatedIndex > before.Index, "key %s came back", name)
+	}
 	eachChange(before.JoinTokens, c.s.JoinTokens, c.tokenStep)
 	eachChange(before.TrustMembers, c.s.TrustMembers, c.memberStep)
 	eachChange(before.People, c.s.People, c.personStep)

@@ -163,3 +163,21 @@ func TestCheckTrustAcrossARestore(t *testing.T) {
 		})
 	}
 }
+
+// A key that was dropped stays so when an older snapshot is restored.
+func TestDroppedKeyStaysDropped(t *testing.T) {
+	saved := trustState(t)
+	live := run(t, saved, 1000, keyPut("ca/2", 1, model.KeyIncoming))
+	live = checked(t, live, 1000, "", "key.changed key/ca/1 retired; key.changed key/ca/2 active",
+		keyPut("ca/1", 2, model.KeyRetired), keyPut("ca/2", 2, model.KeyActive))
+	live = run(t, live, 1000, &KeyDrop{"ca/1"})
+	restored := saved.WithTrustOf(live)
+	restored.Index = live.Index
+	restored = run(t, restored, 2000, &RestoreMark{})
+	if err := CheckTrust(live, restored); err != nil {
+		t.Errorf("after a restore:\n%v", err)
+	}
+	older := saved
+	older.Index = live.Index
+	wantFinding(t, CheckTrust(live, older), S19, "key ca/1 came back")
+}

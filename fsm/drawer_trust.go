@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/outspan/outspan/internal/plant"
 	"github.com/outspan/outspan/model"
 )
 
@@ -104,10 +105,19 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 // still rejected. A restore must not open the cluster: the setting join_approval stays on if it is on in live, and
 // rejoin_grace is the smaller of both. The index of the entry that is applied next must be above the index of live.
 func (s State) WithTrustOf(live State) State {
+	saved := s.TrustKeys
 	s.trust = live.trust
 	s.Settings.JoinApproval = s.Settings.JoinApproval || live.Settings.JoinApproval
 	s.Settings.RejoinGrace = min(s.Settings.RejoinGrace, live.Settings.RejoinGrace)
-	return s.fork().publish() // the fork keeps later writes away from the tables of live
+	next := s.fork() // keeps later writes away from the tables of live
+	if plant.Is(plant.DroppedKey) {
+		for name, row := range saved.All() {
+			if !next.TrustKeys.Has(name) {
+				next.putTrustKey(row)
+			}
+		}
+	}
+	return next.publish()
 }
 
 // tokenLabels returns the labels that an agent has from its join token.

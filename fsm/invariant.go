@@ -30,7 +30,8 @@ const (
 	S16 Invariant = "S16" // the last copy of a volume is never removed or left behind
 	S17 Invariant = "S17" // no instance is stopped because servers can't be heard, unless the instance has a lease
 	S18 Invariant = "S18" // a write changes only the object that it names
-	S19 Invariant = "S19" // a revoked member, a spent or revoked join token and a replaced key never count again
+	S19 Invariant = "S19" // who was revoked, a spent or revoked join token and a replaced key never count again
+	S20 Invariant = "S20" // a rotation drops no CA as long as it waits for a member with a certificate of it
 )
 
 // The rules that hold some time after the last fault and the last request.
@@ -46,7 +47,7 @@ const (
 // Invariants lists the numbered rules, in the order of docs/proof.md.
 func Invariants() []Invariant {
 	return []Invariant{
-		S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S17, S18, S19,
+		S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S17, S18, S19, S20,
 		L1, L2, L3, L4, L5, L6,
 	}
 }

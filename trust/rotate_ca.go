@@ -8,6 +8,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/plant"
 	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -49,7 +50,7 @@ func (e *Engine) rotateCANow(ctx context.Context) (wait time.Duration, err error
 	switch {
 	case p.step == "" || p.step == api.CAForget:
 		return lookAgain, nil
-	case p.step == api.CAGrace || len(p.waiting) > 0:
+	case p.step == api.CAGrace, len(p.waiting) > 0 && !(p.step == api.CARenew && plant.Is(plant.EarlyDrop)):
 		return rotateLook, nil
 	case p.step == api.CADistribute:
 		step, err = e.activateCA(state, p)

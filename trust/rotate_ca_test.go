@@ -88,6 +88,18 @@ func (c *rotation) want(step api.CAStep, phases string, waiting ...string) {
 	}
 }
 
+// keepsCAOf checks that the CAs of members' certificates are there after the leader has had the time to drop them.
+func (c *rotation) keepsCAOf(members ...model.Subject) {
+	c.t.Helper()
+	time.Sleep(5 * time.Second)
+	state := c.s1.machine.Current()
+	for _, who := range members {
+		if row, ok := state.TrustMemberOf(who); !ok || row.CA != "" && !state.TrustKeys.Has(row.CA) {
+			c.t.Errorf("S20: the rotation waits for %s, and has dropped the CA of its certificate: %+v", who, row)
+		}
+	}
+}
+
 var (
 	server1 = model.Subject{Kind: model.SubjectServer, Name: "s1"}
 	server2 = model.Subject{Kind: model.SubjectServer, Name: "s2"}
@@ -112,6 +124,7 @@ func TestRotateCA(t *testing.T) {
 		next(c.s2)
 		c.want(api.CADistribute, "ca/1 active ca/2 incoming", "server:s2")
 		c.report(server2)
+		c.keepsCAOf(server1, server2, agent1)
 		c.want(api.CARenew, "ca/1 retired ca/2 active", "server:s1", "server:s2", "agent:n1")
 		c.s1.run()
 		c.s2.run()

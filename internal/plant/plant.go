@@ -59,6 +59,12 @@ const (
 	// RestoreForgives restores the rows of tokens and members with the rest of a snapshot. A member that was revoked since
 	// is then good again, and a token that was spent since has its uses again.
 	RestoreForgives Bug = "restore_forgives"
+	// DroppedKey restores the rows of keys that were dropped since the snapshot was saved. A CA that a rotation has
+	// removed, because its key was stolen, is then trusted again.
+	DroppedKey Bug = "dropped_key"
+	// EarlyDrop lets a rotation of the CA drop the old CA at once, without waiting until each member has a certificate of
+	// the new one. Members with a certificate of the old CA are then locked out.
+	EarlyDrop Bug = "early_drop"
 	// SpentToken lets a join token admit members when it has no uses left.
 	SpentToken Bug = "spent_token"
 	// VoidCounts ignores fsm.TrustMember.VoidBefore. A stolen certificate of a server then counts again once that server
@@ -106,7 +112,7 @@ func All() []Bug {
 	return []Bug{
 		WedgedFollower, HungDisk, VerifyLeader, DivergentSnapshot, StuckTransfer, UnreadNotify,
 		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, NotReadyAtOnce, MapOrder, SkipUnknown,
-		RestoreForgives, SpentToken, VoidCounts, ReplacedKey,
+		RestoreForgives, DroppedKey, EarlyDrop, SpentToken, VoidCounts, ReplacedKey,
 		EpochAgain, GenerationsOnly, GuessedSize, OldCopyByClock, ForgottenVolume, DrainForgetsMoves, PrefixInWrites,
 		AbsentNodesCount, LeaseByRole, OlderLineage,
 		ClonedMachine,

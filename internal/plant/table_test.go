@@ -42,6 +42,8 @@ func proofs() []proof {
 		{bug: SkipUnknown, room: "cluster", test: "TestDamagedEntry", seeds: []string{"1"}, want: "S5: "},
 
 		{bug: RestoreForgives, room: "cluster", test: "TestRestoreKeepsTrust", seeds: []string{"1"}, want: "S19: "},
+		{bug: DroppedKey, room: "fsm", test: "TestDroppedKeyStaysDropped", seeds: []string{"1"}, want: "S19: "},
+		{bug: EarlyDrop, room: "trust", test: "TestRotateCA", seeds: []string{"1"}, want: "S20: "},
 		{bug: SpentToken, room: "fsm", test: "TestSpentTokenAdmitsNobody", seeds: []string{"1"}, want: "S19: "},
 		{bug: VoidCounts, room: "trust", test: "TestRevokedServerReturns", seeds: []string{"1"}, want: "S19: "},
 		{bug: ReplacedKey, room: "fsm", test: "TestReplacedKeyRenewsNothing", seeds: []string{"1"}, want: "S19: "},
