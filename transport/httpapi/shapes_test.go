@@ -61,7 +61,8 @@ func wantGolden(t *testing.T, name string, raw []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
+		t.Errorf("%s differs (-want +got); if only fields were added: OUTSPAN_REWRITE=1 go test ./transport/httpapi\n%s",
+			path, diff)
 	}
 }
 
