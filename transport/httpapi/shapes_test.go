@@ -78,7 +78,7 @@ func noNull(t *testing.T, name, key string, v any) {
 	switch v := v.(type) {
 	case nil:
 		if !nullable[key] {
-			t.Errorf("%s: %q is null", name, key)
+			t.Errorf("%s: %q is null; send an empty list (notNil), or add the field to nullable", name, key)
 		}
 	case map[string]any:
 		for k, inner := range v {
