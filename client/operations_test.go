@@ -351,7 +351,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		t.Run(op.ID, func(t *testing.T) {
 			do, ok := operations[op.ID]
 			if !ok {
-				t.Fatalf("%s has no method of the client: add it, and its call to the table", key)
+				t.Fatalf("%s has no method of the client: add it, and its call to the table operations in %s", key,
+					"client/operations_test.go")
 			}
 			calls = nil
 			value, err := do(t.Context(), c)
@@ -388,7 +389,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	for id := range operations {
 		if !slices.ContainsFunc(slices.Collect(maps.Values(doc)), func(op operation) bool { return op.ID == id }) {
-			t.Errorf("the table has the operation %q, which is not in docs/openapi.json", id)
+			t.Errorf("the table has the operation %q, which is not in docs/openapi.json; if it is new, write that file: "+
+				"OUTSPAN_REWRITE=1 go test ./transport/httpapi", id)
 		}
 	}
 }

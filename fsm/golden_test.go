@@ -41,7 +41,8 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatalf("%v; write it with: go test ./fsm -run Golden -rewrite", err)
 	}
 	if !bytes.Equal(want, got) {
-		t.Errorf("%s changed: what is on disk could not be read any more (see the comment of golden)\n%s", path,
+		t.Errorf("%s changed. New things only, in a format that is in no release: go test ./fsm -run Golden -rewrite. "+
+			"Otherwise what is on disk could not be read any more; see the comment of golden\n%s", path,
 			cmp.Diff(string(want), string(got)))
 	}
 }

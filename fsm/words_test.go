@@ -39,7 +39,8 @@ func TestHistoriesInWords(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-				t.Errorf("%s: these commands don't do what they did:\n%s", path, diff)
+				t.Errorf("%s: these commands don't do what they did. If no release has the old behaviour: go test ./fsm "+
+					"-run HistoriesInWords -rewrite\n%s", path, diff)
 			}
 		})
 	}

@@ -77,17 +77,19 @@ func readHollow(t *testing.T, file string) map[hollow]bool {
 	return allowed
 }
 
+const hollowHint = ": delete it, make the scenario show its effect, or give a reason in testdata/hollow"
+
 // compareHollow returns the hollow parts that are not allowed, and the allowed parts that are not hollow.
 func compareHollow(found []hollow, allowed map[hollow]bool) []string {
 	var wrong []string
 	for _, h := range found {
 		if !allowed[h] {
-			wrong = append(wrong, fmt.Sprintf("hollow: %s", h))
+			wrong = append(wrong, fmt.Sprintf("hollow: %s%s", h, hollowHint))
 		}
 	}
 	for h := range allowed {
 		if !slices.Contains(found, h) {
-			wrong = append(wrong, fmt.Sprintf("testdata/hollow names what is not hollow: %s", h))
+			wrong = append(wrong, fmt.Sprintf("testdata/hollow names what is not hollow, remove that line: %s", h))
 		}
 	}
 	slices.Sort(wrong)
@@ -244,7 +246,8 @@ show nodes
 	}
 	stale := hollow{"own", "node n1", wholeCommand}
 	got := compareHollow(found, map[hollow]bool{run: true, wait: true, stale: true})
-	want := []string{"hollow: " + evict.String(), "testdata/hollow names what is not hollow: " + stale.String()}
+	want := []string{"hollow: " + evict.String() + hollowHint,
+		"testdata/hollow names what is not hollow, remove that line: " + stale.String()}
 	if !slices.Equal(got, want) {
 		t.Errorf("compared: %q, want %q", got, want)
 	}

@@ -54,7 +54,8 @@ func runScenario(t *testing.T, file string) {
 			out.WriteString("----\n" + printed.String())
 		}
 		if !*rewrite && printed.String() != want {
-			t.Errorf("%s:\n%s%s", file, input, cmp.Diff(want, printed.String()))
+			t.Errorf("%s: other output; if it is right: go test ./reconcile -run TestScenarios -rewrite\n%s%s", file, input,
+				cmp.Diff(want, printed.String()))
 		}
 	}
 	if *rewrite {

@@ -24,7 +24,8 @@ type logFlags struct {
 	running        bool // show only instances that still run
 }
 
-// logsKept is help text about how long logs are kept. The values are set in agent/supervisors.go and driver.LogPolicy.
+// logsKept is help text about how long logs are kept. Spec.withDefaults in agent/driver/spec.go and keepEnded in
+// agent/supervisors.go set the values.
 const logsKept = "Of each stream the newest 20 to 30 MiB are kept. Once the servers have forgotten an ended " +
 	"instance, its\nlogs stay among the newest 32 such of the node, for up to 24 hours."
 

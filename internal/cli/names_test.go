@@ -16,7 +16,8 @@ import (
 func TestNamesTriesEveryWrite(t *testing.T) {
 	var script []byte
 	// The clusters of all but the first one make certificates.
-	for _, file := range []string{"names.txt", "join.txt", "approval.txt", "certificates-people.txt"} {
+	files := []string{"names.txt", "join.txt", "approval.txt", "certificates-people.txt"}
+	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join("testdata", file))
 		if err != nil {
 			t.Fatal(err)
@@ -34,7 +35,7 @@ func TestNamesTriesEveryWrite(t *testing.T) {
 		switch {
 		case !writes || free[path]:
 		case !strings.Contains(string(script), " outspan "+path+" "):
-			t.Errorf("no script tries: outspan %s", path)
+			t.Errorf("no script tries: outspan %s; add it to one of %v in testdata", path, files)
 		default:
 			tried++
 		}

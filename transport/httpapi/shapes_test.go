@@ -61,7 +61,8 @@ func wantGolden(t *testing.T, name string, raw []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
+		t.Errorf("%s differs (-want +got); if only fields were added: OUTSPAN_REWRITE=1 go test ./transport/httpapi\n%s",
+			path, diff)
 	}
 }
 
@@ -77,7 +78,7 @@ func noNull(t *testing.T, name, key string, v any) {
 	switch v := v.(type) {
 	case nil:
 		if !nullable[key] {
-			t.Errorf("%s: %q is null", name, key)
+			t.Errorf("%s: %q is null; send an empty list (notNil), or add the field to nullable", name, key)
 		}
 	case map[string]any:
 		for k, inner := range v {
