@@ -39,13 +39,13 @@ func (e *Engine) CAStatus(state *fsm.State) (api.CA, error) {
 	if p.step == "" {
 		return out, nil
 	}
-	r := &api.CARotation{Step: p.step, To: p.next.Name, Since: e.wallAt(state, p.next.At), Waiting: len(p.waiting),
+	r := &api.CARotation{Step: p.step, To: p.next.Name, Since: wallAt(now, p.next.At), Waiting: len(p.waiting),
 		WaitingFor: []api.CAWaiting{}, Passed: p.next.Passed}
 	if r.Passed == nil {
 		r.Passed = []string{}
 	}
 	if p.next.Grace > 0 && p.next.Phase == model.KeyActive && len(p.old) > 0 {
-		until := e.wallAt(state, keptUntil(p.next))
+		until := wallAt(now, keptUntil(p.next))
 		r.KeptUntil = &until
 	}
 	for _, m := range p.waiting[:min(len(p.waiting), maxShownWaiting)] {

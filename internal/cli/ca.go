@@ -100,8 +100,8 @@ func showCA(p *term.Page, ca api.CA) {
 		names, off := waitingText(r)
 		p.Line("  waits for %s", names)
 		if off {
-			p.Line("  next: start those that are off, or leave them behind: outspan ca rotate --force; if they never come back: " +
-				"outspan node revoke NAME, or outspan server revoke NAME")
+			p.Line("  next: start those that are off, or leave them behind: outspan ca rotate --force; if they never come " +
+				"back: outspan node revoke NAME, or outspan server revoke NAME")
 		}
 	}
 	if len(r.Passed) > 0 {
