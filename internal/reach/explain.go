@@ -84,8 +84,8 @@ func explainAlert(addr string, err error) *model.Error {
 	case "tls: bad certificate", "tls: unsupported certificate", "tls: unknown certificate", "tls: access denied",
 		"tls: handshake failure":
 		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate", addr).
-			WithHint("it was revoked or replaced, is of another cluster, or its role is not allowed there; the server's log says " +
-				"which")
+			WithHint("it was revoked or replaced, is of another cluster, or its role is not allowed there; the server's log " +
+				"says which")
 	case "tls: protocol version not supported":
 		return model.Refuse(model.CodeNotTLS, "%s does not accept this TLS version", addr).
 			WithHint("outspan speaks TLS 1.3 only")
