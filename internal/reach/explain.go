@@ -38,8 +38,8 @@ func Explain(addr string, err error) error {
 func explainVerify(addr string, err error) *model.Error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is signed by another CA", addr).
-			WithHint("check that both ends use the same CA file (tls.ca_file, OUTSPAN_CACERT); if the cluster has replaced its CA, " +
-				"take tls/ca.pem from the data directory of a server")
+			WithHint("check that both ends use the same CA file (tls.ca_file, OUTSPAN_CACERT); if the cluster has replaced " +
+				"its CA, take tls/ca.pem from the data directory of a server")
 	}
 	if host, ok := errors.AsType[x509.HostnameError](err); ok {
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not valid for the name %s",
