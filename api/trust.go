@@ -39,6 +39,7 @@ type GossipKeys struct {
 	Keys     []GossipKey `json:"keys" doc:"the oldest first; members encrypt with the active one, and decrypt with all"`
 	Rotating bool        `json:"rotating" doc:"a rotation is in progress"`
 	Since    time.Time   `json:"since" doc:"when the keys last changed"`
+	Due      bool        `json:"due,omitempty" doc:"a revoked member may know the newest key, so a new one is due"`
 
 	Lacking      []GossipLacking `json:"lacking" doc:"members that don't use exactly these keys yet; the first 10"`
 	LackingCount int             `json:"lacking_count"`

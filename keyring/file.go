@@ -62,8 +62,9 @@ func invalid(format string, args ...any) *model.Error {
 }
 
 const (
-	missingHint = "put back the file from this server's backup, or the keys of an export: outspan server keyring import"
-	restoreHint = "move it away, then " + missingHint
+	missingHint = "if there are other servers, start this one: it asks them for the keys; otherwise put back the file " +
+		"from this server's backup, or the keys of an export: outspan server keyring import"
+	restoreHint = "move it away; then, " + missingHint
 )
 
 // appendKeys appends the number of keys and the keys.

@@ -93,8 +93,8 @@ func (m Managed) credentials(cluster string, role pki.Role, name string, anyTime
 	})
 }
 
-const managedHint = "the files of tls { managed = true } come from outspan up and outspan join; put them back from a " +
-	"backup, or let this machine join again"
+const managedHint = "check name, cluster and data_dir in the configuration; the files of tls { managed = true } come " +
+	"from outspan up and outspan join: put them back from a backup, or let this machine join again"
 
 // GossipKeys loads the keys of the gossip pool: the first encrypts, all decrypt. Code: gossip_key_invalid.
 func (m Managed) GossipKeys() ([]GossipKey, error) {

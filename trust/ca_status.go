@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"time"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
@@ -43,16 +42,13 @@ func (e *Engine) CAStatus(state *fsm.State) (api.CA, error) {
 	if p.step == "" {
 		return out, nil
 	}
-	wall := func(t model.Time) time.Time {
-		return time.Now().UTC().Add(-time.Duration(now-t) * time.Millisecond).Truncate(time.Second)
-	}
-	r := &api.CARotation{Step: p.step, To: p.next.Name, Since: wall(p.next.At), Waiting: len(p.waiting),
+	r := &api.CARotation{Step: p.step, To: p.next.Name, Since: wallAt(now, p.next.At), Waiting: len(p.waiting),
 		WaitingFor: []api.CAWaiting{}, Passed: p.next.Passed}
 	if r.Passed == nil {
 		r.Passed = []string{}
 	}
 	if p.next.Grace > 0 && p.next.Phase == model.KeyActive && len(p.old) > 0 {
-		until := wall(keptUntil(p.next))
+		until := wallAt(now, keptUntil(p.next))
 		r.KeptUntil = &until
 	}
 	for _, m := range p.waiting[:min(len(p.waiting), maxShownWaiting)] {

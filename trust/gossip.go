@@ -26,6 +26,7 @@ func (e *Engine) GossipKeys(state *fsm.State) (api.GossipKeys, error) {
 	if len(rows) == 0 {
 		return v, noGossipKey()
 	}
+	now := max(state.Now, e.cfg.Servers.Now())
 	var step model.Time
 	for _, row := range rows {
 		key, err := openKey(ring, state, row)
@@ -34,9 +35,10 @@ func (e *Engine) GossipKeys(state *fsm.State) (api.GossipKeys, error) {
 		}
 		step = max(step, row.At)
 		v.Keys = append(v.Keys, api.GossipKey{Name: row.Name, Phase: row.Phase, CreatedIndex: row.CreatedIndex,
-			Since: wallAt(state, row.At), Digest: hex.EncodeToString(pki.GossipDigest([][]byte{key})[:6])})
+			Since: wallAt(now, row.At), Digest: hex.EncodeToString(pki.GossipDigest([][]byte{key})[:6])})
 	}
-	v.Rotating, v.Since = len(rows) > 1, wallAt(state, step)
+	v.Rotating, v.Since = len(rows) > 1, wallAt(now, step)
+	v.Due = knownToRevoked(state, rows[len(rows)-1])
 	lacking, err := e.lackingGossip(ring, state)
 	if err != nil {
 		return v, err
@@ -84,7 +86,8 @@ func noGossipKey() *model.Error {
 		WithHint("try again in a moment; if it stays so, the log of the leading server says why")
 }
 
-// wallAt returns the wall clock at a past cluster time.
-func wallAt(state *fsm.State, t model.Time) time.Time {
-	return time.UnixMilli(state.Wall - int64(state.Now.Sub(t))).UTC().Truncate(time.Second)
+// wallAt returns the wall clock at the cluster time t, when the cluster time is now. It reckons from this server's
+// clock: a reader may have moved state.Now on since the entry that state.Wall is from.
+func wallAt(now, t model.Time) time.Time {
+	return time.Now().UTC().Add(-time.Duration(now-t) * time.Millisecond).Truncate(time.Second)
 }

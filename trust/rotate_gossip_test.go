@@ -195,6 +195,36 @@ func TestRevocationRotatesGossip(t *testing.T) {
 	})
 }
 
+// After a revocation the newest key does not count as safe until a new one is handed out. The time of a key stays the
+// same, also in a state whose cluster time a reader has moved on.
+func TestGossipKeysAfterRevocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newRotating(t)
+		defer c.s1.leading()()
+		status := func() api.GossipKeys {
+			state := *c.s1.machine.Current()
+			state.Now = c.s1.Now()
+			return must(c.s1.engine.GossipKeys(&state))(t)
+		}
+		before := status()
+		if before.Due {
+			t.Error("a key is due that no revoked member knows")
+		}
+		c.s1.do(&fsm.MemberRevoke{Subject: c.members[4]})
+		if v := status(); !v.Due || v.Rotating {
+			t.Errorf("after a revocation: %+v", v)
+		}
+		time.Sleep(30 * time.Second)
+		if v := status(); v.Since.Sub(before.Since).Abs() > time.Second {
+			t.Errorf("the key is of %s, and 30 s later of %s", before.Since, v.Since)
+		}
+		c.s1.wantGossip("1 active, 2 incoming")
+		if v := status(); v.Due || !v.Rotating {
+			t.Errorf("after a new key was handed out: %+v", v)
+		}
+	})
+}
+
 // A member that was revoked and joined again, before any leader saw that, leads to a rotation too.
 func TestReturnedMemberRotatesGossip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -64,7 +64,12 @@ servers accept certificates of people of the old CA for longer. But each person 
 				ca = &api.CA{} // no server of this version leaves it out
 			}
 			return a.Show(term.Result{JSON: got.Raw, Names: caNames(*ca), Text: func(p *term.Page) {
-				p.Line("the CA %s %s", write.would("is replaced"), write.done(got.Value.Index))
+				if write.dryRun {
+					p.Line("the CA would be replaced %s", write.done(got.Value.Index))
+				} else {
+					p.Line("the CA is replaced in four steps, which go on by themselves %s", write.done(got.Value.Index))
+					p.Line("  how far it is: outspan ca status")
+				}
 				p.Line("")
 				showCA(p, *ca)
 			}})
@@ -97,7 +102,8 @@ func showCA(p *term.Page, ca api.CA) {
 		names, off := waitingText(r)
 		p.Line("  waits for %s", names)
 		if off {
-			p.Line("  next: start those that are off, or leave them behind: outspan ca rotate --force")
+			p.Line("  next: start those that are off, or leave them behind: outspan ca rotate --force; if they never come " +
+				"back: outspan node revoke NAME, or outspan server revoke NAME")
 		}
 	}
 	if len(r.Passed) > 0 {

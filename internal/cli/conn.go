@@ -70,8 +70,8 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 	}
 	return nil, model.Refuse(model.CodeUnreachable, "no server runs on this machine: there is no socket %s",
 		strings.Join(sockets, " or ")).
-		WithHint("name a server with --address or OUTSPAN_ADDR, such as https://10.0.0.1:7640 or unix:///path/api.sock; to " +
-			"try things out: outspan dev")
+		WithHint("name a server with --address or OUTSPAN_ADDR, such as https://10.0.0.1:7640 or unix:///path/api.sock; if " +
+			"this machine is a server, start it: systemctl start outspan; to try things out: outspan dev")
 }
 
 // checkEndpoint refuses an address that is neither an https address nor a unix socket, or that has an invalid port. The

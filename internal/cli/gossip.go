@@ -83,6 +83,9 @@ func showGossipKeys(p *term.Page, v *api.GossipKeys) {
 		{Head: "created index", Cell: func(k api.GossipKey) string { return term.Number(k.CreatedIndex) }},
 		{Head: "digest", Cell: func(k api.GossipKey) string { return k.Digest }},
 	})
+	if v.Due {
+		p.Line("a revoked member may know %s: a new key replaces it, at most once a minute", v.Keys[len(v.Keys)-1].Name)
+	}
 	switch {
 	case v.LackingCount == 0:
 		p.Line("all servers and agents use these keys")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -114,7 +115,11 @@ Export the keyring afterwards, and keep the exports from before for older snapsh
 			r := got.Value
 			return a.Show(term.Result{JSON: got.Raw, Names: []string{r.Key}, Text: func(p *term.Page) {
 				if dryRun {
-					p.Line("every server must answer and have every key; nothing was changed")
+					if slices.ContainsFunc(r.Servers, func(s api.KeyringServer) bool { return !s.Answers || !s.Complete }) {
+						p.Line("a rotation would be refused: every server must answer and have every key; nothing was changed")
+					} else {
+						p.Line("every server answers and has every key, so a rotation may begin; nothing was changed")
+					}
 					term.Rows(p, r.Servers, keyringServerColumns)
 					return
 				}

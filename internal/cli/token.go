@@ -12,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/local"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
 )
@@ -195,14 +196,16 @@ func tokenRevoke(a *app) *cobra.Command {
 		Use: "revoke TOKEN", Short: "end a join token for ever", Args: term.Exactly("TOKEN"),
 		ValidArgsFunction: a.complete("tokens"),
 		Long: "Ends a join token: it admits nobody any more. Machines that it has admitted stay. To throw one of them out: " +
-			"outspan node revoke NODE, or outspan server revoke SERVER.",
+			"outspan node revoke NODE, or outspan server revoke SERVER. TOKEN is its id, or its secret text if only that is " +
+			"known.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := a.client().Tokens.Revoke(cmd.Context(), args[0], write.options())
+			id := local.TokenID(args[0])
+			got, err := a.client().Tokens.Revoke(cmd.Context(), id, write.options())
 			if err != nil {
 				return err
 			}
-			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
-				p.Line("join token %s %s %s", args[0], write.would("is revoked"), write.done(got.Value.Index))
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) {
+				p.Line("join token %s %s %s", id, write.would("is revoked"), write.done(got.Value.Index))
 			}})
 		},
 	}
@@ -288,7 +291,7 @@ The heartbeats of the node no longer count: it gets no new instances, and become
 drain. To replace what runs there: switch the machine off, and once the node is offline: outspan node confirm-dead. Other agents learn of a revocation only
 from the servers: they still exchange data of volumes with the revoked agent until its certificate expires. A server on the same machine has a certificate of its own: outspan server revoke.`,
 		warns: "revoking %s ends the certificates of its agent for ever; it comes back only with a new join token",
-		next: "the node becomes offline; what runs there continues until that machine is switched off; then: " +
+		next: "if it has a node, that becomes offline; what runs there continues until that machine is switched off; then: " +
 			"outspan node confirm-dead %s",
 		revoke: func(t client.Trust, ctx context.Context, ref string, body api.RevokeBody, o client.RevokeServerOptions) (
 			client.Response[api.RevokeReply], error) {

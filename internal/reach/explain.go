@@ -38,7 +38,8 @@ func Explain(addr string, err error) error {
 func explainVerify(addr string, err error) *model.Error {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is signed by another CA", addr).
-			WithHint("check that both ends use the same CA file (tls.ca_file, OUTSPAN_CACERT)")
+			WithHint("check that both ends use the same CA file (tls.ca_file, OUTSPAN_CACERT); if the cluster has replaced " +
+				"its CA, take tls/ca.pem from the data directory of a server")
 	}
 	if host, ok := errors.AsType[x509.HostnameError](err); ok {
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not valid for the name %s",
@@ -83,7 +84,8 @@ func explainAlert(addr string, err error) *model.Error {
 	case "tls: bad certificate", "tls: unsupported certificate", "tls: unknown certificate", "tls: access denied",
 		"tls: handshake failure":
 		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate", addr).
-			WithHint("it is of another cluster, or its role is not allowed there; the server's log says which")
+			WithHint("it was revoked or replaced, is of another cluster, or its role is not allowed there; the server's log " +
+				"says which")
 	case "tls: protocol version not supported":
 		return model.Refuse(model.CodeNotTLS, "%s does not accept this TLS version", addr).
 			WithHint("outspan speaks TLS 1.3 only")

@@ -118,7 +118,7 @@ func runJoin(ctx context.Context, t *term.Console, calls SetupCalls, o *joinOpti
 	if found.stage == stageMember { // perhaps because another join was faster
 		return o.show(t, found.cfg, setupResult{Member: true})
 	}
-	result := setupResult{}
+	result := setupResult{kept: !asked}
 	before.outdated = asked && (before.server || before.agent)
 	if before.outdated && before.agent && !slices.Contains(found.ask, pki.RoleServer) {
 		result.Running = true // the agent finds the new certificate in its files

@@ -215,6 +215,8 @@ func TestExpiredWorkerJoinsAgain(t *testing.T) {
 	if out := w.must(w.join("n1", pki.RoleAgent, 1)); !strings.Contains(out, "member already") {
 		t.Errorf("printed %s", out)
 	}
+	_, err := w.join("n1", pki.RoleServer, 1).run(t, 0)
+	wantRefusal(t, err, model.CodeConflict, "makes this machine agent n1", "remove that file to begin again as another role")
 }
 
 // A worker that was revoked joins again with a token that was made after that, and a new key. Nothing is removed

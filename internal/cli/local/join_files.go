@@ -49,6 +49,10 @@ func (o *joinOptions) look() (joinState, error) {
 	}
 	ask := o.lacking(cfg)
 	if len(ask) == 0 && worked(cfg) {
+		if o.server && cfg.Server == nil {
+			_, err := o.allowed(cfg, ask) // it refuses a worker that is to become a server
+			return joinState{}, err
+		}
 		return joinState{stageMember, cfg, true, nil}, nil
 	}
 	if err := o.contradiction(cfg); err != nil {

@@ -230,8 +230,8 @@ func TestJoinIsRepeated(t *testing.T) {
 		}
 		// A machine that is set up needs no server.
 		o.addresses = []string{"127.0.0.1:1"}
-		if _, err := o.run(t, 0); err != nil {
-			t.Error(err)
+		if out, err := o.run(t, 0); err != nil || !strings.Contains(out, "is set up already, and the token was not used") {
+			t.Errorf("printed %s, %v", out, err)
 		}
 	}
 }

@@ -45,6 +45,14 @@ func refuseTokenInSight(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// TokenID returns the id of a join token from its secret text. It returns any other word as it is.
+func TokenID(word string) string {
+	if token, err := pki.ParseJoinToken(word); err == nil {
+		return token.ID()
+	}
+	return word
+}
+
 // readToken reads the join token from a file, or the first line of standard input if path is "-". A file that others
 // can read is only warned of: the token may be theirs too. Code: invalid.
 func readToken(t *term.Console, path string) (pki.JoinToken, error) {

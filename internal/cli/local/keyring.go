@@ -141,7 +141,7 @@ The passphrase is the first line of --passphrase-file, of 12 to 1024 bytes. With
 				t.Note("warning: the export is good, but the cluster does not know of it: %s", model.Reason(err))
 			}
 			s, err := term.ResultOf(writtenFiles{Key: args[0]}, args, func(p *term.Page) {
-				p.Line("wrote %s (%d keys; without the passphrase nobody can read it)", args[0], len(ring.Keys()))
+				p.Line("wrote %s (keys: %d; without the passphrase nobody can read it)", args[0], len(ring.Keys()))
 			})
 			if err != nil {
 				return err

@@ -241,6 +241,7 @@ type setupResult struct {
 	Running bool     `json:"running"` // a process that ran before goes on, and uses new certificates
 	Next    []string `json:"next"`    // commands, in order
 
+	kept    bool // it was set up before, and this join asked no server
 	restart bool // a process that runs must be stopped before it is started again
 }
 
@@ -268,6 +269,10 @@ func (o *setupFlags) show(t *term.Console, cfg *config.Config, r setupResult) er
 		case r.restart:
 			p.Line("%s has a new certificate", who)
 			p.Line("  next: stop its process, then start it again with: %s", r.Next[0])
+		case r.kept:
+			p.Line("%s is set up already, and the token was not used: configuration %s, data and keys in %s", who, r.Config,
+				r.DataDir)
+			p.Line("  next: start it with: %s", r.Next[0])
 		default:
 			p.Line("%s is set up: configuration %s, data and keys in %s", who, r.Config, r.DataDir)
 			p.Line("  next: start it with: %s", r.Next[0])
