@@ -27,8 +27,10 @@ func (c caller) role() pki.Role {
 		return pki.RoleServer
 	case model.SubjectAgent:
 		return pki.RoleAgent
+	case model.SubjectCert, model.SubjectUID:
+		return pki.RoleCLI
 	}
-	return pki.RoleCLI
+	return "" // may call nothing
 }
 
 // identify returns who sent a request. For a forwarded request, that is the original caller. Code: forbidden.
