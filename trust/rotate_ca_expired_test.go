@@ -101,7 +101,7 @@ func TestRotateCALeavesExpiredAgentsBehind(t *testing.T) {
 				if !slices.Equal(status.Rotation.Passed, []string{"agent:n1"}) {
 					t.Errorf("left behind: %q", status.Rotation.Passed)
 				}
-				time.Sleep(10 * time.Second)
+				time.Sleep(30 * time.Second)
 				c.want("", "ca/2 active")
 				der, _ := request(t, pki.RoleAgent, "n1")
 				_, err := c.s1.rejoin(c.n1, der, "")
@@ -148,9 +148,9 @@ func TestExpiredAgentsHoldUpNothingElse(t *testing.T) {
 		c.report(server1, server2, agent1)
 		c.want(api.CARenew, "ca/1 retired ca/2 active", "server:s1", "server:s2", "agent:n1")
 		c.renewAgent()
-		for _, run := range []func() func(){c.s1.run, c.s2.run} {
-			defer run()()
-		}
+		defer c.s1.run()()
+		defer c.s2.run()()
+		time.Sleep(20 * time.Second)
 		c.want(api.CAForget, "ca/2 active", "agent:n1")
 		stop()
 		c.pass(25 * time.Hour)
