@@ -218,6 +218,7 @@ func TestGossipKeysAfterRevocation(t *testing.T) {
 		if v := status(); v.Since.Sub(before.Since).Abs() > time.Second {
 			t.Errorf("the key is of %s, and 30 s later of %s", before.Since, v.Since)
 		}
+		time.Sleep(30 * time.Second) // a minute after the newest key
 		c.s1.wantGossip("1 active, 2 incoming")
 		if v := status(); v.Due || !v.Rotating {
 			t.Errorf("after a new key was handed out: %+v", v)
