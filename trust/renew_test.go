@@ -119,8 +119,8 @@ func TestServersRenewThemselves(t *testing.T) {
 			time.Sleep(life * 12 / 100)
 			for s, old := range before {
 				own, row := keys(s)
-				if (own == old) != (cycle == 1) {
-					t.Errorf("cycle %d: %s has another key: %v", cycle, s.name, own != old)
+				if own == old && cycle != 1 { // without a leader the certificate is a new one of the same key
+					t.Errorf("cycle %d: %s did not renew", cycle, s.name)
 				}
 				if cycle != 1 && own != row {
 					t.Errorf("cycle %d: the new key of %s is not recorded", cycle, s.name)
