@@ -276,7 +276,7 @@ func replaceConfiguration(id model.ServerID, store LogStore, snaps raft.Snapshot
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
-		return fsm.State{}, errors.Join(err, failure)
+		return fsm.State{}, errors.Join(machine.explain(err), failure)
 	}
 	return machine.machine.State(), nil
 }

@@ -143,9 +143,8 @@ type serverState struct {
 // Open reads the data directory, restores the state and opens gossip. It may block for some seconds if the state is
 // large. Codes: conflict if the log can't be opened, for example because another process uses the data directory, or if
 // the directory belongs to another cluster, was replaced by a recovery, was left by an interrupted recovery, or is
-// damaged; state_differs if a majority contradicted its state; invalid for bad settings; address_in_use and
-// listen_failed for the gossip port. If no snapshot can be read, for example because a newer program wrote them, the
-// error has no code, and only the log has the reason.
+// damaged; needs_format if a newer program wrote all of its snapshots; state_differs if a majority contradicted its
+// state; invalid for bad settings; address_in_use and listen_failed for the gossip port.
 func Open(cfg Config) (_ *Server, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -305,7 +304,7 @@ func (s *Server) openRaft() (err error) {
 	}
 	s.raft, err = raft.NewRaft(config, comparedFSM{s.fsm, s.compare}, cached, s.disk.store, s.disk.snaps, s.disk.trans)
 	if err != nil {
-		return fmt.Errorf("start raft on %s: %w", s.cfg.DataDir, err)
+		return fmt.Errorf("start raft on %s: %w", s.cfg.DataDir, s.fsm.explain(err))
 	}
 	return s.noteCluster(s.cfg.Machine.State())
 }
