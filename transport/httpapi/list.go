@@ -38,7 +38,8 @@ type List[V any] struct {
 	only *selection
 }
 
-// listing has the functions of one list. rows yields the items in order of their keys. It may leave out keys before from.
+// listing has the functions of one list. rows yields the items in order of their keys. It may leave out keys before
+// from.
 type listing[I, V any] struct {
 	topics func(*I) []fsm.Topic
 	rows   func(r *reading, in *I, from string, yield func(key string, item V) bool) error
