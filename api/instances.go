@@ -74,6 +74,6 @@ type EvictBody struct {
 	BypassBudget bool            `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
 	Avoid        bool            `json:"avoid,omitempty" doc:"for an hour its whole group goes to this node only if no other will do"`
 	Surge        bool            `json:"surge,omitempty" doc:"stop it when its replacement is ready; refused for a group that does not replace first"`
-	Cancel       bool            `json:"cancel,omitempty" doc:"of a replica, or with surge: take back that it is to be evicted; with avoid: that its group avoids the node"`
+	Cancel       bool            `json:"cancel,omitempty" doc:"take back an eviction with avoid, an eviction with surge, or the eviction of a replica; a group that avoided the node may use it again"`
 	Message      string          `json:"message,omitempty" maxLength:"256"`
 }

@@ -20,7 +20,7 @@ type Member struct {
 	Voter    bool           `json:"voter"`
 	State    string         `json:"state" enum:"alive,suspect,failed,left,unknown"`
 	IndexLag uint64         `json:"index_lag" doc:"log entries behind the leader"`
-	Answers  bool           `json:"answers" doc:"the leader's last look reached it, or it leads; false in an answer of another server than the leader"`
+	Answers  bool           `json:"answers" doc:"it answered the leader's last tick, or it leads; always false if another server than the leader answers this request"`
 	Version  string         `json:"version"`
 	Gossip   string         `json:"gossip" doc:"host:port where agents and servers join the gossip"`
 
@@ -34,7 +34,7 @@ type Member struct {
 // MemberMachine is the state of a server's machine, as last reported to the leader.
 type MemberMachine struct {
 	Disk            Disk           `json:"disk" enum:"enough,low,full,unknown" doc:"low: it does not lead; full: it takes no entries"`
-	FreeBytes       int64          `json:"disk_free_bytes" doc:"0 where total is: not known"`
+	FreeBytes       int64          `json:"disk_free_bytes" doc:"not known if disk_total_bytes is 0"`
 	TotalBytes      int64          `json:"disk_total_bytes"`
 	CertificateEnds *time.Time     `json:"certificate_ends" doc:"null: not known"`
 	Silent          model.Duration `json:"silent" doc:"for how long it has not answered the leader"`

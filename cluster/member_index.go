@@ -80,8 +80,9 @@ func (r *memberIndex) replace(s ServerView) (Change, bool) {
 		Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
 }
 
-// add returns the addition of s as a non-voter, if s has no state. A server with state was removed before or belongs to
-// another cluster, so an operator has to decide about it.
+// add returns the addition of s as a non-voter. s must be alive and have no state, support the format, and have an
+// address and a name that no member has. A server with state was removed before or belongs to another cluster, so an
+// operator has to decide about it.
 func (r *memberIndex) add(s ServerView) (Change, bool) {
 	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < r.Format || s.Address == "" ||
 		r.at(s.Address) != nil || r.namesake(s) != nil {

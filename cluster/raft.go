@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"io"
 	"runtime"
 	"sync/atomic"
@@ -114,6 +115,7 @@ type machineFSM struct {
 	config   atomic.Pointer[configuration] // last applied; nil if no configuration was applied since the last restore
 	handed   atomic.Pointer[handedState]   // set while this server restores a state that it has in memory, otherwise nil
 	saving   chan struct{}                 // capacity 1; full while raft takes a snapshot, and while snapshots are paused
+	unread   error                         // why the last call of Restore failed; nil if it succeeded
 }
 
 // configuration is a committed configuration of raft: the index of its entry, and its voters.
@@ -225,13 +227,22 @@ func (m *machineFSM) pauseSnapshots(ctx context.Context) (resume func(), err err
 // Restore implements raft.FSM.
 func (m *machineFSM) Restore(r io.ReadCloser) error {
 	defer r.Close()
-	if err := m.restore(r); err != nil {
-		return err
+	if m.unread = m.restore(r); m.unread != nil {
+		return m.unread
 	}
 	m.clock.hear(m.machine.State().Now)
 	m.config.Store(nil)
 	m.installs.Add(1)
 	return nil
+}
+
+// explain adds to a failure of raft's start why the machine could not read the last snapshot that raft tried. raft's
+// own error does not say that. Call explain only while raft does not run.
+func (m *machineFSM) explain(err error) error {
+	if err == nil || m.unread == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, m.unread)
 }
 
 // restore replaces the machine's state by the state in the snapshot r. If r is the snapshot of m.handed, restore uses

@@ -26,7 +26,8 @@ type RecoverConfig struct {
 	Cluster string // the configured name of the cluster
 	Address string // host:port of this server's TLS listener, as other servers will reach it
 	// Snapshot is a saved state to begin from, for use when no server's directory is left. DataDir must then be missing,
-	// or empty except for the names in Keep. If Snapshot is nil, Recover uses the log and the snapshots in DataDir.
+	// or empty except for FileJoined and the names in Keep. If Snapshot is nil, Recover uses the log and the snapshots in
+	// DataDir.
 	Snapshot io.Reader
 	// Check may refuse the state of Snapshot before anything is changed. Optional.
 	Check func(*fsm.State) error
@@ -36,7 +37,7 @@ type RecoverConfig struct {
 	// Supersedes is the lineage (docs/model.md) of an earlier recovery in which this server took no part. It is needed
 	// only if the servers of that lineage are lost too.
 	Supersedes string
-	Logger     hclog.Logger
+	Logger     hclog.Logger // default: no log
 }
 
 // Recovered is the result of Recover.
@@ -49,8 +50,9 @@ type Recovered struct {
 // every entry in the server's log is committed: writes that were never acknowledged may take effect, and the last
 // acknowledged writes may be missing. So all join tokens are revoked when the server first leads, and agents may have
 // newer keys than the state; see fsm.RestoreMark. Codes: conflict if DataDir is in use, belongs to another cluster, has
-// nothing to recover, or is not empty although Snapshot is set; state_differs if a majority contradicted its state;
-// invalid and needs_format if Snapshot is bad; those of Check.
+// nothing to recover, can't be recovered, or is not empty although Snapshot is set, if Snapshot is of another cluster,
+// or if Supersedes is not the lineage that replaced this server; state_differs if a majority contradicted its state;
+// invalid and needs_format if Snapshot is bad; invalid if Supersedes is malformed; those of Check.
 func Recover(cfg RecoverConfig) (Recovered, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -281,7 +283,7 @@ func replaceConfiguration(id model.ServerID, store LogStore, snaps raft.Snapshot
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
-		return fsm.State{}, errors.Join(err, failure)
+		return fsm.State{}, errors.Join(machine.explain(err), failure)
 	}
 	return machine.machine.State(), nil
 }

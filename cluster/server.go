@@ -38,7 +38,7 @@ type Config struct {
 	Gossip  PoolConfig   // Open sets Name, Cluster and Meta, except for Meta's BootID and Incarnation
 
 	// Lead is called in each term in which this server leads, after the term's first Barrier. It must return soon after
-	// ctx ends. Optional.
+	// ctx ends. If it returns an error before that, this server fails. Optional.
 	Lead func(ctx context.Context, term uint64) error
 	// MayVote refuses to give a vote to the server with this name at address (host:port). The leader asks before each
 	// promotion, and again a second after a refusal. The error is shown to people. It must return when ctx ends; ctx has a
@@ -61,7 +61,7 @@ type Config struct {
 	Raft    RaftConfig
 	Disk    DiskConfig
 	Compare CompareConfig
-	Logger  hclog.Logger
+	Logger  hclog.Logger // default: no log
 }
 
 // DiskConfig configures the use of the disk. The zero value means the defaults.
@@ -141,10 +141,10 @@ type serverState struct {
 }
 
 // Open reads the data directory, restores the state and opens gossip. It may block for some seconds if the state is
-// large. Codes: conflict if another process uses the data directory, or if the directory belongs to another cluster,
-// was replaced by a recovery, was left by an interrupted recovery, or is damaged; needs_format if a newer program wrote
-// it; state_differs if a majority contradicted its state; invalid for bad settings; address_in_use and listen for the
-// gossip port.
+// large. Codes: conflict if the log can't be opened, for example because another process uses the data directory, or if
+// the directory belongs to another cluster, was replaced by a recovery, was left by an interrupted recovery, or is
+// damaged; needs_format if a newer program wrote all of its snapshots; state_differs if a majority contradicted its
+// state; invalid for bad settings; address_in_use and listen_failed for the gossip port.
 func Open(cfg Config) (_ *Server, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ func (s *Server) openDisk() error {
 	}
 	if s.expect = s.cfg.BootstrapExpect; !s.disk.used {
 		if s.waits = mayBegin(s.cfg, s.dir); s.waits != nil {
-			s.expect, s.dir.pledge = 0, nil // a pledge from before the loss no longer counts
+			s.expect, s.dir.pledge = 0, nil // so that other servers don't count on this one to begin a cluster
 		}
 	}
 	s.setHistory(s.dir.history())
@@ -304,7 +304,7 @@ func (s *Server) openRaft() (err error) {
 	}
 	s.raft, err = raft.NewRaft(config, comparedFSM{s.fsm, s.compare}, cached, s.disk.store, s.disk.snaps, s.disk.trans)
 	if err != nil {
-		return fmt.Errorf("start raft on %s: %w", s.cfg.DataDir, err)
+		return fmt.Errorf("start raft on %s: %w", s.cfg.DataDir, s.fsm.explain(err))
 	}
 	return s.noteCluster(s.cfg.Machine.State())
 }

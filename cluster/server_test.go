@@ -1,12 +1,23 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 )
 
 // Three new servers begin one cluster. The leader crashes, another server leads with the same state, and the crashed
@@ -130,4 +141,62 @@ func TestIsolationLoop(t *testing.T) {
 			s.mu.Unlock()
 		}
 	})
+}
+
+// A newer program wrote the only snapshot. The error of Open says so, and says which format the snapshot needs.
+func TestOpenNewerSnapshot(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var saved bytes.Buffer
+		s, results := fsm.NewState().
+			Apply(1, 1, fsm.Entry{Format: model.CurrentFormat, Actor: model.ActorLeader, Groups: [][]fsm.Command{{
+				&fsm.ClusterInit{ID: "c1", Name: "test", Settings: model.DefaultSettings()}}}})
+		if results[0].Refusal != nil {
+			t.Fatal(results[0].Refusal)
+		}
+		if err := fsm.WriteSnapshot(&saved, s); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "data")
+		again := RecoverConfig{DataDir: dir, Cluster: "test", Address: host(1) + ":7640"}
+		made := again
+		made.Snapshot = &saved
+		recovered, err := Recover(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replaceByNewer(t, dir, recovered.ID)
+		needs := &model.Error{Code: model.CodeNeedsFormat}
+		opened := newRig(t).open(1, func(c *Config) { c.DataDir = dir })
+		if !errors.Is(opened.err, needs) {
+			t.Errorf("opened: %v; want %s", opened.err, needs.Code)
+		}
+		if _, err := Recover(again); err == nil || !strings.Contains(err.Error(), "needs format") {
+			t.Errorf("recovered: %v; want an error that names the format", err)
+		}
+	})
+}
+
+// replaceByNewer replaces all snapshots of a data directory by the beginning of one that only a newer program can read.
+func replaceByNewer(t *testing.T, dir string, id model.ServerID) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(dir, dirSnapshots)); err != nil {
+		t.Fatal(err)
+	}
+	snaps, err := newSealedSnapshots(dir, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, trans := raft.NewInmemTransport("")
+	sink, err := snaps.Create(raft.SnapshotVersionMax, 9, 1, alone(id, host(1)+":7640"), 9, trans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := binary.BigEndian.AppendUint16([]byte("outspan\n"), model.CurrentFormat+1)
+	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, crc32.MakeTable(crc32.Castagnoli)))
+	if _, err := sink.Write(head); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
 }

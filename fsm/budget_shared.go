@@ -44,8 +44,8 @@ func (c *BudgetSet) apply(s *State) error {
 	return nil
 }
 
-// mayShare refuses a budget that lets no instance be down if one of its groups has the order stop_first, because a
-// drain could then never stop an instance of that group. A budget that is marked as blocking is accepted.
+// mayShare refuses a budget that lets no instance be down if one of its groups has instances and the order stop_first,
+// because a drain could then never stop an instance of that group. A budget that is marked as blocking is accepted.
 func (s *State) mayShare(b *SharedBudget) *model.Error {
 	want := 0
 	var stuck model.GroupID
@@ -169,8 +169,8 @@ func (s *jobs) sharedWant(b *SharedBudget) int {
 }
 
 // checkSharedBudgets refuses a group if a shared budget that it names does not exist or has maxSharers groups already.
-// It also refuses a group with the order stop_first that names a budget which lets no instance be down, unless that
-// budget is marked as blocking.
+// It also refuses a group with the order stop_first and a count above 0 that names a budget which lets no instance be
+// down, unless that budget is marked as blocking.
 func (s *State) checkSharedBudgets(id model.GroupID, g *model.GroupSpec) *model.Error {
 	for _, name := range g.Budgets {
 		b, ok := s.Budgets.Get(name)

@@ -8,7 +8,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// maxFindings bounds the findings of a check, because one broken rule tends to break many rows.
+// maxFindings bounds the findings of one checker, because one broken rule tends to break many rows. Check joins the
+// findings of two checkers.
 const maxFindings = 20
 
 // Check returns Findings with what is wrong in the state, or nil. Sums, indexes and references must match the rows, and
@@ -20,8 +21,9 @@ func Check(s State) error {
 	return append(present, past...).Err()
 }
 
-// CheckPresent checks what Check does, except for the events and the stored requests. They are many and seldom change,
-// so to check them after each entry of a long log would take most of the time.
+// CheckPresent checks what Check does, except for the events and the stored requests. There are many of these rows, and
+// they hardly ever change once they are written. Checking all of them after each entry of a long log would take most of
+// the time.
 func CheckPresent(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{},
 		sums: map[model.GroupID]groupSum{}}
@@ -165,8 +167,8 @@ func (c *checker) addUp(i *Instance) {
 	}
 }
 
-// slots checks that a slot has at most two instances that should run, and that one of the two replaces the other. It
-// also checks that a slot with one holder has at most one instance that is not confirmed stopped.
+// slots checks that a slot has at most two instances that should run, and that one of the two replaces the other. In a
+// slot that allows a single holder (GroupSpec.OneHolder), at most one instance may be not confirmed stopped.
 func (c *checker) slots() {
 	type place struct {
 		group model.GroupID
@@ -253,7 +255,8 @@ func (c *checker) nodes() {
 	}
 }
 
-// indexes checks that the indexes of nodes, instances and copies match the rows.
+// indexes checks that the indexes of nodes and instances match the rows. Of the indexes of copies and of revoked agents
+// it checks only the sizes.
 func (c *checker) indexes() {
 	s := c.s
 	for id, n := range s.Nodes.All() {

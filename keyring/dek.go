@@ -62,7 +62,7 @@ func (d DEK) Seal(name string, version uint64, plain []byte) ([]byte, error) {
 }
 
 // Open returns the content of a row that Seal encrypted. Codes: as Seal, and integrity_check_failed if the row is
-// damaged, or was sealed under another name, version or data key.
+// damaged, has an unknown format, or was sealed under another name, version or data key.
 func (d DEK) Open(name string, version uint64, sealed []byte) ([]byte, error) {
 	if err := checkRow(name, len(sealed)-Overhead); err != nil {
 		return nil, err

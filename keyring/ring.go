@@ -13,8 +13,9 @@ import (
 
 // Ring is the KEKs in a keyring file. It is safe for concurrent use. Only one process may change a file, so the caller
 // must hold the lock of the data directory. Methods that change the file block until the change is on disk, and other
-// changes wait for them; reading never waits. After file_error a change is not in the Ring, but may be in the file:
-// open the file again, because further changes may be refused.
+// changes wait for them; reading never waits. A change first reads the file, so it may also fail with the codes of
+// Open. After file_error a change is not in the Ring, but may be in the file: open the file again, because further
+// changes may be refused.
 type Ring struct {
 	path string
 	keys atomic.Pointer[[]Key] // the active one first; the slice never changes

@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// checkChain refuses a certificate that none of the CAs signed, or that a TLS client can't use, at a time
-// at which it is valid; see Config.AnyTime.
+// checkChain refuses a certificate that is not good under the CAs, or that a TLS client can't use. With Config.AnyTime,
+// it checks an expired certificate as of its last moment, and one that is not valid yet as of its first.
 func checkChain(cfg Config, c *Certificate) error {
 	between := x509.NewCertPool()
 	for _, der := range c.Pair.Certificate[1:] {

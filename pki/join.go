@@ -20,10 +20,10 @@ const ClockTolerance = 2 * time.Hour
 // issues without certificates in between.
 const maxChain = 4
 
-// JoinServer is a server that proved to a newcomer that it belongs to the cluster of the newcomer's token.
+// JoinServer is a server that proved to a newcomer that it belongs to the newcomer's cluster.
 type JoinServer struct {
 	ID   Identity          // ID.Cluster is the name of the cluster
-	Root *x509.Certificate // the root that the token names; the newcomer may trust it from now on
+	Root *x509.Certificate // the root that the token names, or that a member trusted before; it may be trusted from now on
 }
 
 // JoinConfig returns the configuration with which a newcomer connects to a server. The handshake fails unless JoinPeer

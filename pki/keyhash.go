@@ -11,7 +11,8 @@ func KeyHash(cert *x509.Certificate) []byte {
 	return sum[:]
 }
 
-// KeyHash returns the hash that a certificate for this request has. It is nil if the request has no key.
+// KeyHash returns what the function KeyHash returns for a certificate of this request. It returns nil if the request
+// has no key.
 func (r Request) KeyHash() []byte {
 	if r.PublicKey == nil {
 		return nil

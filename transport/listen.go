@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// ListenTCP opens a TCP port. addr is host:port; port 0 takes a free one. Errors: address_in_use, listen_failed.
+// ListenTCP opens a TCP port. addr is host:port; port 0 takes a free one. Codes: address_in_use, listen_failed.
 func ListenTCP(ctx context.Context, addr string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err == nil {

@@ -126,7 +126,7 @@ func (r *RejoinRequest) check() error {
 // r.Signature are ignored.
 //
 // It retries and blocks as Join does. A failed call may be repeated with the same r. Codes: as for Join, without those
-// of tokens.
+// of tokens; certificate_invalid if old has no certificate, or no key that can sign.
 func Rejoin(ctx context.Context, addresses []string, roots []*x509.Certificate, old tls.Certificate,
 	r RejoinRequest) (RenewReply, error) {
 	if len(old.Certificate) == 0 {

@@ -51,7 +51,7 @@ func (c *UnixConn) PeerCred() PeerCred { return c.cred }
 
 // ListenUnix opens a socket at path with mode 0600. It makes a missing parent directory with mode 0700. It replaces an
 // existing socket file if no process listens on it. The argument owner is the name of the server or node, which
-// is a part of the subjects of peers. Errors: address_in_use, listen_failed, file_error.
+// is a part of the subjects of peers. Codes: address_in_use, listen_failed, file_error.
 func ListenUnix(path, owner string) (*UnixListener, error) {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, ".s"+randomHex())

@@ -261,8 +261,8 @@ type Peer struct {
 // RenewRequest asks for the agent's next certificate. If an answer was lost, the agent repeats the same request, so
 // that the cluster knows one new key and not two.
 //
-// Without a Request, the agent says that it has the certificate with which it calls in its files. Then the key before
-// it no longer counts, and the reply has no Chain.
+// If Request is empty, the agent confirms that its files have the certificate of this connection. From then on the key
+// before it no longer counts. The reply has no Chain.
 type RenewRequest struct {
 	// Request is a request for a certificate as pki.NewRequest makes it, for a new key and the agent's own name.
 	Request []byte `cbor:"1,keyasint,omitempty"`
@@ -280,8 +280,8 @@ type RenewReply struct {
 type TrustRequest struct {
 	Name string `cbor:"1,keyasint"` // of the agent, as in its certificate
 	// Roots and Gossip are the pki.RootsDigest and the pki.GossipDigest of the keys that the agent uses and has in its
-	// files. With no Roots, the agent says nothing, because a change is not in its files yet. With no Gossip, it does not
-	// gossip.
+	// files. Empty Roots mean that a change is not in its files yet, so the servers keep what it said before. An empty
+	// Gossip means that the agent does not gossip.
 	Roots  []byte `cbor:"2,keyasint,omitempty"`
 	Gossip []byte `cbor:"3,keyasint,omitempty"`
 	Known  []byte `cbor:"4,keyasint,omitempty"` // the TrustNews.Digest of the news that the agent knows

@@ -11,7 +11,7 @@ import (
 // Delays of the answers to agents in a burst. A placement on thousands of machines wakes all their agents, and a change
 // of a service wakes every agent. Without a delay, each agent would get one change and at once ask for the next one.
 const (
-	delayAtOnce   = 64 // answers that are sent without delay, in a time as long as the delay
+	delayAtOnce   = 64 // size of the bucket of answers that are sent at once; it refills within one delay
 	delayAssigned = 150 * time.Millisecond
 	delayServices = time.Second
 	delayPeers    = 300 * time.Millisecond
@@ -21,10 +21,10 @@ const (
 	delayMost = 600 * time.Millisecond
 )
 
-// answerDelay delays the answers of a burst, so that each includes the changes made meanwhile. Up to delayAtOnce
-// answers per delay are not delayed.
+// answerDelay delays the answers of a burst, so that each includes the changes made meanwhile. An answer is not delayed
+// if it finds a token in a bucket of delayAtOnce tokens.
 type answerDelay struct {
-	time time.Duration
+	time time.Duration // the delay
 
 	mu   sync.Mutex
 	free bucket

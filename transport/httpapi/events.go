@@ -21,10 +21,10 @@ import (
 // Limits of an event stream. A stream ends after streamLife, and its reader can resume it without a gap.
 const (
 	streamLife    = time.Hour
-	streamPing    = 15 * time.Second
-	writeBound    = 20 * time.Second
-	eventsABurst  = 500             // events read between two writes
-	eventsCatchUp = 3 * time.Second // wait for an event that this server has not received yet
+	streamPing    = 15 * time.Second // how long a stream stays silent before it sends a sign of life
+	writeBound    = 20 * time.Second // how long a reader has to receive one write
+	eventsABurst  = 500              // events read between two writes
+	eventsCatchUp = 3 * time.Second  // wait for an event that this server has not received yet
 )
 
 func showEvent(e *fsm.Event) api.Event {
@@ -205,8 +205,8 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 }
 
 // reach waits until this server's state has reached a position, at most eventsCatchUp. If it does not, the position
-// belongs to another cluster or to a state before a restore. A reader that resumed from such a position would miss all
-// events until the log is as long again. Code: event_collected.
+// most likely belongs to another cluster or to a state before a restore. A reader that resumed from such a position
+// would miss all events until the log is as long again. Code: event_collected.
 func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 	ctx, cancel := context.WithTimeout(ctx, eventsCatchUp)
 	defer cancel()
@@ -338,7 +338,7 @@ func (e *eventStream) wait(ctx context.Context, woken <-chan struct{}, buf *byte
 	return true
 }
 
-// send writes buf and empties it. It returns an error if the reader takes nothing for writeBound.
+// send writes buf and empties it. It returns an error if the reader has not received all of it within writeBound.
 func send(w http.ResponseWriter, flush *http.ResponseController, buf *bytes.Buffer) error {
 	if buf.Len() == 0 {
 		return nil

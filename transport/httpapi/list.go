@@ -38,14 +38,15 @@ type List[V any] struct {
 	only *selection
 }
 
-// listing has the functions of one list. rows yields the items in order of their keys, beginning at the key from.
+// listing has the functions of one list. rows yields the items in order of their keys. It may leave out keys before
+// from.
 type listing[I, V any] struct {
 	topics func(*I) []fsm.Topic
 	rows   func(r *reading, in *I, from string, yield func(key string, item V) bool) error
 }
 
 // list returns the operation of a list. A page ends at a key, and the next page begins after that key. So an item that
-// exists during all requests is returned exactly once.
+// exists during all requests, with the same key, is returned exactly once.
 func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) operation {
 	return read[I, P](s, rt, l.topics, func(_ context.Context, r *reading, in *I) (List[V], error) {
 		p := P(in).list()

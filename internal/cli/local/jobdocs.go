@@ -18,7 +18,8 @@ type variableGroup struct {
 	list  []variable
 }
 
-// variables lists all OUTSPAN_ variables: those that outspan sets for programs and commands, and those that it reads.
+// variables lists the OUTSPAN_ variables that outspan sets for programs and commands, and those that its users may set.
+// It omits variables for the development of outspan, such as OUTSPAN_PROFILE.
 func variables() []variableGroup {
 	return []variableGroup{
 		{"In a program, its checks, its role check and its hooks", []variable{

@@ -24,7 +24,7 @@ type joinOptions struct {
 	tokenFile string
 	version   string        // of this program
 	wait      time.Duration // for a person who approves this machine
-	askEvery  time.Duration // pause between two requests meanwhile
+	askEvery  time.Duration // pause between two requests while a person has not approved this machine
 
 	token     pki.JoinToken
 	addresses []string   // host:port
@@ -145,7 +145,7 @@ func (o *joinOptions) findRefused(ctx context.Context, found joinState) bool {
 	for _, role := range rolesOf(found.cfg) {
 		creds, err := transport.ManagedDir(found.cfg.DataDir).Credentials(found.cfg.Cluster, role, found.cfg.Name)
 		if err != nil {
-			continue // it became useless since the look before, and the next one sees that
+			continue // the files changed after look read them, so there is no certificate to ask about
 		}
 		err = transport.Admitted(ctx, creds, o.addresses)
 		if errors.Is(err, &model.Error{Code: model.CodeCertificateRefused}) {
