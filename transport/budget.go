@@ -2,6 +2,7 @@ package transport
 
 import (
 	"container/list"
+	"context"
 	"crypto/x509"
 	"maps"
 	"net"
@@ -26,6 +27,8 @@ type gate struct {
 	mu     sync.Mutex
 	closed bool
 	leave  func(*gate)
+	ending *time.Timer        // closes it; nil before drain
+	stop   context.CancelFunc // ends the context of untilDrained; nil if there is none
 }
 
 func newGate(c net.Conn) *gate {
@@ -70,6 +73,12 @@ func (g *gate) Close() error {
 		g.leave(g)
 	}
 	g.closed = true
+	if g.ending != nil {
+		g.ending.Stop()
+	}
+	if g.stop != nil {
+		g.stop()
+	}
 	return err
 }
 
@@ -146,16 +155,20 @@ func (b *budget) len() int {
 
 // closeIf closes the connections for which wrong returns true, and returns their number.
 func (b *budget) closeIf(wrong func(*gate) bool) (closed int) {
-	b.mu.Lock()
-	list := slices.Collect(maps.Keys(b.open))
-	b.mu.Unlock() // wrong takes time, and a gate's Close calls remove, which locks mu
-	for _, g := range list {
+	for _, g := range b.list() { // without mu: wrong takes time, and a gate's Close calls remove, which locks mu
 		if wrong(g) {
 			closed++
 			_ = g.Close()
 		}
 	}
 	return closed
+}
+
+// list returns the connections that are open.
+func (b *budget) list() []*gate {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Keys(b.open))
 }
 
 // closeAll refuses new connections from now on and closes the open ones.

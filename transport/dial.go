@@ -111,11 +111,11 @@ func checkPeer(addr, want string, state tls.ConnectionState) (pki.Identity, erro
 	return peer, err
 }
 
-// HTTPTransport returns a transport that opens its connections with this dialer. Requests that begin after a change of
-// the certificate use new connections. So none of them fails when the CA of the earlier certificate is dropped.
+// HTTPTransport returns a transport that opens its connections with this dialer. Requests use no connection from before
+// the last of Credentials.Changes. So none of them fails when a CA is dropped.
 func (d Dialer) HTTPTransport() *reach.HTTPTransport {
 	if d.Credentials == nil {
 		return reach.NewHTTPTransport(d.dial, nil)
 	}
-	return reach.NewHTTPTransport(d.dial, d.Credentials.changes.Load)
+	return reach.NewHTTPTransport(d.dial, d.Credentials.Changes)
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/outspan/outspan/pki"
 )
@@ -23,6 +24,7 @@ type outward struct {
 	account *dialled
 	peer    pki.Identity        // set before the call of enter, as is proof
 	proof   []*x509.Certificate // the peer's certificates, its own first
+	ending  *time.Timer         // closes it; nil before drain; guarded by account.mu
 }
 
 func (d *dialled) enter(o *outward) {
@@ -38,20 +40,27 @@ func (d *dialled) enter(o *outward) {
 func (o *outward) Close() error {
 	o.account.mu.Lock()
 	delete(o.account.open, o)
+	if o.ending != nil {
+		o.ending.Stop()
+	}
 	o.account.mu.Unlock()
 	return o.Conn.Close()
 }
 
 // closeIf closes the connections for which wrong returns true, and returns their number.
 func (d *dialled) closeIf(wrong func(*outward) bool) (closed int) {
-	d.mu.Lock()
-	list := slices.Collect(maps.Keys(d.open))
-	d.mu.Unlock() // wrong takes time, and Close locks mu
-	for _, o := range list {
+	for _, o := range d.list() { // without mu: wrong takes time, and Close locks mu
 		if wrong(o) {
 			closed++
 			_ = o.Close() // reads and writes on it fail from now on
 		}
 	}
 	return closed
+}
+
+// list returns the connections that are open.
+func (d *dialled) list() []*outward {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.open))
 }

@@ -106,7 +106,7 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 			WriteByteTimeout:     30 * time.Second,
 		},
 		BaseContext: func(net.Listener) context.Context { return base },
-		ConnContext: ConnContext,
+		ConnContext: s.connContext,
 		// Peers can provoke these errors, so they are logged at debug level.
 		ErrorLog: cfg.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
 	}
@@ -167,8 +167,17 @@ func (s *HTTPServer) stop() error {
 
 type stoppingKey struct{}
 
-// Stopping returns a channel that is closed when the server of a request or call begins to stop. Long polls and streams
-// must end then. If ctx does not belong to a request or call, Stopping returns a nil channel.
+// connContext is ConnContext. It also makes Stopping follow the end of a connection whose peer is no longer trusted.
+func (s *HTTPServer) connContext(ctx context.Context, c net.Conn) context.Context {
+	if g := gateOf(c); g != nil {
+		ctx = context.WithValue(ctx, stoppingKey{}, g.untilDrained(s.ending).Done())
+	}
+	return ConnContext(ctx, c)
+}
+
+// Stopping returns a channel that is closed when the server of a request or call begins to stop, or when the connection
+// has to end because the CA of its peer was dropped. Long polls and streams must end then. If ctx does not belong to a
+// request or call, Stopping returns a nil channel.
 func Stopping(ctx context.Context) <-chan struct{} {
 	c, _ := ctx.Value(stoppingKey{}).(<-chan struct{})
 	return c

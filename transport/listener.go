@@ -116,6 +116,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 		apiQ:       newQueue(raw.Addr()),
 	}
 	l.tls = l.config()
+	cfg.Credentials.onDrop(l.drainUntrusted)
 	return l, nil
 }
 
@@ -290,15 +291,16 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	l.deliver(ctx, g, conn, state.NegotiatedProtocol)
 }
 
-// Reload reads the credentials again. It closes accepted and dialled connections to peers whose CA is no longer
-// trusted. It closes no connection because a certificate has expired. If reading fails, nothing changes. Errors: those
-// of Credentials.Reload.
+// Reload reads the credentials again (SIGHUP). It closes accepted and dialled connections to peers whose CA is no
+// longer trusted, at once. It closes no connection because a certificate has expired. If reading fails, nothing
+// changes. Errors: those of Credentials.Reload.
 func (l *Listener) Reload() error {
-	ended, err := l.cfg.Credentials.reload()
-	if err != nil {
+	creds := l.cfg.Credentials
+	if err := creds.Reload(); err != nil {
 		return err
 	}
-	if ended += l.closeIf(func(g *gate) bool { return !l.cfg.Credentials.Trusts(g.proof) }); ended > 0 {
+	ended := creds.dialled.closeIf(func(o *outward) bool { return !creds.Trusts(o.proof) })
+	if ended += l.closeIf(func(g *gate) bool { return !creds.Trusts(g.proof) }); ended > 0 {
 		l.cfg.Logger.Warn("connections ended: the CA of their certificates is trusted no more", "connections", ended)
 	}
 	return nil

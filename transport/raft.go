@@ -68,6 +68,9 @@ func (s *RaftStream) PeerName(conn net.Conn) string {
 	return id.Name
 }
 
+// Changes is Credentials.Changes.
+func (s *RaftStream) Changes() uint64 { return s.dial.Credentials.Changes() }
+
 // DialRaft connects to another server. It blocks for at most timeout, but never longer than 5 s. Errors: those of
 // Dialer.DialRaft, and net.ErrClosed after Close or if too many dialled connections are open.
 func (s *RaftStream) DialRaft(addr string, timeout time.Duration) (net.Conn, error) {

@@ -42,7 +42,8 @@ type Credentials struct {
 	admission atomic.Pointer[func(pki.Identity, *x509.Certificate) error]
 	proved    atomic.Pointer[func(pki.Identity, *x509.Certificate)]
 	dialled   dialled       // connections opened with these credentials
-	changes   atomic.Uint64 // how often another certificate has replaced the one in use
+	changes   atomic.Uint64 // see Changes
+	dropped   []func()      // called after a CA was dropped; guarded by change
 	// rootedLast is the last result of rooted.
 	rootedLast atomic.Pointer[rootedPair]
 }
@@ -102,18 +103,40 @@ func (a *Authority) mint(role pki.Role, name string) (*pki.Certificate, error) {
 		ID: pki.Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
 }
 
-// Reload reads everything again (SIGHUP). It closes connections that Dialers opened to peers whose CA is no longer
-// trusted. If reading fails, or the new certificate is for another identity, the old certificate stays in use. Errors:
-// certificate_invalid, and those of OpenDir.
+// Reload reads everything again. If a CA is no longer trusted, connections to its peers end, but their calls get time
+// to finish: 15 s on accepted connections, where long polls and streams end at once, and 100 s on dialled ones. To end
+// them at once, use Listener.Reload. If reading fails, or the new certificate is for another identity, the old
+// certificate stays in use. Errors: certificate_invalid, and those of OpenDir.
 func (c *Credentials) Reload() error {
-	_, err := c.reload()
-	return err
+	c.change.Lock()
+	defer c.change.Unlock()
+	m, err := c.load()
+	if err != nil {
+		return err
+	}
+	last, old := c.loaded.Load(), c.cur.Load()
+	if m.ID != old.ID {
+		return model.Refuse(model.CodeCertificateInvalid, "the new certificate is for %s, this process is %s",
+			m.ID.URI(), old.ID.URI()).
+			WithHint("restart the process to change its identity")
+	}
+	sameLeaf := m.Pair.Leaf.Equal(last.Pair.Leaf)
+	sameRoots := bytes.Equal(pki.RootsDigest(m.CAs), pki.RootsDigest(last.CAs))
+	c.loaded.Store(m)
+	switch {
+	case old != last && sameLeaf && sameRoots:
+	case old != last && sameLeaf:
+		c.replace(&pki.Certificate{Pair: old.Pair, Roots: m.Roots, CAs: m.CAs, ID: m.ID})
+	default:
+		c.replace(m)
+	}
+	return nil
 }
 
 // Use makes the process use a certificate that is in no file. The parameters are a certificate with its key, and all
-// CAs that count, as DER; with no CAs, they stay the same. Reload keeps the certificate as long as the files have the
-// same one as before: it is the older one. It keeps the CAs as long as the files have the same ones. Code:
-// certificate_invalid, also if it is for another identity.
+// CAs that count, as DER; with no CAs, they stay the same. A CA that is missing among them is dropped as in Reload.
+// Reload keeps the certificate as long as the files have the same one as before: it is the older one. It keeps the CAs
+// as long as the files have the same ones. Code: certificate_invalid, also if it is for another identity.
 func (c *Credentials) Use(pair tls.Certificate, roots [][]byte) error {
 	c.change.Lock()
 	defer c.change.Unlock()
@@ -142,10 +165,15 @@ func (c *Credentials) use(pair tls.Certificate, roots [][]byte) error {
 	return nil
 }
 
-// replace makes m the certificate and the CAs in use.
+// replace makes m the certificate and the CAs in use. The caller holds c.change.
 func (c *Credentials) replace(m *pki.Certificate) {
-	if old := c.cur.Swap(m); !old.Pair.Leaf.Equal(m.Pair.Leaf) {
+	old := c.cur.Swap(m)
+	dropped := drops(old.CAs, m.CAs)
+	if dropped || !old.Pair.Leaf.Equal(m.Pair.Leaf) {
 		c.changes.Add(1)
+	}
+	if dropped {
+		c.drainUntrusted()
 	}
 }
 
@@ -162,40 +190,6 @@ func (c *Credentials) Roots() [][]byte { return c.cur.Load().CAs }
 
 // Leaf returns the certificate in use.
 func (c *Credentials) Leaf() *x509.Certificate { return c.cur.Load().Pair.Leaf }
-
-// reload does what Reload does, and also returns how many connections it closed.
-func (c *Credentials) reload() (ended int, err error) {
-	if err := c.loadAgain(); err != nil {
-		return 0, err
-	}
-	return c.dialled.closeIf(func(o *outward) bool { return !c.Trusts(o.proof) }), nil
-}
-
-func (c *Credentials) loadAgain() error {
-	c.change.Lock()
-	defer c.change.Unlock()
-	m, err := c.load()
-	if err != nil {
-		return err
-	}
-	last, old := c.loaded.Load(), c.cur.Load()
-	if m.ID != old.ID {
-		return model.Refuse(model.CodeCertificateInvalid, "the new certificate is for %s, this process is %s",
-			m.ID.URI(), old.ID.URI()).
-			WithHint("restart the process to change its identity")
-	}
-	sameLeaf := m.Pair.Leaf.Equal(last.Pair.Leaf)
-	sameRoots := bytes.Equal(pki.RootsDigest(m.CAs), pki.RootsDigest(last.CAs))
-	c.loaded.Store(m)
-	switch {
-	case old != last && sameLeaf && sameRoots:
-	case old != last && sameLeaf:
-		c.replace(&pki.Certificate{Pair: old.Pair, Roots: m.Roots, CAs: m.CAs, ID: m.ID})
-	default:
-		c.replace(m)
-	}
-	return nil
-}
 
 // Trusts reports whether a peer's certificate was issued by a CA in use. It ignores whether the certificate has
 // expired. shown is what the peer showed: its own certificate first, then intermediate certificates.

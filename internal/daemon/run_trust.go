@@ -28,7 +28,7 @@ func (s *serverPart) openTrust() (err error) {
 	s.trust, err = trust.NewEngine(trust.Config{
 		Name: s.p.cfg.Name, Cluster: s.p.cfg.Cluster, DataDir: s.p.cfg.DataDir,
 		Store: s.machine, Servers: trustCluster{s}, Peers: s.peers,
-		Credentials: s.creds, Reload: s.listener.Reload, CloseWhere: s.listener.CloseWhere,
+		Credentials: s.creds, Reload: s.creds.Reload, CloseWhere: s.listener.CloseWhere,
 		Gossip: serverGossip{s},
 		Agent:  s.p.cfg.Agent != nil, JoinRefused: s.joins.count,
 		Logger: s.p.log.Named("trust"),
@@ -209,7 +209,7 @@ func (p peerAnswers) AnswerPeer(ctx context.Context, question string, body []byt
 // useFiles makes the agent use the certificate in its files. The servers may have refused the one before, and with it
 // the registration of the node.
 func (a *agentPart) useFiles() error {
-	err := a.listener.Reload()
+	err := a.creds.Reload()
 	if err == nil {
 		a.agent.RegisterAgain()
 	}
@@ -252,7 +252,7 @@ func (a *agentPart) openFollower() {
 	known := agent.KnownServers(a.dataDir())
 	a.follower = trust.NewFollower(trust.FollowerConfig{
 		Name: a.p.cfg.Name, Dir: transport.ManagedDir(a.p.cfg.DataDir), Credentials: a.creds,
-		Reload: a.listener.Reload, CloseWhere: a.listener.CloseWhere, Gossip: a.gossip, Ask: a.client.Trust,
+		Reload: a.creds.Reload, CloseWhere: a.listener.CloseWhere, Gossip: a.gossip, Ask: a.client.Trust,
 		Servers: func(servers []string) { a.client.Follow(slices.Concat(servers, known)) },
 		Follows: a.agent.Follows, Logger: a.p.log.Named("trust"),
 	})

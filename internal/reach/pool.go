@@ -65,8 +65,7 @@ const poolZone = ".peer.invalid:1"
 
 // poolHost returns an artificial address that is used for connections to one peer only. net/http shares connections by
 // address. Two agents may have the same address one after the other, but a request to one agent must not use a
-// connection to the other. Nor must it use a connection on which the peer saw an earlier certificate: changes counts
-// those.
+// connection to the other. Nor must it use a connection from before the last change of the certificates.
 func poolHost(name, hostport string, changes uint64) string {
 	return hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(hostport)) + "." +
 		strconv.FormatUint(changes, 10) + poolZone
@@ -118,9 +117,9 @@ const (
 )
 
 // NewHTTPTransport returns a transport that opens connections with dial. dial must block and fail as DialTLS does. If
-// ExpectedPeer returns a name for the context, dial must refuse any peer with another name. changes returns how often
-// this process has replaced its certificate: after each change, new requests use new connections, and running ones
-// continue on theirs. It must not block. It may be nil.
+// ExpectedPeer returns a name for the context, dial must refuse any peer with another name. changes returns a number:
+// after each change of it, new requests use new connections, and running ones continue on theirs. changes must not
+// block. It may be nil.
 func NewHTTPTransport(dial func(ctx context.Context, network, addr string, protos ...string) (*tls.Conn, error),
 	changes func() uint64) *HTTPTransport {
 	if changes == nil {
