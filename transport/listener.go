@@ -291,9 +291,9 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	l.deliver(ctx, g, conn, state.NegotiatedProtocol)
 }
 
-// Reload reads the credentials again (SIGHUP). It closes accepted and dialled connections to peers whose CA is no longer
-// trusted, at once. It closes no connection because a certificate has expired. If reading fails, nothing changes.
-// Errors: those of Credentials.Reload.
+// Reload reads the credentials again (SIGHUP). It closes accepted and dialled connections to peers whose CA is no
+// longer trusted, at once. It closes no connection because a certificate has expired. If reading fails, nothing
+// changes. Errors: those of Credentials.Reload.
 func (l *Listener) Reload() error {
 	creds := l.cfg.Credentials
 	if err := creds.Reload(); err != nil {
