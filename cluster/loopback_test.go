@@ -22,10 +22,12 @@ import (
 type realServer struct {
 	*Server
 	machine *fsm.Machine
+	creds   *transport.Credentials
 	stop    func() error
 }
 
-func startRealServer(t *testing.T, dir, name, address string, join []string) *realServer {
+// startRealServer starts a server. It writes what the server logs to log.
+func startRealServer(t *testing.T, dir, name, address string, join []string, log io.Writer) *realServer {
 	t.Helper()
 	authority, key, err := transport.OpenDir(filepath.Join(dir, "tls"), "test")
 	if err != nil {
@@ -45,14 +47,14 @@ func startRealServer(t *testing.T, dir, name, address string, join []string) *re
 	}
 	dialer := transport.Dialer{Credentials: creds}
 	client := transport.NewPeerClient(dialer)
-	r := &realServer{machine: fsm.NewMachine()}
+	r := &realServer{machine: fsm.NewMachine(), creds: creds}
 	r.Server, err = Open(Config{
 		DataDir: filepath.Join(dir, name), Name: name, Cluster: "test", BootstrapExpect: 3, Machine: r.machine,
 		Stream: listener.Raft(dialer, ""), Asker: client,
 		Gossip: PoolConfig{Key: key, Profile: ProfileFast, Bind: "127.0.0.1", Join: join},
 		Disk:   DiskConfig{BallastBytes: mib}, Fatal: func(err error) {
 			t.Errorf("%s: %v", name, err)
-		}, Logger: hclog.NewNullLogger(),
+		}, Logger: hclog.New(&hclog.LoggerOptions{Name: name, Output: log, Level: hclog.Warn}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +105,7 @@ func TestThreeRealServers(t *testing.T) {
 	var join []string
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("s%d", i)
-		servers[name] = startRealServer(t, dir, name, "127.0.0.1:0", join)
+		servers[name] = startRealServer(t, dir, name, "127.0.0.1:0", join, io.Discard)
 		join = append(join, servers[name].Pool().Address())
 	}
 	leading := func() (leader *realServer) {
@@ -148,7 +150,7 @@ func TestThreeRealServers(t *testing.T) {
 	write("n2")
 	// The server restarts at the same address, because raft 1.8.0 has a data race when the address of a peer changes
 	// (replication.go:660).
-	servers[name] = startRealServer(t, dir, name, first.cfg.Stream.Addr().String(), join)
+	servers[name] = startRealServer(t, dir, name, first.cfg.Stream.Addr().String(), join, io.Discard)
 	if servers[name].ID() != first.ID() {
 		t.Error("it came back as another server")
 	}

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -230,9 +232,13 @@ func TestRejoinReplyIsLost(t *testing.T) {
 	})
 }
 
-// A source that proves nothing ten times waits, and others don't.
+// A source that proves nothing ten times waits, and others don't. Refusals are counted, and the log has the first ones.
 func TestRejoinStrangersWait(t *testing.T) {
-	s := newRig(t).found(time.Hour)
+	r, notes := newRig(t), &record{codes: map[model.Code]int{}}
+	r.engine = func(c *trust.Config) {
+		c.Logger, c.JoinRefused = hclog.New(&hclog.LoggerOptions{Output: notes}), notes.count
+	}
+	s := r.found(time.Hour)
 	s.lead()
 	der, leafOf := request(t, pki.RoleAgent, "n1")
 	old := leafOf(must(s.join(s.token(pki.RoleAgent), transport.JoinRequest{Agent: der}))(t).Agent)
@@ -251,6 +257,15 @@ func TestRejoinStrangersWait(t *testing.T) {
 		}
 		wantCode(t, ask(1, one.cert), model.CodeRateLimited)
 		wantCode(t, ask(2, one.cert), one.want)
+	}
+	text, codes := notes.look()
+	if want := (map[model.Code]int{model.CodeCertificateRefused: 11, model.CodeForbidden: 11,
+		model.CodeRateLimited: 2}); !maps.Equal(codes, want) {
+		t.Errorf("counted %v, want %v", codes, want)
+	}
+	line := `a return with an expired certificate was refused: source=127.9.9.1 token="" name=n1 code=certificate_refused`
+	if !strings.Contains(text, line) {
+		t.Errorf("the log lacks %q:\n%s", line, text)
 	}
 }
 

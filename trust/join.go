@@ -50,6 +50,9 @@ func (e *Engine) AnswerJoin(ctx context.Context, source net.Addr,
 	}
 	if r.Rejoin != nil {
 		reply, err := e.answerRejoin(ctx, source, r.Rejoin)
+		if err != nil {
+			e.noteRefusedJoin(source, r, err)
+		}
 		if isStrangers(err) || isReturners(err) {
 			e.strangers.refused(from)
 		}

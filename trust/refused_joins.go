@@ -20,12 +20,13 @@ const (
 	joinPeriod = time.Minute
 )
 
-// JoinRefusals returns the codes of refused joins that are counted. Errors of the cluster, such as no_leader, have
-// others.
+// JoinRefusals returns the codes of refused joins that are counted, and of refused returns with an expired certificate.
+// Errors of the cluster, such as no_leader, have others.
 func JoinRefusals() []model.Code {
 	return []model.Code{model.CodeInvalid, model.CodeForbidden, model.CodeNameTaken, model.CodeMemberRevoked,
 		model.CodeTokenInvalid, model.CodeTokenExpired, model.CodeTokenUsed, model.CodeTokenRevoked, model.CodeTokenRole,
-		model.CodeTokenName, model.CodeConflict, model.CodeRateLimited}
+		model.CodeTokenName, model.CodeConflict, model.CodeRateLimited, model.CodeApprovalRejected,
+		model.CodeCertificateRefused, model.CodeNodeTaken, model.CodeStale, model.CodeNotFound}
 }
 
 // joinLog logs refused joins, at most joinLines in joinPeriod. Strangers may send any number of them. The zero value is
@@ -73,8 +74,8 @@ func (l *joinLog) run(ctx context.Context, log hclog.Logger) {
 	}
 }
 
-// noteRefusedJoin counts and logs a refused join. The log has the id of the token, which is no secret, and the name
-// that the newcomer asked for.
+// noteRefusedJoin counts and logs a refused join or return. The log has the id of the token, which is no secret, and
+// the name that the newcomer or the agent asked for.
 func (e *Engine) noteRefusedJoin(source net.Addr, r transport.JoinRequest, err error) {
 	refusal, ok := errors.AsType[*model.Error](err)
 	if !ok || !slices.Contains(JoinRefusals(), refusal.Code) {
@@ -88,11 +89,16 @@ func (e *Engine) noteRefusedJoin(source net.Addr, r transport.JoinRequest, err e
 	if token, bad := pki.ParseJoinToken(r.Token); bad == nil {
 		id = token.ID()
 	}
-	for role, der := range map[pki.Role][]byte{pki.RoleServer: r.Server, pki.RoleAgent: r.Agent} {
+	what, requests := "a join was refused", map[pki.Role][]byte{pki.RoleServer: r.Server, pki.RoleAgent: r.Agent}
+	if r.Rejoin != nil {
+		what = "a return with an expired certificate was refused"
+		requests = map[pki.Role][]byte{pki.RoleAgent: r.Rejoin.Request}
+	}
+	for role, der := range requests {
 		if request, bad := pki.ParseRequest(der, role); len(der) > 0 && bad == nil {
 			name = request.Name
 		}
 	}
-	e.log.Warn("a join was refused", "source", transport.HostOf(source), "token", id, "name", name, "code",
+	e.log.Warn(what, "source", transport.HostOf(source), "token", id, "name", name, "code",
 		refusal.Code, "error", model.Reason(err))
 }
