@@ -72,6 +72,9 @@ func (s memStream) DialRaft(address string, timeout time.Duration) (net.Conn, er
 	return s.net.Dial(ctx, s.host, address)
 }
 
+// Changes implements Stream: a rig has no certificates.
+func (s memStream) Changes() uint64 { return 0 }
+
 // PeerName returns the name in the certificate of the server at the other end, or "" if the test has set none.
 func (s memStream) PeerName(conn net.Conn) string {
 	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())

@@ -27,6 +27,8 @@ type Stream interface {
 	// PeerName returns the name in the certificate of the other end of a connection that DialRaft made, or an empty string
 	// if there is no certificate.
 	PeerName(net.Conn) string
+	// Changes returns a number that grows when this server gets another certificate, and when it ceases to trust a CA.
+	Changes() uint64
 }
 
 var errNoRoom = errors.New("too little free space on this server's disk")
@@ -174,9 +176,49 @@ func peerAddress(id model.ServerID, hostPort string) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + hostPort)
 }
 
-// Dial implements raft.StreamLayer. It also tries the server's addresses in the configuration and in gossip. These
-// attempts are safe, because the hello checks who answers.
+// Dial implements raft.StreamLayer. The connection replaces itself after a change of the certificates; see freshConn.
 func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	changes := h.Changes() // before the dial: a change during the dial leads to one more dial
+	conn, err := h.dialHello(address, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &freshConn{Conn: conn, changes: changes, now: h.Changes,
+		dial: func() (net.Conn, error) { return h.dialHello(address, freshTimeout) }}, nil
+}
+
+const (
+	freshTimeout = time.Second
+	freshPause   = 10 * time.Second // after a failure
+)
+
+// freshConn is a connection to another server that raft keeps for many requests. Before the first request after a
+// change of the certificates, it dials again and closes the connection before. So no request is under way on that one
+// when its CA is dropped. If the dial fails, it goes on as it is. One goroutine at a time may use it, as raft does.
+type freshConn struct {
+	net.Conn
+	changes uint64 // before Conn was dialled
+	now     func() uint64
+	dial    func() (net.Conn, error)
+	failed  time.Time // when dial last failed
+}
+
+// SetDeadline implements net.Conn. raft calls it once for each request, before it sends the request.
+func (c *freshConn) SetDeadline(t time.Time) error {
+	if now := c.now(); now != c.changes && time.Since(c.failed) > freshPause {
+		if conn, err := c.dial(); err == nil {
+			_ = c.Conn.Close()
+			c.Conn, c.changes = conn, now
+		} else {
+			c.failed = time.Now()
+		}
+	}
+	return c.Conn.SetDeadline(t)
+}
+
+// dialHello connects to a server. It also tries the server's addresses in the configuration and in gossip. These
+// attempts are safe, because the hello checks who answers.
+func (h *helloLayer) dialHello(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	text, hostPort, ok := strings.Cut(string(address), "@")
 	if !ok {
 		return nil, fmt.Errorf("dial %s: the id of the server there is not known", address)
