@@ -201,6 +201,11 @@ func TestRevocationEndsDrainingConnections(t *testing.T) {
 		echoRaft(t, other)
 		conns := []net.Conn{must(other.raft.DialRaft("s1:443", time.Second))(t),
 			must(own.raft.DialRaft("s2:443", time.Second))(t)}
+		for _, conn := range conns { // with TLS 1.3 the caller is ready before the other side
+			if err := ping(conn); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := mine.Use(managedPair(t, r.next, pki.RoleServer, "s1"), [][]byte{r.next.Root().Raw}); err != nil {
 			t.Fatal(err)
 		}

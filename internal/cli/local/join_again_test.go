@@ -216,7 +216,8 @@ func TestExpiredWorkerJoinsAgain(t *testing.T) {
 		t.Errorf("printed %s", out)
 	}
 	_, err := w.join("n1", pki.RoleServer, 1).run(t, 0)
-	wantRefusal(t, err, model.CodeConflict, "makes this machine agent n1", "remove that file to begin again as another role")
+	wantRefusal(t, err, model.CodeConflict, "makes this machine agent n1",
+		"remove that file to begin again as another role")
 }
 
 // A worker that was revoked joins again with a token that was made after that, and a new key. Nothing is removed
