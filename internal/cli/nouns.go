@@ -22,7 +22,7 @@ func nouns() []noun {
 		{name: "agent", short: "the worker process of a node", verbs: []verb{agentRun, agentStatus}},
 		{name: "budget", short: "what groups can lose at once and per window",
 			verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
-		{name: "ca", short: "the CA that signs the certificates of members", verbs: []verb{caStatus, caRotate}},
+		{name: "ca", short: "the CA that signs the certificates of members", verbs: []verb{caStatus, caRotate, here(local.CAAdopt)}},
 		{name: "cert", short: "certificates of people, made by the servers", verbs: []verb{certCreate, certLs, certRevoke}},
 		{name: "class", short: "named priorities, the highest first", verbs: []verb{classLs, classSet, classRm}},
 		{name: "config", short: "files of servers and agents",
