@@ -90,7 +90,8 @@ func (c *cluster) writeAllTheTime(t *testing.T) (stop func() int) {
 	for _, s := range c.servers {
 		addresses = append(addresses, "https://"+s.api())
 	}
-	load, err := client.LoadTLS(c.path("tls", "ca.pem"), c.path("tls", "cli-me.pem"), c.path("tls", "cli-me-key.pem"))
+	load, err := client.LoadTLS(client.Files{CA: c.path("tls", "ca.pem"), Cert: c.path("tls", "cli-me.pem"),
+		Key: c.path("tls", "cli-me-key.pem")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,20 +97,21 @@ func (e *Engine) dropCAKey(ctx context.Context) {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
 	for ctx.Err() == nil {
 		woken, cancel := e.cfg.Store.WatchTopic("keys")
-		var again <-chan time.Time // never, unless there was an error
+		wait := lookAgain // ca adopt may write the file although the state has the key
 		if err := e.dropCAKeyNow(); err != nil {
-			pause := retry.after()
+			wait = retry.after()
 			e.log.Error("the file with the CA's key is still there: who reads it can make any certificate", "file",
-				e.dir.CAKeyFile(), "retry_in", pause, "error", err)
-			again = time.After(pause)
+				e.dir.CAKeyFile(), "retry_in", wait, "error", err)
 		} else {
 			retry.reset()
 		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-woken:
-		case <-again:
+		case <-timer.C:
 		case <-ctx.Done():
 		}
+		timer.Stop()
 		cancel()
 	}
 }

@@ -12,10 +12,12 @@ import (
 
 // shareFirstKey gives the key of the keyring that will encrypt the first data key to the other servers of the
 // configuration, and has each prove that it has the key. In a cluster that outspan up began, there are none. Codes:
-// conflict while a server does not answer, or is not managed yet; those of completeKeyring.
+// not_found if no server has a keyring; conflict while a server does not answer, or is not managed yet.
 func (e *Engine) shareFirstKey(ctx context.Context) error {
 	if err := e.completeKeyring(ctx); err != nil {
-		return err
+		return model.Refuse(model.CodeNotFound, "there is no keyring: %s", model.Reason(err)).
+			WithHint("if the cluster had certificates of files before, run on one server: outspan ca adopt --ca-key FILE; " +
+				"otherwise: outspan server keyring import")
 	}
 	ring, err := e.keyring()
 	if err != nil {

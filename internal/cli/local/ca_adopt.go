@@ -124,22 +124,22 @@ func (o *adoptOptions) show(t *term.Console, a *adoption) error {
 
 func (r *adoptResult) print(p *term.Page, a *adoption) {
 	who := fmt.Sprintf("%s of the cluster %s", roleText(a.cfg), a.cfg.Cluster)
-	done := func(verb string) string {
+	is := func(verb string) string {
 		if r.DryRun {
-			return "would be " + verb
+			return "would be"
 		}
 		return verb
 	}
 	if r.Managed && !r.CAKey {
 		p.Line("%s is managed already; nothing was changed", who)
 	} else {
-		p.Line("%s: the files for tls { managed = true } are %s", who, done("in "+transport.ManagedDir(r.DataDir).Path()))
+		p.Line("%s: the files for tls { managed = true } %s in %s", who, is("are"), transport.ManagedDir(r.DataDir).Path())
 	}
 	if r.CAKey {
-		p.Line("  the CA's key: %s there too, until the state has it; %s stays where it is", done("put"), "your file")
+		p.Line("  the CA's key %s there too, until the state has it; your file stays where it is", is("is"))
 	}
 	if r.Config != "" {
-		p.Line("  configuration: %s %s", r.Config, done("changed"))
+		p.Line("  configuration: %s %s changed", r.Config, is("is"))
 	}
 	if len(r.Edit) > 0 {
 		p.Line("  configuration: change it yourself, because its keys are in several files: %s", strings.Join(r.Edit, "; "))
