@@ -24,9 +24,9 @@ func (c *AgentsFound) apply(s *State) error {
 	if c.NotAfter <= 0 {
 		return model.Refuse(model.CodeInvalid, "the certificates of the agents have the end %d", c.NotAfter)
 	}
-	if !s.getsFirstCA() {
-		return model.Refuse(model.CodeConflict, "agents can be members without a token only while the cluster gets its first "+
-			"CA").WithHint("make a token on a server with: outspan token create")
+	if !getsFirstCA(s) {
+		return model.Refuse(model.CodeConflict, "agents can be members without a token only while the cluster gets its "+
+			"first CA").WithHint("make a token on a server with: outspan token create")
 	}
 	var agents []model.Subject
 	for _, n := range s.Nodes.All() {
@@ -48,7 +48,7 @@ func (c *AgentsFound) apply(s *State) error {
 }
 
 // getsFirstCA reports whether an earlier command of the entry that is applied has put the first CA.
-func (s *State) getsFirstCA() bool {
+func getsFirstCA(s *State) bool {
 	first, ok := s.TrustKeys.Get(model.NewKeyName(model.KeyCA, 1))
 	return ok && first.CreatedIndex == s.Index
 }
@@ -58,7 +58,7 @@ func (c *MemberFound) apply(s *State) error {
 		return refusal
 	}
 	switch {
-	case !s.getsFirstCA():
+	case !getsFirstCA(s):
 		return model.Refuse(model.CodeConflict, "%s can be a member without a token only while the cluster gets its first CA",
 			c.Subject).
 			WithHint("make a token on a server with: outspan token create")

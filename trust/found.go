@@ -27,9 +27,9 @@ func (e *Engine) keepFounding(ctx context.Context) {
 	}
 }
 
-// found puts the data key, the CA's key and the gossip key into the state. It also enters this server, the agent of the
-// same machine, and the agents of the nodes that the state has, as members. All of it is one group of commands, so a
-// crash leaves either everything or nothing. It waits until every server of the configuration has the key of the keyring
+// found puts the data key, the CA's key and the gossip key into the state. It also enters this server, the agent of
+// the same machine, and the agents of the nodes that the state has, as members. All of it is one group of commands, so
+// a crash leaves either everything or nothing. Each other server of the configuration must have the key of the keyring
 // that encrypts the data key: otherwise the loss of this machine could lose the CA.
 func (e *Engine) found(ctx context.Context) error {
 	if e.cfg.Store.Current().Managed() {

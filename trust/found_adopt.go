@@ -53,8 +53,8 @@ func (e *Engine) firstCA(ctx context.Context) (*transport.Authority, error) {
 	}
 	if !found {
 		return nil, model.Refuse(model.CodeNotFound, "neither the state nor %s has the key of the CA", e.dir.CAKeyFile()).
-			WithHint("if the cluster had certificates of files before, run on one server: outspan ca adopt --ca-key FILE; if a " +
-				"state from before outspan up was restored, put the file back from a backup")
+			WithHint("if the cluster had certificates of files before, run on one server: outspan ca adopt --ca-key FILE; if " +
+				"a state from before outspan up was restored, put the file back from a backup")
 	}
 	roots, err := e.dir.Roots()
 	if err != nil {
@@ -63,7 +63,7 @@ func (e *Engine) firstCA(ctx context.Context) (*transport.Authority, error) {
 	if !slices.ContainsFunc(roots, func(root *x509.Certificate) bool { return bytes.Equal(root.Raw, ca.Root().Raw) }) {
 		return nil, model.Refuse(model.CodeConflict, "a server has the key of another CA than that in %s",
 			e.dir.RootsFile()).
-			WithHint("see that ca.pem is the same on each server, and run outspan ca adopt --ca-key FILE with the key of that CA")
+			WithHint("see that ca.pem is the same on each server, and give its key: outspan ca adopt --ca-key FILE")
 	}
 	return ca, nil
 }

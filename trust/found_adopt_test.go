@@ -85,8 +85,8 @@ func TestFoundAdopts(t *testing.T) {
 	}
 }
 
-// onFiles starts a server on the files that ca adopt leaves without the CA's key. They are of the CA and the gossip pool
-// of another server.
+// onFiles starts a server on the files that ca adopt leaves without the CA's key. They are of the CA and the gossip
+// pool of another server.
 func (r *rig) onFiles(name string, ca *transport.Authority, of *site) *site {
 	r.t.Helper()
 	dir := r.t.TempDir()

@@ -32,7 +32,8 @@ func TestReplaceKey(t *testing.T) {
 }
 
 func TestSetFlag(t *testing.T) {
-	const src = "# a note\nname = \"s1\"\n\ntls {\n  ca_file = \"a\" # mine\n  key_file = \"b\"\n}\ngossip { key_file = \"c\" }\n" +
+	const src = "# a note\nname = \"s1\"\n\ntls {\n  ca_file = \"a\" # mine\n  key_file = \"b\"\n}\n" +
+		"gossip { key_file = \"c\" }\n" +
 		"gossip {\n  profile = \"lan\"\n  key_file = \"d\"\n}\nagent {}\n"
 	unset := []Unset{{"tls", "ca_file"}, {"tls", "key_file"}, {"gossip", "key_file"}}
 	out, removed, err := SetFlag("a.hcl", []byte(src), "tls", "managed", unset)

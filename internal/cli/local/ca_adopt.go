@@ -86,8 +86,8 @@ func runAdopt(ctx context.Context, t *term.Console, o *adoptOptions) error {
 	return o.show(t, found)
 }
 
-// write copies the files, makes the keyring if this machine has the CA's key, and changes the configuration last. Codes:
-// file_error, certificate_invalid, those of keyring.Open.
+// write copies the files, makes the keyring if this machine has the CA's key, and changes the configuration last.
+// Codes: file_error, certificate_invalid, those of keyring.Open.
 func (a *adoption) write(ctx context.Context) error {
 	managed, ring := transport.ManagedDir(a.cfg.DataDir), filepath.Join(a.cfg.DataDir, keyring.FileName)
 	err := managed.Lock(ctx, func() error {

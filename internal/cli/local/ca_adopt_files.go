@@ -144,8 +144,8 @@ func (a *adoption) lookDir(root *x509.Certificate) error {
 	}
 	if !slices.ContainsFunc(roots, root.Equal) {
 		return adoptRefused(model.CodeConflict, "%s has another CA than %s", managed.Path(), a.cfg.TLS.CAFile).
-			WithHint("if it is the newer CA of this cluster, set tls { managed = true } yourself; otherwise move %s away, and run "+
-				"this again", managed.Path())
+			WithHint("if it is the newer CA of this cluster, set tls { managed = true } yourself; otherwise move %s away, and "+
+				"run this again", managed.Path())
 	}
 	if _, err := managed.GossipKeys(); err != nil {
 		return nil // the earlier adoption was interrupted
@@ -167,8 +167,9 @@ func (a *adoption) takeKey(root *x509.Certificate, key []byte) (err error) {
 	if a.files.CA, err = transport.AuthorityOf(root, key); err != nil {
 		return adoptRefused(model.CodeCertificateInvalid, "the key is not that of the CA of %s: %s", a.cfg.Name,
 			model.Reason(err)).
-			WithHint("give the unencrypted key of the CA that signed this machine's certificate, in PEM: ca-key.pem, where outspan " +
-				"tls ca create wrote it. A CA of another program needs the URI outspan://CLUSTER as subject alternative name")
+			WithHint("give the unencrypted key of the CA that signed this machine's certificate, in PEM: ca-key.pem, where " +
+				"outspan tls ca create wrote it. A CA of another program needs outspan://CLUSTER as the URI of its subject " +
+				"alternative name")
 	}
 	if has := a.files.CA.Cluster(); has != a.cfg.Cluster {
 		return adoptRefused(model.CodeCertificateInvalid, "the CA is of the cluster %s, this machine of %s", has,
@@ -243,8 +244,8 @@ func (e configEdit) write() error {
 	}
 	if err != nil {
 		return model.Refuse(model.CodeFile, "can't change %s: %v", e.path, err).
-			WithHint("the files in data_dir are written; change the configuration yourself: tls { managed = true } takes the place " +
-				"of tls.ca_file, cert_file, key_file and gossip.key_file")
+			WithHint("the files in data_dir are written; change the configuration yourself: tls { managed = true } takes the " +
+				"place of tls.ca_file, cert_file, key_file and gossip.key_file")
 	}
 	return nil
 }

@@ -84,9 +84,9 @@ func (o *setupFlags) complete(cmd *cobra.Command) error {
 	return nil
 }
 
-// configured returns the configuration that outspan has written on this machine, or made that of a member, or nil if the configuration directory
-// is empty. Codes: conflict if the directory belongs to something else, or if --data contradicts the configuration;
-// invalid.
+// configured returns the configuration that outspan has written on this machine, or that ca adopt has changed. It
+// returns nil if the configuration directory is empty. Codes: conflict if the directory belongs to something else, or
+// if --data contradicts the configuration; invalid.
 func (o *setupFlags) configured() (*config.Config, error) {
 	files, err := filepath.Glob(filepath.Join(o.configDir, "*.hcl"))
 	if err != nil {
