@@ -67,7 +67,7 @@ func TestAgentsFound(t *testing.T) {
 	own := &MemberFound{Subject: agentNamed("n1"), Key: hashOf(1), NotAfter: 5000}
 	var nodes []Command
 	for _, name := range []string{"n1", "n2", "n3"} {
-		nodes = append(nodes, &NodeRegister{ID: model.NodeID("node-" + name), Name: name})
+		nodes = append(nodes, register(model.NodeID(name)))
 	}
 	start := run(t, NewState(), 1000, nodes...)
 	checked(t, start, 2000, model.CodeConflict, "", found)

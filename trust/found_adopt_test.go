@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -37,7 +36,7 @@ func TestFoundAdopts(t *testing.T) {
 	}
 	r.mu.Unlock()
 	s2 := r.onFiles("s2", ca, s1)
-	s2.do(&fsm.NodeRegister{ID: "node-1", Name: "n1"})
+	s2.do(registered("n1"))
 	s1.run()
 	s2.run()
 	s2.leading()

@@ -17,7 +17,7 @@ import (
 
 // adoptOptions are the flags of the command ca adopt.
 type adoptOptions struct {
-	configs []string // files and directories; never empty
+	configs []string // files and directories; default defaultConfigDir
 	caKey   string   // path of a file, "-" for standard input, or ""
 	dryRun  bool
 }
@@ -42,8 +42,8 @@ If it was interrupted, run it again: a machine that is adopted stays as it is.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&o.configs, "config", []string{defaultConfigDir},
-		"file, or directory of *.hcl files, as for server run and agent run")
+	fs.StringArrayVar(&o.configs, "config", nil,
+		"file, or directory of *.hcl files, as for server run and agent run (default "+defaultConfigDir+")")
 	fs.StringVar(&o.caKey, "ca-key", "", "file with the private key of the CA; - for standard input. On one server only")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "check only: show what would be changed")
 	return cmd
@@ -64,6 +64,9 @@ type adoptResult struct {
 }
 
 func runAdopt(ctx context.Context, t *term.Console, o *adoptOptions) error {
+	if len(o.configs) == 0 {
+		o.configs = []string{defaultConfigDir}
+	}
 	cfg, err := config.Load(o.configs...)
 	if err != nil {
 		return err
@@ -71,7 +74,8 @@ func runAdopt(ctx context.Context, t *term.Console, o *adoptOptions) error {
 	var key []byte
 	if o.caKey != "" {
 		if key, err = ReadFile(t, o.caKey, maxCAKey); err != nil {
-			return err
+			return adoptRefused(model.CodeInvalid, "%s", model.Reason(err)).
+				WithHint("check the path of --ca-key, and who may read the file")
 		}
 	}
 	found, err := o.look(cfg, key)
