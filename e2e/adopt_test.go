@@ -26,7 +26,7 @@ func TestAdopt(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 2})
 	c.run(t, job{name: "web", count: 2})
 	running, instances, events := identities(c.instances()), c.living(t, "web"), len(c.events(t))
-	stop := c.writeAllTheTime(t)
+	stop := c.labelAllTheTime(t)
 	for i, m := range c.members() {
 		args := []string{"ca", "adopt", "--config", m.config()}
 		if i == 1 { // not the first, so the leader must ask another server
@@ -82,9 +82,9 @@ func TestAdopt(t *testing.T) {
 	c.waitEligible(t, added)
 }
 
-// writeAllTheTime has a person's client set a label again and again until stop is called. The client repeats what was
+// labelAllTheTime has a person's client set a label again and again until stop is called. The client repeats what was
 // not answered, as every command does. stop returns how many writes were made.
-func (c *cluster) writeAllTheTime(t *testing.T) (stop func() int) {
+func (c *cluster) labelAllTheTime(t *testing.T) (stop func() int) {
 	t.Helper()
 	var addresses []string
 	for _, s := range c.servers {
