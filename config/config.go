@@ -102,7 +102,7 @@ type Limits struct {
 // of earlier files. If decoding fails, the error lists all mistakes that the decoder found, one per line. Otherwise
 // Load checks the whole configuration, and returns the first mistake.
 func Load(paths ...string) (*Config, error) {
-	files, err := list(paths)
+	files, err := Files(paths...)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,8 @@ func Load(paths ...string) (*Config, error) {
 	return c, err
 }
 
-func list(paths []string) ([]string, error) {
+// Files returns the files that Load reads. Code: invalid if a path does not exist, or if a directory has no *.hcl file.
+func Files(paths ...string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
 		info, err := os.Stat(path)

@@ -147,11 +147,15 @@ func CheckTrust(before, after State) error {
 	return c.found.Err()
 }
 
-// check refuses a row that no member has. A server that had no row when it was revoked has neither a key nor an end.
+// check refuses a row that no member has. A server that had no row when it was revoked has neither a key nor an end. An
+// agent that AgentsFound made a member has no key until it has shown one.
 func (m *TrustMember) check() *model.Error {
 	if m.Subject.Kind == model.SubjectServer && m.RevokedIndex != 0 && m.IssuedIndex == 0 && len(m.Key) == 0 &&
 		m.NotAfter == 0 {
 		return checkMember(m.Subject, 1)
+	}
+	if m.Subject.Kind == model.SubjectAgent && len(m.Key) == 0 && (m.AnyKey || m.RevokedIndex != 0) {
+		return checkMember(m.Subject, m.NotAfter)
 	}
 	return checkMember(m.Subject, m.NotAfter, m.Key)
 }

@@ -100,6 +100,7 @@ var kinds = [...]kindInfo{
 	{93, "person.admit", 1, func() Command { return new(PersonAdmit) }},
 	{94, "person.revoke", 1, func() Command { return new(PersonRevoke) }},
 	{95, "keyring.exported", 1, func() Command { return new(KeyringExported) }},
+	{96, "agents.found", 1, func() Command { return new(AgentsFound) }},
 }
 
 // Kind implements Command.
@@ -281,3 +282,6 @@ func (*PersonRevoke) Kind() Kind { return 94 }
 
 // Kind implements Command.
 func (*KeyringExported) Kind() Kind { return 95 }
+
+// Kind implements Command.
+func (*AgentsFound) Kind() Kind { return 96 }

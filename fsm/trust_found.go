@@ -11,13 +11,54 @@ type MemberFound struct {
 	NotAfter int64         `cbor:"3,keyasint"`
 }
 
+// AgentsFound makes the agent of each node a member, unless its name has a row. It is for a cluster that worked before
+// it made its certificates itself: its agents have certificates of files, which no row knows. The rows have AnyKey set,
+// and no key until the agent shows one. NotAfter is when such a certificate ends at the latest, in Unix ms. The command
+// is allowed only in the entry that puts the first CA, after that command. Codes: invalid; conflict in any other entry,
+// or if there are too many nodes.
+type AgentsFound struct {
+	NotAfter int64 `cbor:"1,keyasint"`
+}
+
+func (c *AgentsFound) apply(s *State) error {
+	if c.NotAfter <= 0 {
+		return model.Refuse(model.CodeInvalid, "the certificates of the agents have the end %d", c.NotAfter)
+	}
+	if !getsFirstCA(s) {
+		return model.Refuse(model.CodeConflict, "agents can be members without a token only while the cluster gets its "+
+			"first CA").WithHint("make a token on a server with: outspan token create")
+	}
+	var agents []model.Subject
+	for _, n := range s.Nodes.All() {
+		who := model.Subject{Kind: model.SubjectAgent, Name: n.Name}
+		if !s.TrustMembers.Has(who.String()) {
+			agents = append(agents, who)
+		}
+	}
+	if s.TrustMembers.Len()+len(agents) > maxMembers {
+		return model.Refuse(model.CodeConflict, "the cluster has %d nodes, and at most %d members are allowed", s.Nodes.Len(),
+			maxMembers).WithHint("forget nodes that are gone: outspan node forget NAME")
+	}
+	for _, who := range agents {
+		s.putMember(&TrustMember{Subject: who, NotAfter: c.NotAfter, IssuedIndex: s.Index, AnyKey: true})
+		s.touchMember(who)
+		s.emit(Event{Type: model.EventMemberJoined, Subject: "member/" + who.String(), After: "joined"})
+	}
+	return nil
+}
+
+// getsFirstCA reports whether an earlier command of the entry that is applied has put the first CA.
+func getsFirstCA(s *State) bool {
+	first, ok := s.TrustKeys.Get(model.NewKeyName(model.KeyCA, 1))
+	return ok && first.CreatedIndex == s.Index
+}
+
 func (c *MemberFound) apply(s *State) error {
 	if refusal := checkMember(c.Subject, c.NotAfter, c.Key); refusal != nil {
 		return refusal
 	}
-	first, ok := s.TrustKeys.Get(model.NewKeyName(model.KeyCA, 1))
 	switch {
-	case !ok || first.CreatedIndex != s.Index:
+	case !getsFirstCA(s):
 		return model.Refuse(model.CodeConflict, "%s can be a member without a token only while the cluster gets its first CA",
 			c.Subject).
 			WithHint("make a token on a server with: outspan token create")

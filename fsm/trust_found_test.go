@@ -59,3 +59,38 @@ func TestMemberFound(t *testing.T) {
 		})
 	}
 }
+
+// A cluster that had nodes before it had a CA: each agent without a row becomes a member with the key that it shows.
+func TestAgentsFound(t *testing.T) {
+	data := keyPut("data/1", 1, model.KeyActive)
+	ca, found := keyPut("ca/1", 1, model.KeyActive), &AgentsFound{NotAfter: 9000}
+	own := &MemberFound{Subject: agentNamed("n1"), Key: hashOf(1), NotAfter: 5000}
+	var nodes []Command
+	for _, name := range []string{"n1", "n2", "n3"} {
+		nodes = append(nodes, register(model.NodeID(name)))
+	}
+	start := run(t, NewState(), 1000, nodes...)
+	checked(t, start, 2000, model.CodeConflict, "", found)
+	checked(t, start, 2000, model.CodeInvalid, "", data, ca, &AgentsFound{})
+	s := checked(t, start, 2000, "", "key.changed key/data/1 active; key.changed key/ca/1 active; "+
+		"member.joined member/agent:n1 joined; member.joined member/agent:n2 joined; member.joined member/agent:n3 joined",
+		data, ca, own, found)
+	checked(t, s, 2000, model.CodeConflict, "", found)
+
+	if m, _ := s.TrustMemberOf(agentNamed("n1")); m.AnyKey || !m.Counts(hashOf(1)) || m.Counts(hashOf(2)) {
+		t.Errorf("the row of the first agent is %+v", m)
+	}
+	if m, _ := s.TrustMemberOf(agentNamed("n2")); !m.Counts(hashOf(2)) || m.NotAfter != 9000 {
+		t.Errorf("the row of an agent that has shown nothing is %+v", m)
+	}
+	shown := checked(t, s, 2000, "", "",
+		&MemberRenew{Subject: agentNamed("n2"), Old: hashOf(2), Key: hashOf(2), NotAfter: 6000})
+	if m, _ := shown.TrustMemberOf(agentNamed("n2")); !m.Counts(hashOf(2)) || m.Counts(hashOf(3)) || m.NotAfter != 6000 {
+		t.Errorf("the row of an agent that has shown its key is %+v", m)
+	}
+	gone := checked(t, s, 2000, "", "member.revoked member/agent:n3 revoked",
+		&MemberRevoke{Subject: agentNamed("n3"), Reason: "lost"})
+	if m, _ := gone.TrustMemberOf(agentNamed("n3")); m.Counts(hashOf(3)) || m.VoidBefore == 0 {
+		t.Errorf("the row of an agent that was revoked before it has shown its key is %+v", m)
+	}
+}

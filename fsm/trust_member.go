@@ -21,7 +21,8 @@ const (
 // member's certificate. A certificate counts only while its key is in the row and the row is not revoked; see AnyKey.
 type TrustMember struct {
 	Subject model.Subject `cbor:"1,keyasint"` // of kind server or agent
-	Key     []byte        `cbor:"2,keyasint"` // the newest key; empty if a server without a row was revoked
+	// Key is the newest key. It is empty if a server without a row was revoked, and for a new row of AgentsFound.
+	Key []byte `cbor:"2,keyasint"`
 	// PreviousKey counts too, because the member may not have got the certificate of the newest key. It is empty once the
 	// member has used the newest key.
 	PreviousKey  []byte        `cbor:"3,keyasint,omitempty"`
@@ -35,8 +36,9 @@ type TrustMember struct {
 	VoidBefore uint64 `cbor:"9,keyasint,omitempty"`
 	// Labels are those of the token that admitted an agent. Its node has them, whatever its configuration says.
 	Labels map[string]string `cbor:"10,keyasint,omitempty"`
-	// AnyKey says that an agent may have got a newer key than the row has, because the state was recovered. The first key
-	// that it shows then takes the place of the others. Until then, each certificate of the CA for its name counts.
+	// AnyKey says that an agent may have got a newer key than the row has, because the state was recovered, or that the
+	// row has none yet; see AgentsFound. The first key that it shows then takes the place of the others. Until then, each
+	// certificate of the CA for its name counts.
 	AnyKey bool `cbor:"11,keyasint,omitempty"`
 	// Roots and Gossip say which keys the member uses; see MemberHolds. They are empty until it has said so.
 	Roots  []byte `cbor:"13,keyasint,omitempty"`

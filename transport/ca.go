@@ -95,6 +95,16 @@ func LoadAuthority(cert, key []byte) (*Authority, error) {
 	return a, nil
 }
 
+// AuthorityOf returns the CA of a certificate with its private key in PEM. Code: certificate_invalid (not a pair,
+// expired, or not made by NewAuthority).
+func AuthorityOf(root *x509.Certificate, keyPEM []byte) (*Authority, error) {
+	a, err := parseAuthority(encodeCert(root), keyPEM)
+	if err != nil {
+		return nil, model.Refuse(model.CodeCertificateInvalid, "%s", model.Reason(err))
+	}
+	return a, nil
+}
+
 // parseAuthority reads a CA from PEM. It refuses a CA that outspan did not make, and an expired one.
 func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)

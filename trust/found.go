@@ -27,19 +27,22 @@ func (e *Engine) keepFounding(ctx context.Context) {
 	}
 }
 
-// found puts the data key, the CA's key and the gossip key into the state. It also enters this server, and the agent of
-// the same machine, as members. All of it is one group of commands, so a crash leaves either everything or nothing.
+// found puts the data key, the CA's key and the gossip key into the state. It also enters this server, the agent of
+// the same machine, and the agents of the nodes that the state has, as members. All of it is one group of commands, so
+// a crash leaves either everything or nothing. Each other server of the configuration must have the key of the keyring
+// that encrypts the data key: otherwise the loss of this machine could lose the CA.
 func (e *Engine) found(ctx context.Context) error {
 	if e.cfg.Store.Current().Managed() {
 		return nil
 	}
-	ca, found, err := e.dir.Authority()
-	if err != nil {
+	ctx, cancel := context.WithTimeout(ctx, foundTime)
+	defer cancel()
+	if err := e.shareFirstKey(ctx); err != nil {
 		return err
 	}
-	if !found {
-		return model.Refuse(model.CodeNotFound, "neither the state nor %s has the key of the CA", e.dir.CAKeyFile()).
-			WithHint("this happens if a state from before outspan up was restored; put the file back from a backup")
+	ca, err := e.firstCA(ctx)
+	if err != nil {
+		return err
 	}
 	key, err := ca.KeyDER()
 	if err != nil {
@@ -80,8 +83,7 @@ func (e *Engine) found(ctx context.Context) error {
 		group = append(group, &fsm.MemberFound{Subject: who, Key: pki.KeyHash(pair.Leaf),
 			NotAfter: pair.Leaf.NotAfter.UnixMilli()})
 	}
-	ctx, cancel := context.WithTimeout(ctx, foundTime)
-	defer cancel()
+	group = append(group, &fsm.AgentsFound{NotAfter: ca.NotAfter().UnixMilli()})
 	if err := e.cfg.Servers.Submit(ctx, group); err != nil {
 		return err
 	}
@@ -95,20 +97,21 @@ func (e *Engine) dropCAKey(ctx context.Context) {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
 	for ctx.Err() == nil {
 		woken, cancel := e.cfg.Store.WatchTopic("keys")
-		var again <-chan time.Time // never, unless there was an error
+		wait := lookAgain // ca adopt may write the file although the state has the key
 		if err := e.dropCAKeyNow(); err != nil {
-			pause := retry.after()
+			wait = retry.after()
 			e.log.Error("the file with the CA's key is still there: who reads it can make any certificate", "file",
-				e.dir.CAKeyFile(), "retry_in", pause, "error", err)
-			again = time.After(pause)
+				e.dir.CAKeyFile(), "retry_in", wait, "error", err)
 		} else {
 			retry.reset()
 		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-woken:
-		case <-again:
+		case <-timer.C:
 		case <-ctx.Done():
 		}
+		timer.Stop()
 		cancel()
 	}
 }

@@ -26,6 +26,7 @@ const (
 	questionKeyring = "trust-keyring"
 	questionProve   = "trust-prove"
 	questionTakeKey = "trust-take-key"
+	questionCA      = "trust-ca"
 )
 
 // maxJoining is how many newcomers a server answers at once. Further ones get busy, and try again.
@@ -163,6 +164,9 @@ func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (
 		return answer, true, err
 	case questionTakeKey:
 		answer, err = answerAnywhere(body, func(q givenKey) (struct{}, error) { return struct{}{}, e.takeKey(ctx, q) })
+		return answer, true, err
+	case questionCA:
+		answer, err = answerAnywhere(body, func(struct{}) (caReply, error) { return e.giveCA(ctx) })
 		return answer, true, err
 	case questionPin:
 		answer, err = answerPeer(e, body, func(p shownKey) (struct{}, error) { return struct{}{}, e.pinFor(ctx, p) })

@@ -82,8 +82,8 @@ func texts(ids []keyring.ID) []string {
 	return list
 }
 
-// takeKey adds a key of the leader to the keyring. Codes: forbidden, member_revoked, invalid, those of editKeyring and
-// of keyring.Ring.Add.
+// takeKey adds a key of the leader to the keyring, or makes a keyring of it. Codes: forbidden, member_revoked, invalid,
+// those of editKeyring and of keyring.Ring.Add.
 func (e *Engine) takeKey(ctx context.Context, q givenKey) error {
 	who, err := e.askingServer(ctx)
 	if err != nil {
@@ -93,7 +93,18 @@ func (e *Engine) takeKey(ctx context.Context, q givenKey) error {
 	if err != nil {
 		return err
 	}
-	if err := e.editKeyring(ctx, func(ring *keyring.Ring) error { return ring.Add(key) }); err != nil {
+	if err := e.openKeyring(); err != nil {
+		return err
+	}
+	switch ring := e.ring.Load(); {
+	case ring == nil: // the cluster gets its first keys
+		err = e.addKeys(ctx, []keyring.Key{key})
+	case slices.Contains(ring.IDs(), key.ID()):
+		return nil
+	default:
+		err = e.editKeyring(ctx, func(ring *keyring.Ring) error { return ring.Add(key) })
+	}
+	if err != nil {
 		return err
 	}
 	e.log.Info("the keyring has another key", "key", key.ID(), "from", who.Name)

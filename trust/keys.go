@@ -72,8 +72,7 @@ func activeCA(state *fsm.State) model.KeyName {
 func authority(ring *keyring.Ring, state *fsm.State) (*transport.Authority, error) {
 	row, ok := state.ActiveKey(model.KeyCA)
 	if !ok {
-		return nil, model.Refuse(model.CodeBusy, "the cluster has no CA yet").
-			WithHint("try again in a moment; if it stays so, the log of the leading server says why")
+		return nil, noCAYet()
 	}
 	key, err := openKey(ring, state, row)
 	if err != nil {

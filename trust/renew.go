@@ -16,11 +16,14 @@ import (
 )
 
 // Renew is httpapi.Config.Renew: it issues an agent's next certificate, or ends the key before the one in use if q has
-// no Request. transport.ShownFrom(ctx) must be the certificate with which the agent called. Codes: invalid, forbidden
-// (another name or role), certificate_refused (the certificate in use has expired), those of fsm.MemberRenew, and those
-// of the log.
+// no Request. transport.ShownFrom(ctx) must be the certificate with which the agent called. Codes: busy while the state
+// has no CA; invalid; forbidden (another name or role); certificate_refused (the certificate in use has expired); those
+// of fsm.MemberRenew, and those of the log.
 func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.RenewRequest) (transport.RenewReply, error) {
-	if len(q.Request) == 0 {
+	switch {
+	case !e.cfg.Store.Current().Managed(): // agents of a cluster that is adopted may be managed earlier than it is
+		return transport.RenewReply{}, noCAYet()
+	case len(q.Request) == 0:
 		return transport.RenewReply{}, e.arrived(ctx, who)
 	}
 	request, err := pki.ParseRequest(q.Request, pki.RoleAgent)
@@ -38,6 +41,11 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 		return transport.RenewReply{}, sameKey(who)
 	}
 	return e.issue(ctx, e.cfg.Store.Current(), who, request, shown.Key)
+}
+
+func noCAYet() *model.Error {
+	return model.Refuse(model.CodeBusy, "the cluster has no CA yet").
+		WithHint("try again in a moment; if it stays so, the log of the leading server says why")
 }
 
 func notItsOwn(who model.Subject, request pki.Request) *model.Error {

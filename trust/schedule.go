@@ -21,11 +21,12 @@ const lookAgain = 10 * time.Minute
 // new certificate would end by that clock.
 func due(cert *x509.Certificate) bool { return !time.Now().Before(renewAt(cert)) }
 
-// renewAt returns when a certificate should be renewed: after 45 to 55 % of its life. The place in this range follows
-// from the certificate's key, so machines that joined together don't renew together.
+// renewAt returns when a certificate should be renewed: after 45 to 55 % of its life, or of transport.MemberTTL if it
+// lasts longer, because it is from before the cluster made its certificates. The place in this range follows from the
+// certificate's key, so machines that joined together don't renew together.
 func renewAt(cert *x509.Certificate) time.Time {
 	life := transport.LifetimeOf(cert)
-	whole := life.Until.Sub(life.From)
+	whole := min(life.Until.Sub(life.From), transport.MemberTTL)
 	spread := time.Duration(binary.BigEndian.Uint16(pki.KeyHash(cert)))
 	return life.From.Add(whole/20*9 + whole/10/(1<<16)*spread)
 }

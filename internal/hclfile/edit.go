@@ -34,9 +34,52 @@ func ReplaceKey(name string, src []byte, block, key, with string, texts []string
 			body.SetAttributeValue(with, cty.ListVal(values))
 		}
 	}
-	out = hclwrite.Format(file.Bytes())
-	if _, diags := parse(name, out); diags.HasErrors() {
-		return nil, false, &model.Error{Code: model.CodeInvalid, Message: name + " can't be edited"}
+	out, err = edited(name, file)
+	return out, replaced && err == nil, err
+}
+
+// Unset is a key of the blocks of a type.
+type Unset struct{ Block, Key string }
+
+// SetFlag returns a file without some keys, and with the key flag = true in the first block of a type that lost one of
+// them. A block that has nothing left is removed. The rest of the file stays as it is. Only blocks at the top level
+// count. removed are the keys that the file had. Code: invalid if src exceeds a limit or can't be parsed.
+func SetFlag(name string, src []byte, block, flag string, unset []Unset) (out []byte, removed []Unset, err error) {
+	if _, diags := parse(name, src); diags.HasErrors() {
+		return nil, nil, asError(diags)
 	}
-	return out, replaced, nil
+	file, diags := hclwrite.ParseConfig(src, name, hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, nil, asError(diags)
+	}
+	isSet := false
+	for _, one := range file.Body().Blocks() {
+		body, before := one.Body(), len(removed)
+		for _, key := range unset {
+			if key.Block == one.Type() && body.RemoveAttribute(key.Key) != nil {
+				removed = append(removed, key)
+			}
+		}
+		if len(removed) == before {
+			continue
+		}
+		if one.Type() == block && !isSet {
+			body.SetAttributeValue(flag, cty.True)
+			isSet = true
+		}
+		if len(body.Attributes()) == 0 && len(body.Blocks()) == 0 {
+			file.Body().RemoveBlock(one)
+		}
+	}
+	out, err = edited(name, file)
+	return out, removed, err
+}
+
+// edited returns the text of a file after a change. Code: invalid.
+func edited(name string, file *hclwrite.File) ([]byte, error) {
+	out := hclwrite.Format(file.Bytes())
+	if _, diags := parse(name, out); diags.HasErrors() {
+		return nil, &model.Error{Code: model.CodeInvalid, Message: name + " can't be edited"}
+	}
+	return out, nil
 }

@@ -30,3 +30,26 @@ func TestReplaceKey(t *testing.T) {
 		t.Error("a file that can't be parsed is edited")
 	}
 }
+
+func TestSetFlag(t *testing.T) {
+	const src = "# a note\nname = \"s1\"\n\ntls {\n  ca_file = \"a\" # mine\n  key_file = \"b\"\n}\n" +
+		"gossip { key_file = \"c\" }\n" +
+		"gossip {\n  profile = \"lan\"\n  key_file = \"d\"\n}\nagent {}\n"
+	unset := []Unset{{"tls", "ca_file"}, {"tls", "key_file"}, {"gossip", "key_file"}}
+	out, removed, err := SetFlag("a.hcl", []byte(src), "tls", "managed", unset)
+	if err != nil || len(removed) != 4 {
+		t.Fatalf("removed %v, %v", removed, err)
+	}
+	const want = "# a note\nname = \"s1\"\n\ntls {\n  managed = true\n}\ngossip {\n  profile = \"lan\"\n}\nagent {}\n"
+	if string(out) != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+	const other = "agent {}\n"
+	if out, removed, err = SetFlag("a.hcl", []byte(other), "tls", "managed", unset); err != nil || len(removed) != 0 ||
+		string(out) != other {
+		t.Errorf("without the keys: %s, %v, %v", out, removed, err)
+	}
+	if _, _, err = SetFlag("a.hcl", []byte("tls {"), "tls", "managed", unset); err == nil {
+		t.Error("a file that can't be parsed is edited")
+	}
+}

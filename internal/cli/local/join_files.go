@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -323,6 +324,9 @@ func (o *joinOptions) noteJoined(found *joinState, reply transport.JoinReply) er
 	}
 	path := filepath.Join(o.configDir, configFile)
 	src, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) { // the machine was adopted, and another file has it
+		return nil
+	}
 	if err != nil {
 		return model.Refuse(model.CodeFile, "can't read %s: %v", path, err)
 	}

@@ -84,9 +84,9 @@ func (o *setupFlags) complete(cmd *cobra.Command) error {
 	return nil
 }
 
-// configured returns the configuration that outspan has written on this machine, or nil if the configuration directory
-// is empty. Codes: conflict if the directory belongs to something else, or if --data contradicts the configuration;
-// invalid.
+// configured returns the configuration that outspan has written on this machine, or that ca adopt has changed. It
+// returns nil if the configuration directory is empty. Codes: conflict if the directory belongs to something else, or
+// if --data contradicts the configuration; invalid.
 func (o *setupFlags) configured() (*config.Config, error) {
 	files, err := filepath.Glob(filepath.Join(o.configDir, "*.hcl"))
 	if err != nil {
@@ -99,14 +99,12 @@ func (o *setupFlags) configured() (*config.Config, error) {
 	foreign := model.Refuse(model.CodeConflict, "%s has a configuration already: %s", o.configDir,
 		filepath.Base(files[0])).
 		WithHint("start what it describes, or choose other directories: --config DIR --data DIR")
-	if !slices.Contains(files, filepath.Join(o.configDir, configFile)) {
-		return nil, foreign
-	}
 	cfg, err := config.Load(o.configDir)
-	if err != nil {
+	own := slices.Contains(files, filepath.Join(o.configDir, configFile)) // otherwise it may be that of ca adopt
+	if err != nil && own {
 		return nil, err
 	}
-	if !cfg.TLS.Managed {
+	if err != nil || !cfg.TLS.Managed {
 		return nil, foreign
 	}
 	if o.dataGiven && filepath.Clean(cfg.DataDir) != o.dataDir {
