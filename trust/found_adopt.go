@@ -23,7 +23,7 @@ func (e *Engine) shareFirstKey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.handOut(ctx, ring.Keys()[0]); err != nil {
+	if err := e.rotation.handOut(ctx, ring.Keys()[0]); err != nil {
 		return model.Refuse(model.CodeConflict, "the cluster gets its CA when each server is managed: %s",
 			model.Reason(err)).
 			WithHint("on each server that is not: outspan ca adopt, then restart its process; a server that is gone for good: " +
