@@ -93,6 +93,7 @@ type Engine struct {
 	unwritten unwritten // this server's certificate; only keepOwn uses it
 	strangers strangers
 	repeats   strangers // repeated joins, by the id of the token, and returns, by the agent
+	issuer    *issuer   // nil if the cluster makes certificates itself; see FilesEngine
 	pins      *pins
 	claims    *claims
 	news      newsCache
@@ -108,18 +109,7 @@ type Engine struct {
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
 // now on the credentials refuse peers that Admit refuses. Codes: those of keyring.Open, except not_found.
 func NewEngine(cfg Config) (*Engine, error) {
-	if cfg.Lifetime <= 0 {
-		cfg.Lifetime = transport.MemberTTL
-	}
-	if cfg.JoinRefused == nil {
-		cfg.JoinRefused = func(model.Code) {}
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = hclog.NewNullLogger()
-	}
-	e := &Engine{cfg: cfg, log: cfg.Logger, dir: transport.ManagedDir(cfg.DataDir),
-		joining: make(chan struct{}, maxJoining), pins: newPins(), claims: newClaims(),
-		self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
+	e := newEngine(cfg)
 	if err := e.openKeyring(); err != nil {
 		return nil, err
 	}
@@ -130,6 +120,22 @@ func NewEngine(cfg Config) (*Engine, error) {
 	cfg.Credentials.SetAdmission(e.Admit)
 	cfg.Credentials.SetProved(e.Proved)
 	return e, nil
+}
+
+// newEngine fills the defaults of cfg. It opens no file.
+func newEngine(cfg Config) *Engine {
+	if cfg.Lifetime <= 0 {
+		cfg.Lifetime = transport.MemberTTL
+	}
+	if cfg.JoinRefused == nil {
+		cfg.JoinRefused = func(model.Code) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	return &Engine{cfg: cfg, log: cfg.Logger, dir: transport.ManagedDir(cfg.DataDir),
+		joining: make(chan struct{}, maxJoining), pins: newPins(), claims: newClaims(),
+		self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
 }
 
 // Run keeps the certificates of this server and of the agent of its process alive, makes this server use the CAs and

@@ -33,17 +33,17 @@ func (s *Server) newcomerOperations() []operation {
 	}
 	return []operation{
 		list(s, newcomers, listing[newcomerList, api.Newcomer]{topics: topics[newcomerList]("newcomers"),
-			rows: listNewcomers}),
+			rows: s.listNewcomers}),
 		write(s, route{id: "approve-newcomer", path: "/v1/newcomers/{id}/approve", tag: "trust",
-			summary: "Let a newcomer join when it asks again"}, decideNewcomer("approve", approve)),
+			summary: "Let a newcomer join when it asks again"}, s.decideNewcomer("approve", approve)),
 		write(s, route{id: "reject-newcomer", path: "/v1/newcomers/{id}/reject", tag: "trust",
-			summary: "End the wait of a newcomer; it does not join"}, decideNewcomer("reject", reject)),
+			summary: "End the wait of a newcomer; it does not join"}, s.decideNewcomer("reject", reject)),
 	}
 }
 
-func listNewcomers(r *reading, _ *newcomerList, from string, yield func(string, api.Newcomer) bool) error {
-	if !r.Managed() {
-		return notManaged()
+func (s *Server) listNewcomers(r *reading, _ *newcomerList, from string, yield func(string, api.Newcomer) bool) error {
+	if err := s.admits(r); err != nil {
+		return err
 	}
 	for key, n := range r.Newcomers.From(from) {
 		if !n.Over(&r.State, r.now) && !yield(key, r.newcomer(n)) {
@@ -71,11 +71,11 @@ func (r *reading) newcomer(n *fsm.Newcomer) api.Newcomer {
 }
 
 // decideNewcomer returns the change that approves or rejects a newcomer. verb is that of the command line.
-func decideNewcomer(verb string, command func(*fsm.Newcomer) fsm.Command) change[newcomerInput, api.NewcomerReply] {
+func (s *Server) decideNewcomer(verb string, command func(*fsm.Newcomer) fsm.Command) change[newcomerInput, api.NewcomerReply] {
 	return change[newcomerInput, api.NewcomerReply]{
 		prepare: func(r *reading, in *newcomerInput) ([]fsm.Command, error) {
-			if !r.Managed() {
-				return nil, notManaged()
+			if err := s.admits(r); err != nil {
+				return nil, err
 			}
 			n, refusal := r.findNewcomer(in, verb)
 			if refusal != nil {

@@ -35,11 +35,11 @@ func (s *Server) tokenOperations() []operation {
 	tokens := getRoute("list-tokens", "/v1/tokens", "trust", "List join tokens, without their secrets")
 	tokens.allow = forCLI
 	return []operation{
-		list(s, tokens, listing[tokenList, api.Token]{topics: topics[tokenList]("tokens"), rows: listTokens}),
+		list(s, tokens, listing[tokenList, api.Token]{topics: topics[tokenList]("tokens"), rows: s.listTokens}),
 		write(s, route{id: "create-token", path: "/v1/tokens", tag: "trust",
 			summary: "Make a join token; only this answer has its text"}, s.createToken()),
 		write(s, route{id: "revoke-token", path: "/v1/tokens/{id}/revoke", tag: "trust",
-			summary: "Revoke a join token; what it has admitted stays"}, revokeToken()),
+			summary: "Revoke a join token; what it has admitted stays"}, s.revokeToken()),
 	}
 }
 
@@ -58,6 +58,35 @@ func noCAYet() *model.Error {
 		WithHint("try again in a moment; if it stays so, the log of the leading server says why")
 }
 
+// certificateNeeded returns the refusal of join tokens in a cluster whose CA is the operator's, if no program asks it.
+func certificateNeeded() *model.Error {
+	return model.Refuse(model.CodeCertificateNeeded,
+		"certificate needed: this cluster does not make certificates itself, so nothing joins by token").
+		WithHint("make the certificate of a new machine with: outspan tls cert create --agent NAME, or --server NAME; with " +
+			"tls { issue = \"exec:/PROGRAM\" } on every server, a program asks your CA for it")
+}
+
+// admits refuses a call about join tokens and newcomers if this cluster has none. Code: not_supported.
+func (s *Server) admits(r *reading) error {
+	if !r.Managed() && s.cfg.JoinRoot == nil {
+		return notManaged()
+	}
+	return nil
+}
+
+// joinRoot returns the root that a join token names. Codes: busy, certificate_needed, certificate_invalid, internal.
+func (s *Server) joinRoot(r *reading) (*x509.Certificate, error) {
+	switch {
+	case r.Managed():
+		return rootOf(&r.State)
+	case s.cfg.Renew != nil:
+		return nil, noCAYet()
+	case s.cfg.JoinRoot == nil:
+		return nil, certificateNeeded()
+	}
+	return s.cfg.JoinRoot()
+}
+
 // rootOf returns the certificate of the CA that the cluster uses. Codes: not_supported if there is none; internal if
 // the state has a damaged one.
 func rootOf(s *fsm.State) (*x509.Certificate, error) {
@@ -72,9 +101,9 @@ func rootOf(s *fsm.State) (*x509.Certificate, error) {
 	return root, nil
 }
 
-func listTokens(r *reading, _ *tokenList, from string, yield func(string, api.Token) bool) error {
-	if !r.Managed() {
-		return notManaged()
+func (s *Server) listTokens(r *reading, _ *tokenList, from string, yield func(string, api.Token) bool) error {
+	if err := s.admits(r); err != nil {
+		return err
 	}
 	scan(r.JoinTokens, from, r.token, yield)
 	return nil
@@ -100,10 +129,7 @@ func (r *reading) token(t *fsm.JoinToken) api.Token {
 func (s *Server) createToken() change[newTokenInput, api.NewTokenReply] {
 	return change[newTokenInput, api.NewTokenReply]{
 		prepare: func(r *reading, in *newTokenInput) ([]fsm.Command, error) {
-			if s.cfg.Renew != nil && !r.Managed() {
-				return nil, noCAYet()
-			}
-			root, err := rootOf(&r.State)
+			root, err := s.joinRoot(r)
 			if err != nil {
 				return nil, err
 			}
@@ -170,11 +196,11 @@ func textIsGone(o *outcome) error {
 		o.Written.Index)
 }
 
-func revokeToken() change[tokenInput, api.TokenReply] {
+func (s *Server) revokeToken() change[tokenInput, api.TokenReply] {
 	return change[tokenInput, api.TokenReply]{
 		prepare: func(r *reading, in *tokenInput) ([]fsm.Command, error) {
-			if !r.Managed() {
-				return nil, notManaged()
+			if err := s.admits(r); err != nil {
+				return nil, err
 			}
 			return []fsm.Command{&fsm.TokenRevoke{ID: model.TokenID(in.ID)}}, nil
 		},

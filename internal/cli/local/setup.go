@@ -106,7 +106,7 @@ func (o *setupFlags) configured() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !cfg.TLS.Managed {
+	if !cfg.TLS.Managed && (o.command != "join" || !hasJoinFiles(cfg)) {
 		return nil, foreign
 	}
 	if o.dataGiven && filepath.Clean(cfg.DataDir) != o.dataDir {

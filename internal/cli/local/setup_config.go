@@ -36,7 +36,9 @@ func (o *setupFlags) writeConfig(cfg *config.Config) error {
 		}),
 		hclfile.Block("listen", hclfile.Text("address", &cfg.Listen.Address)),
 		hclfile.Block("advertise", hclfile.Text("address", &cfg.Advertise)),
-		hclfile.Block("tls", hclfile.Flag("managed", &cfg.TLS.Managed)),
+		hclfile.Block("tls", hclfile.Text("ca_file", &cfg.TLS.CAFile), hclfile.Text("cert_file", &cfg.TLS.CertFile),
+			hclfile.Text("key_file", &cfg.TLS.KeyFile), hclfile.Flag("managed", &cfg.TLS.Managed)),
+		hclfile.Block("gossip", hclfile.Text("key_file", &cfg.Gossip.KeyFile)),
 	)
 	if err != nil {
 		return fmt.Errorf("print the configuration: %w", err)
