@@ -77,9 +77,9 @@ func (f *FilesEngine) needed() *model.Error {
 			"the files in its configuration (docs/join.md); or set tls { issue = \"exec:/PROGRAM\" } on every server")
 }
 
-// joinFiles ends a join that was accepted on a draft, in a cluster with certificate files. Each attempt that fails or
-// repeats another counts for its token, because the program costs more than a signature.
-func (e *Engine) joinFiles(ctx context.Context, r transport.JoinRequest, token pki.JoinToken,
+// join ends a join that was accepted on a draft of the state. Each attempt that fails or repeats another counts for its
+// token, because the program costs more than a signature. Codes: those of FilesEngine.AnswerJoin.
+func (i *issuer) join(ctx context.Context, e *Engine, r transport.JoinRequest, token pki.JoinToken,
 	all []newcomer) (transport.JoinReply, error) {
 	newcomer := &all[0]
 	der := r.Agent
@@ -99,21 +99,21 @@ func (e *Engine) joinFiles(ctx context.Context, r transport.JoinRequest, token p
 			"machines with join token %s ask for certificates too often", token.ID()).
 			WithHint("wait a few seconds, then try again")
 	}
-	roots, reply, err := e.filesReply()
+	roots, reply, err := filesReply(e)
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
 	row, known := e.cfg.Store.Current().TrustMemberOf(newcomer.admit.Subject)
-	chain, err := e.issuer.issue(ctx, newcomer.request, der, r.Address, roots)
+	chain, err := i.issue(ctx, newcomer.request, der, r.Address, roots)
 	if err != nil || known && row.Token == newcomer.admit.Token {
 		e.repeats.refused(token.ID())
 	}
 	if err != nil {
 		e.log.Error("no certificate for a newcomer", "newcomer", newcomer.admit.Subject, "token", token.ID(), "error", err)
-		return transport.JoinReply{}, e.issueFailed(newcomer.admit.Subject, err)
+		return transport.JoinReply{}, i.told(e.cfg.Name, newcomer.admit.Subject, err)
 	}
 	newcomer.cert, newcomer.admit.NotAfter = chain[0], chain[0].NotAfter.UnixMilli()
-	if err := e.admitAll(ctx, r, token, all); err != nil {
+	if err := commitJoin(ctx, e, r, token, all); err != nil {
 		return transport.JoinReply{}, err
 	}
 	to := &reply.Agent
@@ -123,12 +123,12 @@ func (e *Engine) joinFiles(ctx context.Context, r transport.JoinRequest, token p
 	for _, cert := range chain {
 		*to = append(*to, cert.Raw)
 	}
-	e.addPlaces(&reply, e.cfg.Store.Current(), model.TokenID(token.ID()))
+	addPlaces(&reply, e, e.cfg.Store.Current(), model.TokenID(token.ID()))
 	return reply, nil
 }
 
 // filesReply returns what every newcomer gets in a cluster with certificate files.
-func (e *Engine) filesReply() (roots []*x509.Certificate, reply transport.JoinReply, err error) {
+func filesReply(e *Engine) (roots []*x509.Certificate, reply transport.JoinReply, err error) {
 	reply = transport.JoinReply{Files: true, Cluster: e.cfg.Cluster, Roots: e.cfg.Credentials.Roots(),
 		GossipKeys: e.cfg.Gossip.Keys()}
 	for _, der := range reply.Roots {
@@ -141,12 +141,12 @@ func (e *Engine) filesReply() (roots []*x509.Certificate, reply transport.JoinRe
 	return roots, reply, nil
 }
 
-// issueFailed returns what a newcomer is told. What the program wrote may be confidential, so only the log has it.
-func (e *Engine) issueFailed(who model.Subject, err error) error {
+// told returns what a newcomer is told by a server. What the program wrote may be confidential, so only the log has it.
+func (i *issuer) told(server string, who model.Subject, err error) error {
 	if !errors.Is(err, &model.Error{Code: model.CodeIssueFailed}) {
 		return err
 	}
-	return model.Refuse(model.CodeIssueFailed, "server %s got no certificate for %s from the program %s", e.cfg.Name, who,
-		e.issuer.path).
+	return model.Refuse(model.CodeIssueFailed, "server %s got no certificate for %s from the program %s", server, who,
+		i.path).
 		WithHint("its log says why; then run outspan join again: the token is not used yet")
 }

@@ -223,7 +223,7 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 		return transport.JoinReply{}, e.recordWaiting(ctx, r, all, err)
 	}
 	if e.issuer != nil {
-		return e.joinFiles(ctx, r, token, all)
+		return e.issuer.join(ctx, e, r, token, all)
 	}
 	ring, err := e.keyring()
 	if err != nil {
@@ -256,15 +256,16 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 		e.log.Debug("a member repeated its join", "member", all[0].admit.Subject, "token", token.ID())
 		return e.joinReply(ring, all, model.TokenID(token.ID()))
 	}
-	if err := e.admitAll(ctx, r, token, all); err != nil {
+	if err := commitJoin(ctx, e, r, token, all); err != nil {
 		return transport.JoinReply{}, err
 	}
 	return e.joinReply(ring, all, model.TokenID(token.ID()))
 }
 
-// admitAll commits the admission of newcomers, whose certificates are made. Codes: those of the log and of
+// commitJoin commits the admission of newcomers, whose certificates are made. Codes: those of the log and of
 // fsm.MemberAdmit.
-func (e *Engine) admitAll(ctx context.Context, r transport.JoinRequest, token pki.JoinToken, all []newcomer) error {
+func commitJoin(ctx context.Context, e *Engine, r transport.JoinRequest, token pki.JoinToken,
+	all []newcomer) error {
 	if err := e.cfg.Servers.Submit(ctx, group(all)); err != nil {
 		return err
 	}
@@ -353,12 +354,12 @@ func (e *Engine) joinReply(ring *keyring.Ring, all []newcomer, id model.TokenID)
 		reply.Server = [][]byte{n.cert.Raw}
 		reply.Keyring = encodedKeys(ring)
 	}
-	e.addPlaces(&reply, state, id)
+	addPlaces(&reply, e, state, id)
 	return reply, nil
 }
 
 // addPlaces adds the addresses of the servers and the labels of the token.
-func (e *Engine) addPlaces(reply *transport.JoinReply, state *fsm.State, id model.TokenID) {
+func addPlaces(reply *transport.JoinReply, e *Engine, state *fsm.State, id model.TokenID) {
 	reply.Servers, reply.Gossip = e.cfg.Servers.Addresses()
 	if token, ok := state.JoinTokens.Get(id); ok {
 		reply.Labels = token.Labels

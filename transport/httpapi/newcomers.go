@@ -33,16 +33,16 @@ func (s *Server) newcomerOperations() []operation {
 	}
 	return []operation{
 		list(s, newcomers, listing[newcomerList, api.Newcomer]{topics: topics[newcomerList]("newcomers"),
-			rows: s.listNewcomers}),
+			rows: listNewcomers}),
 		write(s, route{id: "approve-newcomer", path: "/v1/newcomers/{id}/approve", tag: "trust",
-			summary: "Let a newcomer join when it asks again"}, s.decideNewcomer("approve", approve)),
+			summary: "Let a newcomer join when it asks again"}, decideNewcomer("approve", approve)),
 		write(s, route{id: "reject-newcomer", path: "/v1/newcomers/{id}/reject", tag: "trust",
-			summary: "End the wait of a newcomer; it does not join"}, s.decideNewcomer("reject", reject)),
+			summary: "End the wait of a newcomer; it does not join"}, decideNewcomer("reject", reject)),
 	}
 }
 
-func (s *Server) listNewcomers(r *reading, _ *newcomerList, from string, yield func(string, api.Newcomer) bool) error {
-	if err := s.admits(r); err != nil {
+func listNewcomers(r *reading, _ *newcomerList, from string, yield func(string, api.Newcomer) bool) error {
+	if err := admits(r); err != nil {
 		return err
 	}
 	for key, n := range r.Newcomers.From(from) {
@@ -71,10 +71,10 @@ func (r *reading) newcomer(n *fsm.Newcomer) api.Newcomer {
 }
 
 // decideNewcomer returns the change that approves or rejects a newcomer. verb is that of the command line.
-func (s *Server) decideNewcomer(verb string, command func(*fsm.Newcomer) fsm.Command) change[newcomerInput, api.NewcomerReply] {
+func decideNewcomer(verb string, command func(*fsm.Newcomer) fsm.Command) change[newcomerInput, api.NewcomerReply] {
 	return change[newcomerInput, api.NewcomerReply]{
 		prepare: func(r *reading, in *newcomerInput) ([]fsm.Command, error) {
-			if err := s.admits(r); err != nil {
+			if err := admits(r); err != nil {
 				return nil, err
 			}
 			n, refusal := r.findNewcomer(in, verb)

@@ -35,18 +35,18 @@ func (s *Server) tokenOperations() []operation {
 	tokens := getRoute("list-tokens", "/v1/tokens", "trust", "List join tokens, without their secrets")
 	tokens.allow = forCLI
 	return []operation{
-		list(s, tokens, listing[tokenList, api.Token]{topics: topics[tokenList]("tokens"), rows: s.listTokens}),
+		list(s, tokens, listing[tokenList, api.Token]{topics: topics[tokenList]("tokens"), rows: listTokens}),
 		write(s, route{id: "create-token", path: "/v1/tokens", tag: "trust",
 			summary: "Make a join token; only this answer has its text"}, s.createToken()),
 		write(s, route{id: "revoke-token", path: "/v1/tokens/{id}/revoke", tag: "trust",
-			summary: "Revoke a join token; what it has admitted stays"}, s.revokeToken()),
+			summary: "Revoke a join token; what it has admitted stays"}, revokeToken()),
 	}
 }
 
 // notManaged returns the refusal of everything about tokens and members in a cluster that makes no certificates.
 func notManaged() *model.Error {
 	return model.Refuse(model.CodeNotSupported,
-		"this cluster does not make certificates itself, so nothing joins by token").
+		"this cluster does not make certificates itself").
 		WithHint("make the certificate of a new machine with: outspan tls cert create --agent NAME, or --server NAME; a " +
 			"cluster that outspan up has just begun needs a moment: then try again")
 }
@@ -67,24 +67,24 @@ func certificateNeeded() *model.Error {
 }
 
 // admits refuses a call about join tokens and newcomers if this cluster has none. Code: not_supported.
-func (s *Server) admits(r *reading) error {
-	if !r.Managed() && s.cfg.JoinRoot == nil {
+func admits(r *reading) error {
+	if !r.Managed() && !r.issues {
 		return notManaged()
 	}
 	return nil
 }
 
 // joinRoot returns the root that a join token names. Codes: busy, certificate_needed, certificate_invalid, internal.
-func (s *Server) joinRoot(r *reading) (*x509.Certificate, error) {
+func joinRoot(cfg Config, r *reading) (*x509.Certificate, error) {
 	switch {
 	case r.Managed():
 		return rootOf(&r.State)
-	case s.cfg.Renew != nil:
+	case cfg.Renew != nil:
 		return nil, noCAYet()
-	case s.cfg.JoinRoot == nil:
+	case cfg.JoinRoot == nil:
 		return nil, certificateNeeded()
 	}
-	return s.cfg.JoinRoot()
+	return cfg.JoinRoot()
 }
 
 // rootOf returns the certificate of the CA that the cluster uses. Codes: not_supported if there is none; internal if
@@ -101,8 +101,8 @@ func rootOf(s *fsm.State) (*x509.Certificate, error) {
 	return root, nil
 }
 
-func (s *Server) listTokens(r *reading, _ *tokenList, from string, yield func(string, api.Token) bool) error {
-	if err := s.admits(r); err != nil {
+func listTokens(r *reading, _ *tokenList, from string, yield func(string, api.Token) bool) error {
+	if err := admits(r); err != nil {
 		return err
 	}
 	scan(r.JoinTokens, from, r.token, yield)
@@ -129,7 +129,7 @@ func (r *reading) token(t *fsm.JoinToken) api.Token {
 func (s *Server) createToken() change[newTokenInput, api.NewTokenReply] {
 	return change[newTokenInput, api.NewTokenReply]{
 		prepare: func(r *reading, in *newTokenInput) ([]fsm.Command, error) {
-			root, err := s.joinRoot(r)
+			root, err := joinRoot(s.cfg, r)
 			if err != nil {
 				return nil, err
 			}
@@ -196,10 +196,10 @@ func textIsGone(o *outcome) error {
 		o.Written.Index)
 }
 
-func (s *Server) revokeToken() change[tokenInput, api.TokenReply] {
+func revokeToken() change[tokenInput, api.TokenReply] {
 	return change[tokenInput, api.TokenReply]{
 		prepare: func(r *reading, in *tokenInput) ([]fsm.Command, error) {
-			if err := s.admits(r); err != nil {
+			if err := admits(r); err != nil {
 				return nil, err
 			}
 			return []fsm.Command{&fsm.TokenRevoke{ID: model.TokenID(in.ID)}}, nil
