@@ -69,8 +69,10 @@ func (i *issuer) issue(ctx context.Context, r pki.Request, der []byte, address s
 }
 
 func (i *issuer) run(ctx context.Context, r pki.Request, der []byte, address string) ([]byte, error) {
-	out, complaint := &limited{most: maxIssued, strict: true}, &limited{most: maxComplain}
-	cmd := exec.CommandContext(ctx, i.path)
+	running, end := context.WithCancel(ctx)
+	defer end()
+	out, complaint := &limited{most: maxIssued, full: end}, &limited{most: maxComplain, full: func() {}}
+	cmd := exec.CommandContext(running, i.path)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = "/", out, complaint, time.Second
 	cmd.Stdin = bytes.NewReader(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 	cmd.Env = []string{
@@ -82,10 +84,10 @@ func (i *issuer) run(ctx context.Context, r pki.Request, der []byte, address str
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err := cmd.Run()
 	switch {
-	case ctx.Err() != nil:
-		return nil, i.failed("did not end in time", complaint.kept.String())
 	case out.over:
 		return nil, i.failed(fmt.Sprintf("printed more than %d bytes", maxIssued), complaint.kept.String())
+	case ctx.Err() != nil:
+		return nil, i.failed("did not end in time", complaint.kept.String())
 	case err != nil:
 		return nil, i.failed("failed: "+err.Error(), complaint.kept.String())
 	}
@@ -123,13 +125,12 @@ func parseChain(text []byte) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
-// limited keeps the first bytes that are written to it. If it is strict, a longer text is an error; otherwise the rest
-// is dropped.
+// limited keeps the first bytes that are written to it, drops the rest, and calls full when there is a rest.
 type limited struct {
-	kept   bytes.Buffer // a field, because the method ReadFrom of an embedded one would know no limit
-	most   int
-	strict bool
-	over   bool
+	kept bytes.Buffer // a field, because the method ReadFrom of an embedded one would know no limit
+	most int
+	full func()
+	over bool
 }
 
 // Write implements io.Writer.
@@ -139,9 +140,7 @@ func (l *limited) Write(p []byte) (int, error) {
 		return l.kept.Write(p)
 	}
 	l.over = true
-	if l.strict {
-		return 0, errors.New("too much output")
-	}
+	l.full()
 	l.kept.Write(p[:room])
 	return len(p), nil
 }
