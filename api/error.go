@@ -144,6 +144,7 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeNeedsFormat:  {http.StatusInternalServerError, ExitInternal},
 	model.CodeStateDiffers: {http.StatusInternalServerError, ExitInternal},
 	model.CodeNotTLS:       {http.StatusBadGateway, ExitOther},
+	model.CodeIssueFailed:  {http.StatusBadGateway, ExitOther},
 	model.CodeAddressInUse: {http.StatusConflict, ExitOther},
 	model.CodeListen:       {http.StatusInternalServerError, ExitOther},
 }

@@ -101,8 +101,9 @@ func badPort(p int) bool { return p < 0 || p > 65535 }
 func (c *Config) checkTLS(invalid refuse) *model.Error {
 	t := c.TLS
 	files := t.CAFile != "" && t.CertFile != "" && t.KeyFile != ""
+	program, isProgram := strings.CutPrefix(t.Issue, IssueProgram)
 	switch {
-	case t.Managed && (t.Dir != "" || t.CAFile != "" || t.CertFile != "" || t.KeyFile != ""):
+	case t.Managed && (t.Dir != "" || t.CAFile != "" || t.CertFile != "" || t.KeyFile != "" || t.Issue != ""):
 		return invalid("tls", "tls.managed is true, so tls can have no other key").
 			WithHint("remove the other keys: certificates and keys are in %s", filepath.Join(c.DataDir, "tls"))
 	case t.Managed && c.Gossip.KeyFile != "":
@@ -122,6 +123,12 @@ func (c *Config) checkTLS(invalid refuse) *model.Error {
 	case t.Dir != "" && !isLoopback(c.Listen.Address):
 		return invalid("tls.dir", "tls.dir is for a single machine, but listen.address is %s", c.Listen.Address).
 			WithHint("listen on a 127.x address, or use certificate files")
+	case t.Issue != "" && (t.Dir != "" || c.Server == nil):
+		return invalid("tls.issue", "tls.issue is for servers with certificate files").
+			WithHint("remove it: here, no machine asks for a certificate")
+	case t.Issue != "" && (!isProgram || !filepath.IsAbs(program)):
+		return invalid("tls.issue", "tls.issue is %q; it must be exec: and the whole path of a program", t.Issue).
+			WithHint("write, for example: issue = \"exec:/etc/outspan/issue\"")
 	}
 	return nil
 }

@@ -75,6 +75,9 @@ type Listen struct {
 	Socket     string // unix socket of the API; default DATA_DIR/api.sock
 }
 
+// IssueProgram begins the value of TLS.Issue. The path of the program follows.
+const IssueProgram = "exec:"
+
 // TLS names the certificates: three files, or Dir, or Managed.
 type TLS struct {
 	CAFile, CertFile, KeyFile string
@@ -82,6 +85,9 @@ type TLS struct {
 	// Managed means that certificates and gossip key are in DATA_DIR/tls, and that the cluster issues and renews them.
 	// transport.ManagedDir names the files.
 	Managed bool
+	// Issue is IssueProgram and the absolute path of a program that makes the certificates of machines that join with a
+	// token. Only servers with certificate files may have it.
+	Issue string
 }
 
 // Gossip configures the gossip among servers and agents.

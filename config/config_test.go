@@ -130,6 +130,13 @@ func TestLoadTellsTheLine(t *testing.T) {
 			"name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\nagent { servers = [\"https://s1.lan:7640\"] }\n",
 			"a.hcl:4,19: agent.servers has \"https://s1.lan:7640\"; write HOST:PORT"},
 		{"at shutdown", agent + "  on_shutdown = \"kep\"\n}\n", "a.hcl:6,17: agent.on_shutdown is \"kep\""},
+		{"program for certificates",
+			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ngossip { key_file = \"/g\" }\ntls {\n" +
+				"  ca_file = \"/a\"\n  cert_file = \"/c\"\n  key_file = \"/k\"\n  issue = \"exec:issue\"\n}\n",
+			"a.hcl:9,11: tls.issue is \"exec:issue\"; it must be exec: and the whole path of a program"},
+		{"program without files", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
+			"tls {\n  dir = \"/t\"\n  issue = \"exec:/p\"\n}\n",
+			"a.hcl:6,11: tls.issue is for servers with certificate files"},
 		{"driver", agent + "  drivers = [\"docker\"]\n}\n", "a.hcl:6,13: agent.drivers is [docker]; the only driver is exec"},
 		{"missing", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n}\ntls { dir = \"/t\" }\n",
 			"a.hcl:3,1: agent.servers is missing"},

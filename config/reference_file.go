@@ -105,6 +105,11 @@ var fileTexts = []struct {
 				"and the cluster issues and renews them. `outspan up` writes this key. SIGHUP reloads the certificates",
 			Default: "false", Example: "true",
 		},
+		"issue": {
+			Means: "on servers with the three files: `exec:/path` of a program that asks the CA for the certificates of " +
+				"machines that join by token. All servers need it. See [join](join.md#with-a-ca-of-your-own)",
+			Example: `"exec:/etc/outspan.d/issue"`,
+		},
 	}},
 	{"gossip", map[string]hclfile.KeyText{
 		"key_file": {Means: "the key that all servers and agents share. Needed without `tls.dir` and `tls.managed`",

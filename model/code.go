@@ -90,6 +90,9 @@ const (
 
 	CodeApprovalPending  Code = "approval_pending"  // the newcomer waits until a person approves it
 	CodeApprovalRejected Code = "approval_rejected" // a person rejected the newcomer
+
+	CodeCertificateNeeded Code = "certificate_needed" // the cluster's CA is not outspan's, and nothing calls it
+	CodeIssueFailed       Code = "issue_failed"       // the program of tls { issue } made no usable certificate
 )
 
 // Codes of the HTTP API and of connections.

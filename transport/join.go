@@ -62,6 +62,9 @@ type JoinReply struct {
 	Servers    []string          `cbor:"8,keyasint,omitempty"` // host:port of the servers' API
 	Gossip     []string          `cbor:"9,keyasint,omitempty"` // host:port of the servers' gossip
 	Labels     map[string]string `cbor:"10,keyasint,omitempty"`
+	// Files says that the cluster's certificates come from a CA of the operator, so the newcomer's configuration names
+	// its files, and nothing renews them. There is no keyring then.
+	Files bool `cbor:"31,keyasint,omitempty"`
 }
 
 // AnswerJoin answers a newcomer, which has proved nothing yet: the token in its request must be checked, or Claim of

@@ -45,18 +45,22 @@ func (m Managed) CAKeyFile() string { return m.file(caKeyFile) }
 // CertFile returns the path of the certificate of a role.
 func (m Managed) CertFile(role pki.Role) string { return m.file(string(role) + ".pem") }
 
+// KeyFile returns the path of the private key of a role.
+func (m Managed) KeyFile(role pki.Role) string { return m.file(string(role) + "-key.pem") }
+
+// GossipFile returns the path of the keys of the gossip pool.
+func (m Managed) GossipFile() string { return m.file(gossipFile) }
+
 // KeyFiles returns the paths of all secret files that the directory may have.
 func (m Managed) KeyFiles() []string {
 	files := []string{m.CAKeyFile(), m.file(gossipFile)}
 	for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent} {
-		files = append(files, m.keyFile(role), m.nextKeyFile(role))
+		files = append(files, m.KeyFile(role), m.nextKeyFile(role))
 	}
 	return files
 }
 
 func (m Managed) file(name string) string { return filepath.Join(m.path, name) }
-
-func (m Managed) keyFile(role pki.Role) string { return m.file(string(role) + "-key.pem") }
 
 // nextKeyFile returns the path of a key whose certificate may not be in its place yet; see Write.
 func (m Managed) nextKeyFile(role pki.Role) string { return m.file(string(role) + "-key.pem.next") }
@@ -75,7 +79,7 @@ func (m Managed) CredentialsAnyTime(cluster string, role pki.Role, name string) 
 
 func (m Managed) credentials(cluster string, role pki.Role, name string, anyTime bool) (*Credentials, error) {
 	return newCredentials(func() (*pki.Certificate, error) {
-		cfg := pki.Config{CA: m.RootsFile(), Cert: m.CertFile(role), Key: m.keyFile(role),
+		cfg := pki.Config{CA: m.RootsFile(), Cert: m.CertFile(role), Key: m.KeyFile(role),
 			Cluster: cluster, Role: role, Name: name, AnyTime: anyTime}
 		if m.fits(role, m.nextKeyFile(role)) {
 			cfg.Key = m.nextKeyFile(role)
@@ -202,12 +206,12 @@ func (m Managed) writePair(role pki.Role, pair tls.Certificate) error {
 
 // promote gives the second key its final name.
 func (m Managed) promote(role pki.Role) error {
-	err := os.Rename(m.nextKeyFile(role), m.keyFile(role))
+	err := os.Rename(m.nextKeyFile(role), m.KeyFile(role))
 	if err == nil {
 		err = syncDir(m.path)
 	}
 	if err != nil {
-		return fileError("replace", m.keyFile(role), err)
+		return fileError("replace", m.KeyFile(role), err)
 	}
 	return nil
 }

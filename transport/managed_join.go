@@ -19,8 +19,8 @@ import (
 // known by its key. The key is on disk when RequestKey returns. Calls for one directory must not overlap. Codes:
 // file_error, internal.
 func (m Managed) RequestKey(role pki.Role) (*ecdsa.PrivateKey, error) {
-	for _, path := range []string{m.nextKeyFile(role), m.keyFile(role)} {
-		if path == m.keyFile(role) && !m.fits(role, path) { // its certificate is gone, and nobody knows the key
+	for _, path := range []string{m.nextKeyFile(role), m.KeyFile(role)} {
+		if path == m.KeyFile(role) && !m.fits(role, path) { // its certificate is gone, and nobody knows the key
 			break
 		}
 		text, err := pki.ReadFile(path)
@@ -76,7 +76,7 @@ func parseRequestKey(text []byte) *ecdsa.PrivateKey {
 
 // Holds reports whether the directory has a certificate of a role with its key. It does not check what they are worth.
 func (m Managed) Holds(role pki.Role) bool {
-	return m.fits(role, m.keyFile(role)) || m.fits(role, m.nextKeyFile(role))
+	return m.fits(role, m.KeyFile(role)) || m.fits(role, m.nextKeyFile(role))
 }
 
 // Roots reads the CA certificates. It returns none if there is no such file. Code: certificate_invalid.

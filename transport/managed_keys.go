@@ -41,7 +41,7 @@ func (m Managed) Pair(role pki.Role) (pair tls.Certificate, found bool, err erro
 	if _, err := os.Lstat(m.CertFile(role)); errors.Is(err, fs.ErrNotExist) {
 		return tls.Certificate{}, false, nil
 	}
-	key := m.keyFile(role)
+	key := m.KeyFile(role)
 	if m.fits(role, m.nextKeyFile(role)) {
 		key = m.nextKeyFile(role)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,6 +188,21 @@ func (c *Credentials) UseRoots(roots [][]byte) error {
 
 // Roots returns the CAs that the process trusts, as DER. The caller must not change them.
 func (c *Credentials) Roots() [][]byte { return c.cur.Load().CAs }
+
+// Root returns the CA at the end of the chain of the certificate in use, which a server shows to newcomers. Code:
+// certificate_invalid if the chain does not end with a CA that signed itself.
+func (c *Credentials) Root() (*x509.Certificate, error) {
+	chain := c.rooted().Certificate
+	root, err := x509.ParseCertificate(chain[len(chain)-1])
+	if err == nil && (!root.IsCA || root.CheckSignatureFrom(root) != nil) {
+		err = errors.New("it is not a CA that signed itself")
+	}
+	if err != nil {
+		return nil, model.Refuse(model.CodeCertificateInvalid, "newcomers can't know the CA of this server's certificate: %v",
+			err).WithHint("put the root into ca_file, and any CAs between it and the certificate into cert_file")
+	}
+	return root, nil
+}
 
 // Leaf returns the certificate in use.
 func (c *Credentials) Leaf() *x509.Certificate { return c.cur.Load().Pair.Leaf }

@@ -93,6 +93,7 @@ type Engine struct {
 	unwritten unwritten // this server's certificate; only keepOwn uses it
 	strangers strangers
 	repeats   strangers // repeated joins, by the id of the token, and returns, by the agent
+	issuer    *issuer   // nil if the cluster makes certificates itself; see FilesEngine
 	pins      *pins
 	claims    *claims
 	news      newsCache
@@ -107,6 +108,21 @@ type Engine struct {
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
 // now on the credentials refuse peers that Admit refuses. Codes: those of keyring.Open, except not_found.
 func NewEngine(cfg Config) (*Engine, error) {
+	e := newEngine(cfg)
+	if err := e.openKeyring(); err != nil {
+		return nil, err
+	}
+	if e.ring.Load() == nil {
+		e.log.Error("the keyring is missing: until it is there, this server admits no newcomers and renews no certificates",
+			"file", e.keyringPath())
+	}
+	cfg.Credentials.SetAdmission(e.Admit)
+	cfg.Credentials.SetProved(e.Proved)
+	return e, nil
+}
+
+// newEngine fills the defaults of cfg. It opens no file.
+func newEngine(cfg Config) *Engine {
 	if cfg.Lifetime <= 0 {
 		cfg.Lifetime = transport.MemberTTL
 	}
@@ -120,16 +136,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 		joining: make(chan struct{}, maxJoining), pins: newPins(), claims: newClaims(),
 		self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
 	e.rotation.e = e
-	if err := e.openKeyring(); err != nil {
-		return nil, err
-	}
-	if e.ring.Load() == nil {
-		e.log.Error("the keyring is missing: until it is there, this server admits no newcomers and renews no certificates",
-			"file", e.keyringPath())
-	}
-	cfg.Credentials.SetAdmission(e.Admit)
-	cfg.Credentials.SetProved(e.Proved)
-	return e, nil
+	return e
 }
 
 // Run keeps the certificates of this server and of the agent of its process alive, makes this server use the CAs and

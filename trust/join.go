@@ -234,6 +234,9 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 	if err := e.tryGroup(state, group(all)); err != nil {
 		return transport.JoinReply{}, e.recordWaiting(ctx, r, all, err)
 	}
+	if e.issuer != nil {
+		return e.issuer.join(ctx, e, r, token, all)
+	}
 	ring, err := e.keyring()
 	if err != nil {
 		return transport.JoinReply{}, err
@@ -265,13 +268,23 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 		e.log.Debug("a member repeated its join", "member", all[0].admit.Subject, "token", token.ID())
 		return e.joinReply(ring, all, model.TokenID(token.ID()))
 	}
-	if err := e.cfg.Servers.Submit(ctx, group(all)); err != nil {
+	if err := commitJoin(ctx, e, r, token, all); err != nil {
 		return transport.JoinReply{}, err
+	}
+	return e.joinReply(ring, all, model.TokenID(token.ID()))
+}
+
+// commitJoin commits the admission of newcomers, whose certificates are made. Codes: those of the log and of
+// fsm.MemberAdmit.
+func commitJoin(ctx context.Context, e *Engine, r transport.JoinRequest, token pki.JoinToken,
+	all []newcomer) error {
+	if err := e.cfg.Servers.Submit(ctx, group(all)); err != nil {
+		return err
 	}
 	for _, n := range all {
 		e.log.Info("a member joined", "member", n.admit.Subject, "token", token.ID(), "version", r.Version)
 	}
-	return e.joinReply(ring, all, model.TokenID(token.ID()))
+	return nil
 }
 
 // knows refuses a newcomer that is no server of this cluster, or that has another key than the cluster knows. So a
@@ -369,9 +382,14 @@ func (e *Engine) joinReply(ring *keyring.Ring, all []newcomer, id model.TokenID)
 		reply.Server = [][]byte{n.cert.Raw}
 		reply.Keyring = encodedKeys(ring)
 	}
+	addPlaces(&reply, e, state, id)
+	return reply, nil
+}
+
+// addPlaces adds the addresses of the servers and the labels of the token.
+func addPlaces(reply *transport.JoinReply, e *Engine, state *fsm.State, id model.TokenID) {
 	reply.Servers, reply.Gossip = e.cfg.Servers.Addresses()
 	if token, ok := state.JoinTokens.Get(id); ok {
 		reply.Labels = token.Labels
 	}
-	return reply, nil
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/x509"
 	"net"
 	"path/filepath"
 	"slices"
@@ -40,7 +41,8 @@ type serverPart struct {
 	bodies   *transport.Bodies
 	copies   *transport.Copies
 	counts   *metrics.Collector
-	trust    *trust.Engine // nil if the cluster issues no certificates
+	trust    *trust.Engine      // nil if the cluster issues no certificates
+	files    *trust.FilesEngine // nil if it does
 }
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
@@ -175,17 +177,20 @@ func (s *serverPart) openAPI() (err error) {
 	var trusts httpapi.Trust // an Engine that is nil would not be a nil Trust
 	var ca httpapi.CARotation
 	var signPerson httpapi.SignPerson
+	var joinRoot func() (*x509.Certificate, error)
 	if s.trust != nil {
 		renew, gossip, ring, trusts, ca = s.trust.Renew, s.trust, s.trust, s.trust, s.trust
 		signPerson = s.trust.SignPerson
+	} else if s.p.cfg.TLS.Issue != "" {
+		joinRoot = s.files.Root
 	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster,
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
-			Peers: peerAnswers{s.cluster, s.trust}, Verifier: verifier{s.cluster}, Keyring: ring},
-		Managed: s.trust != nil, Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson,
+			Peers: s.peerAnswers(), Verifier: verifier{s.cluster}, Keyring: ring},
+		Managed: s.trust != nil, JoinRoot: joinRoot, Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
@@ -232,6 +237,8 @@ func (s *serverPart) run(ctx context.Context) error {
 	trusting := new(sync.WaitGroup)
 	if s.trust != nil {
 		trusting = start(consensus, s.trust.Run)
+	} else {
+		trusting = start(consensus, s.files.Run)
 	}
 	serving := start(serve, func(ctx context.Context) error {
 		return web.Run(ctx, s.listener.API(), net.Listener(s.unix))

@@ -8,10 +8,12 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
@@ -19,20 +21,22 @@ import (
 	"github.com/outspan/outspan/trust"
 )
 
-// openTrust opens the engine of a cluster with tls { managed = true }. The engine refuses revoked peers from now on, so
-// it is opened before raft begins to call other servers.
+// openTrust opens the engine that answers newcomers. That of a cluster with tls { managed = true } refuses revoked peers
+// from now on, so it is opened before raft begins to call other servers.
 func (s *serverPart) openTrust() (err error) {
-	if !s.p.cfg.TLS.Managed {
-		return nil
-	}
-	s.trust, err = trust.NewEngine(trust.Config{
+	cfg := trust.Config{
 		Name: s.p.cfg.Name, Cluster: s.p.cfg.Cluster, DataDir: s.p.cfg.DataDir,
 		Store: s.machine, Servers: trustCluster{s}, Peers: s.peers,
 		Credentials: s.creds, Reload: s.creds.Reload, CloseWhere: s.listener.CloseWhere,
 		Gossip: serverGossip{s},
 		Agent:  s.p.cfg.Agent != nil, JoinRefused: s.joins.count,
 		Logger: s.p.log.Named("trust"),
-	})
+	}
+	if !s.p.cfg.TLS.Managed {
+		s.files = trust.NewFilesEngine(cfg, strings.TrimPrefix(s.p.cfg.TLS.Issue, config.IssueProgram))
+		return nil
+	}
+	s.trust, err = trust.NewEngine(cfg)
 	return err
 }
 
@@ -79,13 +83,12 @@ func stoppedState(ctx context.Context, dataDir string) (_ fsm.State, err error) 
 	return replay.State, err
 }
 
-// joinAnswers returns what answers newcomers, or nil if the cluster issues no certificates. s.trust is opened later,
-// but before the listener runs.
+// joinAnswers returns what answers newcomers. s.trust and s.files are opened later, but before the listener runs.
 func (s *serverPart) joinAnswers() transport.AnswerJoin {
-	if !s.p.cfg.TLS.Managed {
-		return nil
-	}
 	return func(ctx context.Context, source net.Addr, r transport.JoinRequest) (transport.JoinReply, error) {
+		if s.trust == nil {
+			return s.files.AnswerJoin(ctx, source, r)
+		}
 		return s.trust.AnswerJoin(ctx, source, r)
 	}
 }
@@ -193,15 +196,20 @@ func addressesOf(servers []cluster.ServerStatus, own model.ServerID,
 // peerAnswers answers the questions of other servers.
 type peerAnswers struct {
 	*cluster.Server
-	trust *trust.Engine // nil if the cluster issues no certificates
+	trust func(ctx context.Context, question string, body []byte) (answer []byte, known bool, err error)
+}
+
+func (s *serverPart) peerAnswers() peerAnswers {
+	if s.trust == nil {
+		return peerAnswers{s.cluster, s.files.AnswerPeer}
+	}
+	return peerAnswers{s.cluster, s.trust.AnswerPeer}
 }
 
 // AnswerPeer implements httpapi.Peers.
 func (p peerAnswers) AnswerPeer(ctx context.Context, question string, body []byte) ([]byte, error) {
-	if p.trust != nil {
-		if answer, known, err := p.trust.AnswerPeer(ctx, question, body); known {
-			return answer, err
-		}
+	if answer, known, err := p.trust(ctx, question, body); known {
+		return answer, err
 	}
 	return p.Server.AnswerPeer(ctx, question, body)
 }

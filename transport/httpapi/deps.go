@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"crypto/x509"
 	"io"
 	"net/http"
 	"time"
@@ -163,6 +164,10 @@ type Config struct {
 	// Managed says that the cluster makes its certificates itself, so that it may revoke them. Then a server without
 	// contact to a leader refuses people over TCP.
 	Managed bool
+
+	// JoinRoot returns the root that join tokens name in a cluster that does not make its certificates itself. If it is
+	// nil, machines join such a cluster with certificates that people make.
+	JoinRoot func() (*x509.Certificate, error)
 
 	// Renew issues an agent's next certificate. Only the leader calls it, with the subject in the agent's certificate.
 	// transport.ShownFrom(ctx) is that certificate, also if another server forwarded the call. If Renew is nil, agents get

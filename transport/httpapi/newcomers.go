@@ -42,8 +42,8 @@ func (s *Server) newcomerOperations() []operation {
 }
 
 func listNewcomers(r *reading, _ *newcomerList, from string, yield func(string, api.Newcomer) bool) error {
-	if !r.Managed() {
-		return notManaged()
+	if err := admits(r); err != nil {
+		return err
 	}
 	for key, n := range r.Newcomers.From(from) {
 		if !n.Over(&r.State, r.now) && !yield(key, r.newcomer(n)) {
@@ -74,8 +74,8 @@ func (r *reading) newcomer(n *fsm.Newcomer) api.Newcomer {
 func decideNewcomer(verb string, command func(*fsm.Newcomer) fsm.Command) change[newcomerInput, api.NewcomerReply] {
 	return change[newcomerInput, api.NewcomerReply]{
 		prepare: func(r *reading, in *newcomerInput) ([]fsm.Command, error) {
-			if !r.Managed() {
-				return nil, notManaged()
+			if err := admits(r); err != nil {
+				return nil, err
 			}
 			n, refusal := r.findNewcomer(in, verb)
 			if refusal != nil {

@@ -371,6 +371,9 @@ func (p *problems) renewal(role model.SubjectKind, name string) string {
 			"certificate has ended, on it: outspan join --token-file FILE ADDRESS, with a token of: outspan token create " +
 			"--role agent"
 	}
+	if isMember(&p.r.State, model.Subject{Kind: role, Name: name}) {
+		return "on it: outspan join --token-file FILE ADDRESS, with a token of: outspan token create --role " + string(role)
+	}
 	return fmt.Sprintf("outspan tls cert create --%s %s --force, copy it there, then: systemctl reload outspan-%s",
 		role, name, role)
 }

@@ -69,6 +69,7 @@ type reading struct {
 	waits   *Waiting                      // nil until waiting is called
 	shared  *sharedWaiting                // shared by readings of the published state; nil for any other state
 	by      caller                        // the caller of a write; zero for a read
+	issues  bool                          // machines join by token although the cluster makes no certificates itself
 
 	// undecided is true after a write that changed a job, because the leader has not placed its instances yet. The answer
 	// to the write then does not say why instances wait. To find out, the server would compute the placement once more.
@@ -85,7 +86,8 @@ func (s *Server) reading() *reading {
 
 func (s *Server) readingOf(state fsm.State) *reading {
 	r := &reading{State: state, logged: state.Now, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(),
-		seen: s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
+		issues: s.cfg.JoinRoot != nil,
+		seen:   s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
 	r.State.Now = r.now // deadlines are compared with the current cluster time
 	return r
 }

@@ -46,7 +46,7 @@ func (s *Server) tokenOperations() []operation {
 // notManaged returns the refusal of everything about tokens and members in a cluster that makes no certificates.
 func notManaged() *model.Error {
 	return model.Refuse(model.CodeNotSupported,
-		"this cluster does not make certificates itself, so nothing joins by token").
+		"this cluster does not make certificates itself").
 		WithHint("make the certificate of a new machine with: outspan tls cert create --agent NAME, or --server NAME; a " +
 			"cluster that outspan up has just begun needs a moment: then try again")
 }
@@ -56,6 +56,35 @@ func notManaged() *model.Error {
 func noCAYet() *model.Error {
 	return model.Refuse(model.CodeBusy, "the cluster has no CA yet").
 		WithHint("try again in a moment; if it stays so, the log of the leading server says why")
+}
+
+// certificateNeeded returns the refusal of join tokens in a cluster whose CA is the operator's, if no program asks it.
+func certificateNeeded() *model.Error {
+	return model.Refuse(model.CodeCertificateNeeded,
+		"certificate needed: this cluster does not make certificates itself, so nothing joins by token").
+		WithHint("make the certificate of a new machine with: outspan tls cert create --agent NAME, or --server NAME; with " +
+			"tls { issue = \"exec:/PROGRAM\" } on every server, a program asks your CA for it")
+}
+
+// admits refuses a call about join tokens and newcomers if this cluster has none. Code: not_supported.
+func admits(r *reading) error {
+	if !r.Managed() && !r.issues {
+		return notManaged()
+	}
+	return nil
+}
+
+// joinRoot returns the root that a join token names. Codes: busy, certificate_needed, certificate_invalid, internal.
+func joinRoot(cfg Config, r *reading) (*x509.Certificate, error) {
+	switch {
+	case r.Managed():
+		return rootOf(&r.State)
+	case cfg.Renew != nil:
+		return nil, noCAYet()
+	case cfg.JoinRoot == nil:
+		return nil, certificateNeeded()
+	}
+	return cfg.JoinRoot()
 }
 
 // rootOf returns the certificate of the CA that the cluster uses. Codes: not_supported if there is none; internal if
@@ -73,8 +102,8 @@ func rootOf(s *fsm.State) (*x509.Certificate, error) {
 }
 
 func listTokens(r *reading, _ *tokenList, from string, yield func(string, api.Token) bool) error {
-	if !r.Managed() {
-		return notManaged()
+	if err := admits(r); err != nil {
+		return err
 	}
 	scan(r.JoinTokens, from, r.token, yield)
 	return nil
@@ -100,10 +129,7 @@ func (r *reading) token(t *fsm.JoinToken) api.Token {
 func (s *Server) createToken() change[newTokenInput, api.NewTokenReply] {
 	return change[newTokenInput, api.NewTokenReply]{
 		prepare: func(r *reading, in *newTokenInput) ([]fsm.Command, error) {
-			if s.cfg.Renew != nil && !r.Managed() {
-				return nil, noCAYet()
-			}
-			root, err := rootOf(&r.State)
+			root, err := joinRoot(s.cfg, r)
 			if err != nil {
 				return nil, err
 			}
@@ -173,8 +199,8 @@ func textIsGone(o *outcome) error {
 func revokeToken() change[tokenInput, api.TokenReply] {
 	return change[tokenInput, api.TokenReply]{
 		prepare: func(r *reading, in *tokenInput) ([]fsm.Command, error) {
-			if !r.Managed() {
-				return nil, notManaged()
+			if err := admits(r); err != nil {
+				return nil, err
 			}
 			return []fsm.Command{&fsm.TokenRevoke{ID: model.TokenID(in.ID)}}, nil
 		},

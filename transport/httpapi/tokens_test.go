@@ -160,7 +160,11 @@ func TestTokensNeedACA(t *testing.T) {
 	before := r.entries()
 	for _, op := range trustCalls {
 		_, _, err := r.cli().Do(t.Context(), op.method, op.path, nil, op.body)
-		wantCode(t, err, model.CodeNotSupported)
+		want := model.CodeNotSupported
+		if op.path == "/v1/tokens" && op.method == http.MethodPost {
+			want = model.CodeCertificateNeeded
+		}
+		wantCode(t, err, want)
 		if !strings.Contains(hintOf(err), "outspan tls cert create") {
 			t.Errorf("%s %s: the hint is %q", op.method, op.path, hintOf(err))
 		}

@@ -120,7 +120,7 @@ func runJoin(ctx context.Context, t *term.Console, calls SetupCalls, o *joinOpti
 	}
 	result := setupResult{kept: !asked}
 	before.outdated = asked && (before.server || before.agent)
-	if before.outdated && before.agent && !slices.Contains(found.ask, pki.RoleServer) {
+	if before.outdated && before.agent && !slices.Contains(found.ask, pki.RoleServer) && found.cfg.TLS.Managed {
 		result.Running = true // the agent finds the new certificate in its files
 		if !o.noStart {
 			t.Note("waiting until the agent has registered with its new certificate")

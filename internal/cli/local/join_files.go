@@ -85,12 +85,16 @@ func (o *joinOptions) missedRotation(cfg *config.Config) bool {
 }
 
 // lacking returns the roles of a configuration whose certificates this machine lacks, or can't use: they have expired,
-// lack their key, belong to another name, or are refused by the servers. Without the gossip key it needs all of them.
+// lack their key, belong to another name, or are refused by the servers. Certificates that nothing renews are also
+// lacking near their end. Without the gossip key it needs all of them.
 func (o *joinOptions) lacking(cfg *config.Config) (roles []pki.Role) {
 	managed := transport.ManagedDir(cfg.DataDir)
 	_, noKey := managed.GossipKeys()
 	for _, role := range rolesOf(cfg) {
 		_, err := managed.Credentials(cfg.Cluster, role, cfg.Name)
+		if !cfg.TLS.Managed {
+			err = usableFiles(cfg, role)
+		}
 		if err != nil || noKey != nil || o.newCA || slices.Contains(o.refused, role) {
 			roles = append(roles, role)
 		}
@@ -216,7 +220,11 @@ func makeRequests(cfg *config.Config, ask, fresh []pki.Role) (c certificates, r 
 		if c.keys[role], err = keyOf(role); err != nil {
 			return c, r, err
 		}
-		der, err := pki.RequestFor(c.keys[role], role, cfg.Name, []string{cfg.Advertise})
+		var hosts []string // an agent gets none
+		if role == pki.RoleServer {
+			hosts = []string{cfg.Advertise}
+		}
+		der, err := pki.RequestFor(c.keys[role], role, cfg.Name, hosts)
 		if err != nil {
 			return c, r, err
 		}
@@ -236,7 +244,7 @@ func (c certificates) accept(reply transport.JoinReply, server pki.JoinServer, n
 	for role, key := range c.keys {
 		holds := pki.Identity{Cluster: server.ID.Cluster, Role: role, Name: c.name}
 		theirs := now
-		if chain := chains[role]; len(chain) > 0 {
+		if chain := chains[role]; len(chain) > 0 && !reply.Files { // another CA does not say when it issued
 			if leaf, err := x509.ParseCertificate(chain[0]); err == nil { // Issued refuses any other
 				theirs = transport.ServerClock(leaf)
 			}
@@ -260,7 +268,7 @@ func (c certificates) accept(reply transport.JoinReply, server pki.JoinServer, n
 		lacks = "the right name of the cluster"
 	case len(reply.GossipKeys) == 0:
 		lacks = "the gossip key"
-	case c.keys[pki.RoleServer] != nil && len(reply.Keyring) == 0:
+	case c.keys[pki.RoleServer] != nil && len(reply.Keyring) == 0 && !reply.Files:
 		lacks = "the keyring"
 	case c.keys[pki.RoleServer] != nil && len(reply.Gossip) == 0:
 		lacks = "the gossip addresses of the servers"
@@ -277,13 +285,18 @@ func (c certificates) accept(reply transport.JoinReply, server pki.JoinServer, n
 // keyring and its configuration.
 func (o *joinOptions) write(found *joinState, reply transport.JoinReply, c certificates) error {
 	cfg, managed := found.cfg, transport.ManagedDir(found.cfg.DataDir)
+	if err := o.sameFiles(found, reply); err != nil {
+		return err
+	}
 	err := managed.Write(transport.ManagedFiles{Roots: reply.Roots, GossipKeys: reply.GossipKeys})
 	if err != nil {
 		return err
 	}
 	if c.keys[pki.RoleServer] != nil && !o.newCA {
-		if err := addKeyring(filepath.Join(cfg.DataDir, keyring.FileName), reply.Keyring); err != nil {
-			return err
+		if !reply.Files {
+			if err := addKeyring(filepath.Join(cfg.DataDir, keyring.FileName), reply.Keyring); err != nil {
+				return err
+			}
 		}
 		if err := o.noteJoined(found, reply); err != nil {
 			return err
@@ -291,6 +304,9 @@ func (o *joinOptions) write(found *joinState, reply transport.JoinReply, c certi
 	}
 	if !found.written {
 		cfg.Cluster = reply.Cluster
+		if reply.Files {
+			nameFiles(cfg)
+		}
 		if cfg.Server != nil {
 			cfg.Server.RetryJoin = reply.Gossip
 		}

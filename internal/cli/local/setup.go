@@ -104,7 +104,7 @@ func (o *setupFlags) configured() (*config.Config, error) {
 	if err != nil && own {
 		return nil, err
 	}
-	if err != nil || !cfg.TLS.Managed {
+	if err != nil || !cfg.TLS.Managed && (o.command != "join" || !hasJoinFiles(cfg)) {
 		return nil, foreign
 	}
 	if o.dataGiven && filepath.Clean(cfg.DataDir) != o.dataDir {

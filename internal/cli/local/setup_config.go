@@ -21,11 +21,22 @@ func (o *setupFlags) newConfig() *config.Config {
 	}
 }
 
-// writeConfig writes the configuration of a managed machine. It has no secret, so everybody may read it. Code:
-// file_error.
+// certificateKeys returns the fields that say where certificates and keys are.
+func certificateKeys(cfg *config.Config) []hclfile.Field {
+	if cfg.TLS.Managed {
+		return []hclfile.Field{hclfile.Block("tls", hclfile.Flag("managed", &cfg.TLS.Managed))}
+	}
+	return []hclfile.Field{
+		hclfile.Block("tls", hclfile.Text("ca_file", &cfg.TLS.CAFile), hclfile.Text("cert_file", &cfg.TLS.CertFile),
+			hclfile.Text("key_file", &cfg.TLS.KeyFile)),
+		hclfile.Block("gossip", hclfile.Text("key_file", &cfg.Gossip.KeyFile)),
+	}
+}
+
+// writeConfig writes the configuration of a new machine. It has no secret, so everybody may read it. Code: file_error.
 func (o *setupFlags) writeConfig(cfg *config.Config) error {
 	printer := &hclfile.Printer{}
-	text, err := printer.Print(
+	text, err := printer.Print(append([]hclfile.Field{
 		hclfile.Text("name", &cfg.Name), hclfile.Text("cluster", &cfg.Cluster), hclfile.Text("data_dir", &cfg.DataDir),
 		hclfile.Optional("server", &cfg.Server, config.Server{}, func(s *config.Server) []hclfile.Field {
 			return []hclfile.Field{hclfile.Number("bootstrap_expect", &s.BootstrapExpect),
@@ -36,8 +47,7 @@ func (o *setupFlags) writeConfig(cfg *config.Config) error {
 		}),
 		hclfile.Block("listen", hclfile.Text("address", &cfg.Listen.Address)),
 		hclfile.Block("advertise", hclfile.Text("address", &cfg.Advertise)),
-		hclfile.Block("tls", hclfile.Flag("managed", &cfg.TLS.Managed)),
-	)
+	}, certificateKeys(cfg)...)...)
 	if err != nil {
 		return fmt.Errorf("print the configuration: %w", err)
 	}
