@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	if code, ok := daemon.Reexec(os.Args[1:]); ok {
 		os.Exit(code)
 	}
-	testscript.Main(m, map[string]func(){"outspan": program})
+	testscript.Main(m, map[string]func(){"outspan": program, "sign-by": signBy})
 }
 
 // program does the same as main of cmd/outspan, except that a second Ctrl-C does not end the process at once.

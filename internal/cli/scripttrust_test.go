@@ -3,6 +3,10 @@ package cli
 import (
 	"crypto/ecdsa"
 	"crypto/tls"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -34,4 +38,39 @@ func expireCertificate(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(dir.Write(transport.ManagedFiles{Pairs: map[pki.Role]tls.Certificate{
 		role: {Certificate: [][]byte{cert.Raw}, PrivateKey: key}}}))
+}
+
+// signBy is the program sign-by DIR. It signs the certificate request on its standard input, as the program of
+// tls { issue } does, by the CA in DIR/tls.
+func signBy() {
+	cert, err := signed(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Printf("%s", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))
+}
+
+func signed(dir string) (cert []byte, err error) {
+	text, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("there is no request in %q", text)
+	}
+	request, err := pki.ParseRequest(block.Bytes, pki.Role(os.Getenv("OUTSPAN_ROLE")))
+	if err != nil {
+		return nil, err
+	}
+	ca, _, err := transport.ManagedDir(dir).Authority()
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := ca.Sign(request, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	return leaf.Raw, nil
 }
