@@ -21,8 +21,8 @@ import (
 	"github.com/outspan/outspan/trust"
 )
 
-// openTrust opens the engine that answers newcomers. That of a cluster with tls { managed = true } refuses revoked peers
-// from now on, so it is opened before raft begins to call other servers.
+// openTrust opens the engine that answers newcomers. With tls { managed = true } it refuses revoked peers from now on,
+// so it is opened before raft begins to call other servers.
 func (s *serverPart) openTrust() (err error) {
 	cfg := trust.Config{
 		Name: s.p.cfg.Name, Cluster: s.p.cfg.Cluster, DataDir: s.p.cfg.DataDir,
