@@ -12,7 +12,8 @@ import (
 var arrows = map[string][]string{
 	"model":     {"internal/canon"},
 	"api":       {"model"},
-	"fsm":       {"model", "internal/canon"},
+	"rights":    {"model"},
+	"fsm":       {"model", "rights", "internal/canon"},
 	"reconcile": {"model", "fsm"},
 	"sim":       {"model", "fsm", "reconcile", "internal/testbed/invariant"},
 	"pki":       {"model"}, // below client and transport, so that both load and check certificates in the same way
