@@ -27,7 +27,7 @@ func (x *chaos) judgeLog(m *member, index uint64) {
 
 // judgeDir replays the log of a stopped server up to the given index, and passes each violation to the function wrong.
 // A restore leaves a hole in the log, and so does a snapshot from the leader. After a hole, judgeDir continues from a
-// stored snapshot, in which the rows of tokens and members must not have gone back. The error also says what is wrong
+// stored snapshot (see snapshotBetween), in which the rows of tokens and members must not have gone back. The error also says what is wrong
 // with the last state.
 func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)) (judged int, err error) {
 	dir, err := room.OpenStopped(path)
@@ -73,12 +73,19 @@ func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)
 }
 
 // snapshotBetween returns the state of the newest snapshot that fills a hole in the log. The log lacks the entries from
-// first up to next-1.
+// first up to next-1. A server keeps only its last snapshots, and in a long run none of them may be that old. Then
+// snapshotBetween returns the oldest one that is kept, and the entries up to its index are not judged.
 func snapshotBetween(dir *room.StoppedDir, first, next uint64) (fsm.State, error) {
-	stored := dir.Snapshots()
+	stored := dir.Snapshots() // the newest first
 	i := slices.IndexFunc(stored, func(s room.StoredSnapshot) bool { return s.Index >= first && s.Index < next })
-	if i < 0 {
-		return fsm.State{}, fmt.Errorf("no snapshot has the entries %d to %d, which the log lacks", first, next-1)
+	for i < 0 && len(stored) > 0 && stored[len(stored)-1].Index < first {
+		stored = stored[:len(stored)-1]
 	}
-	return stored[i].State()
+	switch {
+	case i >= 0:
+		return stored[i].State()
+	case len(stored) > 0:
+		return stored[len(stored)-1].State()
+	}
+	return fsm.State{}, fmt.Errorf("no snapshot has the entries %d to %d, which the log lacks", first, next-1)
 }

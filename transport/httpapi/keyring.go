@@ -84,8 +84,9 @@ func (p *problems) keyring() {
 		return
 	}
 	const next = "on a server: outspan server keyring export --data-dir DIR --passphrase-file - FILE"
+	_, n, _ := row.Name.Split() // a rotation makes another data key
 	switch {
-	case row.Version > 1:
+	case n > 1:
 		p.add(api.ProblemKeyring, "cluster", next,
 			"the keyring was not exported since its rotation: new snapshots are of no use without its key %s", row.Under)
 	case p.old():

@@ -113,7 +113,7 @@ func TestProblems(t *testing.T) {
 		{name: "keyring", apply: rotated(),
 			want: []string{"keyring_not_exported cluster: the keyring was not exported since its rotation",
 				"key kek2 -> on a server"}},
-		{name: "exported keyring", apply: append(rotated(), &fsm.KeyringExported{Name: "data/1", Under: "kek2"})},
+		{name: "exported keyring", apply: append(rotated(), &fsm.KeyringExported{Name: "data/2", Under: "kek2"})},
 		{name: "new keyring", apply: firstKeys()},
 		{name: "no vote", shape: only("s2", func(m *httpapi.ServerEntry) { m.NoVote = "it lacks k1" }),
 			want: []string{"server_no_vote server/s2: it gets no vote: it lacks k1 -> look at its log"}},
@@ -188,7 +188,8 @@ func firstKeys() []fsm.Command {
 // rotated makes the cluster a managed one, with another key of the keyring than at first.
 func rotated() []fsm.Command {
 	return append(firstKeys(),
-		&fsm.KeyPut{Name: "data/1", Version: 2, Phase: model.KeyActive, Under: "kek2", Sealed: []byte("x")})
+		&fsm.KeyPut{Name: "data/1", Version: 2, Phase: model.KeyRetired, Under: "kek1", Sealed: []byte("x")},
+		&fsm.KeyPut{Name: "data/2", Version: 1, Phase: model.KeyActive, Under: "kek2", Sealed: []byte("x")})
 }
 
 // keysOf is firstKeys with a CA of ten years that has some time left.
