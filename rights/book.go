@@ -150,3 +150,44 @@ func within(patterns []string, name string) bool {
 func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return model.MatchGlob(p, name) })
 }
+
+// Reach says on how much a caller may do something.
+type Reach uint8
+
+// The reaches, in order.
+const (
+	Nothing Reach = iota
+	Something
+	Everything
+)
+
+// Reach returns on how much a caller may do something. It is Everything only by a grant without lists of names.
+func (b *Book) Reach(who Caller, verb Verb) Reach {
+	all := func(g *Grant) bool {
+		return g.names(verb) && len(g.Jobs)+len(g.Nodes)+len(g.Classes) == 0
+	}
+	if _, ok := b.find(who, all); ok {
+		return Everything
+	}
+	if b.MayAny(who, verb) {
+		return Something
+	}
+	return Nothing
+}
+
+// RolesOf returns the roles of a caller, sorted.
+func (b *Book) RolesOf(who Caller) []RoleName {
+	if who.Local {
+		return []RoleName{Admin}
+	}
+	if who.Roles != nil {
+		return who.Roles
+	}
+	roles := []RoleName{}
+	for i := range b.bindings {
+		if one := &b.bindings[i]; one.includes(who) && !slices.Contains(roles, one.Role) {
+			roles = append(roles, one.Role)
+		}
+	}
+	return roles
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -93,13 +94,16 @@ type operation struct {
 	document func(huma.Registry) *huma.Operation
 }
 
-// guard returns the handler of an operation. The handler checks the caller, the role, that this server knows of
-// revocations (inContact), the rate and the body. Then it answers the request here or on the leader.
+// guard returns the handler of an operation. The handler checks the caller, the role, the rights as far as they don't
+// depend on the object (mayCall), that this server knows of revocations (inContact), the rate and the body. Then it answers the request here or on the leader.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := identify(r)
 		if err == nil {
 			err = who.may(rt)
+		}
+		if err == nil {
+			err = s.mayCall(rt, who)
 		}
 		if err == nil && who.needsContact(rt) {
 			err = s.inContact()
@@ -115,6 +119,8 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 		var cancel func()
 		if rt.stream {
 			ctx, cancel = s.whileInContact(ctx, rt, who)
+			defer cancel()
+			ctx, cancel = s.whileAllowed(ctx, who, func(*fsm.State) error { return s.mayCall(rt, who) })
 			defer cancel()
 		} else {
 			ctx, cancel = context.WithTimeout(ctx, rt.limit())

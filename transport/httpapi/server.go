@@ -35,6 +35,7 @@ type Server struct {
 	streams       *streams
 	watches       *watches
 	waiting       *sharedWaiting
+	books         books
 	agents        agentCallState
 	contact       *pollGuard // ends streams when the server is no longer inContact
 }
