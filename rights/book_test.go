@@ -22,7 +22,8 @@ func TestMay(t *testing.T) {
 			{Verbs: []rights.VerbPattern{"job.*", "instance.logs"}, Jobs: []string{"shop-*"}, Users: []string{"web"}},
 			{Verbs: []rights.VerbPattern{"node.read"}}}},
 		{Name: "rack1", Allow: []rights.Grant{{Verbs: []rights.VerbPattern{"*"}, Nodes: []string{"r1-*"}}}},
-	}, []rights.Binding{{"shop", "group:shop"}, {"rack1", "cert:rita"}, {rights.Admin, "cert:root*"}, {"gone", "cert:*"}})
+	}, []rights.Binding{{Role: "shop", To: "group:shop"}, {Role: "rack1", To: "cert:rita"},
+		{Role: rights.Admin, To: "cert:root*"}, {Role: "gone", To: "cert:*"}})
 	shop := rights.Object{Job: "shop-web", Class: "production"}
 	bob, rita, root, eve := cert("bob", "shop"), cert("rita"), cert("root2"), cert("eve", "shops")
 	tests := []struct {
@@ -127,7 +128,7 @@ func TestBuiltinRoles(t *testing.T) {
 	for _, v := range rights.Verbs() {
 		fmt.Fprintf(&got, "%-17s", v.Verb)
 		for _, r := range rights.Builtin() {
-			book := rights.NewBook(nil, []rights.Binding{{r.Name, "cert:x"}})
+			book := rights.NewBook(nil, []rights.Binding{{Role: r.Name, To: "cert:x"}})
 			mark := "-"
 			if _, ok := book.May(cert("x"), v.Verb, rights.Object{Job: "j", Node: "n", Class: "c"}); ok {
 				mark = string(r.Name)

@@ -103,9 +103,8 @@ func (g *Grant) check() *model.Error {
 			WithHint("write 1 to %d, such as node.drain, job.* or *", maxPatterns)
 	}
 	for _, v := range g.Verbs {
-		if !v.valid() {
-			return model.Refuse(model.CodeInvalid, "there is no verb %q", model.ClipText(string(v), 100)).
-				WithHint("list them with: outspan role verbs")
+		if refusal := v.Check(); refusal != nil {
+			return refusal
 		}
 	}
 	for _, list := range [...]struct {

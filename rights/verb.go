@@ -3,6 +3,8 @@ package rights
 import (
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/model"
 )
 
 // Verb is what a caller does to one kind of thing: "node.drain", "job.submit". The part before the dot is its noun.
@@ -22,9 +24,9 @@ const scopeWork = ScopeJob | ScopeNode | ScopeClass
 
 // VerbText describes a verb for people.
 type VerbText struct {
-	Verb  Verb
-	Scope Scope
-	Text  string // what it allows
+	Verb  Verb   `json:"verb"`
+	Scope Scope  `json:"-"`
+	Text  string `json:"text"` // what it allows
 }
 
 // SubmitJob is the verb that a job file needs. The rights that the job asks for are judged with it.
@@ -117,7 +119,33 @@ func (p VerbPattern) Matches(v Verb) bool {
 	return p == "*" || Verb(p) == v || string(p) == v.Noun()+".*"
 }
 
-// valid reports whether the pattern includes any verb.
-func (p VerbPattern) valid() bool {
-	return slices.ContainsFunc(verbs[:], func(t VerbText) bool { return p.Matches(t.Verb) })
+// Check refuses a pattern that includes no verb. The hint has the most similar verb, if there is one. Code: invalid.
+func (p VerbPattern) Check() *model.Error {
+	if slices.ContainsFunc(verbs[:], func(t VerbText) bool { return p.Matches(t.Verb) }) {
+		return nil
+	}
+	refusal := model.Refuse(model.CodeInvalid, "there is no verb %q", model.ClipText(string(p), 100))
+	near, least := "", min(len(p)/3, 3)+1
+	for _, t := range verbs {
+		if d := model.Distance(string(p), string(t.Verb)); d < least {
+			near, least = string(t.Verb), d
+		}
+	}
+	if near != "" {
+		return refusal.WithHint("did you mean %s? list them with: outspan role verbs", near)
+	}
+	return refusal.WithHint("list them with: outspan role verbs")
+}
+
+// Lists returns the names of the lists of a Grant that can restrict a verb of this scope.
+func (s Scope) Lists() (names []string) {
+	for _, one := range [...]struct {
+		scope Scope
+		name  string
+	}{{ScopeJob, "jobs"}, {ScopeNode, "nodes"}, {ScopeClass, "classes"}} {
+		if s&one.scope != 0 {
+			names = append(names, one.name)
+		}
+	}
+	return names
 }

@@ -25,6 +25,7 @@ var arrows = map[string][]string{
 	"agent":     {"model", "api", "pki", "transport", "internal/durable", "internal/erase", "internal/reach"},
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills the Config structs of three rooms
 	"jobfile":   {"model", "internal/hclfile"},
+	"rolefile":  {"model", "rights", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
 	"dist":      {},
 	"e2e": {"model", "api", "pki", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
@@ -34,7 +35,7 @@ var arrows = map[string][]string{
 	"examples": {"model", "config", "jobfile", "internal/hclfile"},
 
 	"internal/canon": {},
-	"internal/cli": {"model", "rights", "api", "client", "agent", "cluster", "config", "jobfile", "transport",
+	"internal/cli": {"model", "rights", "api", "client", "agent", "cluster", "config", "jobfile", "rolefile", "transport",
 		"internal/cli/local", "internal/cli/term", "internal/daemon"},
 	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "keyring", "pki", "transport",
 		"dist", "internal/cli/term", "internal/durable", "internal/hclfile", "internal/daemon", "internal/demo",

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -241,7 +242,8 @@ func (s *Server) canI(ctx context.Context, r *reading, in *canIRead) (api.Permis
 	book := s.books.of(&r.State)
 	verb := rights.Verb(in.Verb)
 	if _, ok := verb.Info(); !ok {
-		return api.Permission{}, noVerb(in.Verb)
+		return api.Permission{}, cmp.Or(rights.VerbPattern(verb).Check(), model.Refuse(model.CodeInvalid,
+			"%s is a pattern", clip(in.Verb)).WithHint("ask about one verb: outspan role verbs"))
 	}
 	who := self
 	if in.As != "" && in.As != c.String() {
@@ -284,17 +286,4 @@ func (s *Server) canI(ctx context.Context, r *reading, in *canIRead) (api.Permis
 		v.Role, v.Binding = "", ""
 	}
 	return v, nil
-}
-
-// noVerb returns the error for a verb that does not exist. Code: invalid.
-func noVerb(text string) *model.Error {
-	names := []string{}
-	for _, v := range rights.Verbs() {
-		names = append(names, string(v.Verb))
-	}
-	refusal := model.Refuse(model.CodeInvalid, "there is no verb %q", clip(text))
-	if near := nearest(text, names); near != "" {
-		return refusal.WithHint("did you mean %s? list them with: outspan role verbs", near)
-	}
-	return refusal.WithHint("list them with: outspan role verbs")
 }
