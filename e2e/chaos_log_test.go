@@ -27,8 +27,8 @@ func (x *chaos) judgeLog(m *member, index uint64) {
 
 // judgeDir replays the log of a stopped server up to the given index, and passes each violation to the function wrong.
 // A restore leaves a hole in the log, and so does a snapshot from the leader. After a hole, judgeDir continues from a
-// stored snapshot (see snapshotBetween), in which the rows of tokens and members must not have gone back. The error also says what is wrong
-// with the last state.
+// stored snapshot (see snapshotBetween), in which the rows of tokens and members must not have gone back. The error
+// also says what is wrong with the last state.
 func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)) (judged int, err error) {
 	dir, err := room.OpenStopped(path)
 	if err != nil {

@@ -66,8 +66,8 @@ func (s *State) beginRights() {
 	}
 }
 
-// RightsBook returns the roles and bindings. While nobody has changed rights, everyone with a certificate of role cli is
-// an administrator. Building it costs microseconds for each row; keep it as long as RightsIndex stays.
+// RightsBook returns the roles and bindings. While nobody has changed rights, everyone with a certificate of role cli
+// is an administrator. Building it costs microseconds for each row; keep it as long as RightsIndex stays.
 func (s *trust) RightsBook() *rights.Book {
 	var roles []rights.Role
 	for _, r := range s.Roles.All() {

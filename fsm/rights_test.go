@@ -80,7 +80,8 @@ func TestRightsChangedMeanwhile(t *testing.T) {
 	old := s.RightsIndex
 	s = run(t, s, 1500, &BindingRemove{rights.Admin, "cert:*"})
 	s, results := s.Apply(s.Index+1, s.LogTerm, entry(old))
-	if got := results[0].Refusal; got == nil || got.Code != model.CodeStale || len(s.Classes) != len(BuiltinClasses()) || s.Requests.Len() != 0 {
+	if got := results[0].Refusal; got == nil || got.Code != model.CodeStale ||
+		len(s.Classes) != len(BuiltinClasses()) || s.Requests.Len() != 0 {
 		t.Fatalf("judged before: %v", got)
 	}
 	s, results = s.Apply(s.Index+1, s.LogTerm, entry(s.RightsIndex))

@@ -64,6 +64,6 @@ func EventTypes() []EventType {
 // EventSubjects lists the kinds of objects that events are about. An event's subject begins with one of them, such as
 // "node/n1".
 func EventSubjects() []string {
-	return []string{"binding", "budget", "class", "cluster", "deployment", "drain", "group", "instance", "job", "key", "member",
-		"node", "role", "settings", "token", "volume"}
+	return []string{"binding", "budget", "class", "cluster", "deployment", "drain", "group", "instance", "job", "key",
+		"member", "node", "role", "settings", "token", "volume"}
 }

@@ -105,7 +105,7 @@ func TestMayIsTheUnion(t *testing.T) {
 		want := false
 		for _, b := range bindings {
 			group, isGroup := strings.CutPrefix(b.To, "group:")
-			mine := isGroup && slices.Contains(who.Groups, group) || !isGroup && (b.To == "cert:*" || b.To == "cert:"+who.Subject.Name)
+			mine := b.To == "cert:*" || b.To == "cert:"+who.Subject.Name || isGroup && slices.Contains(who.Groups, group)
 			for _, r := range slices.Concat(roles, rights.Builtin()) {
 				for _, g := range r.Allow {
 					want = want || mine && r.Name == b.Role && g.Covers(verb, on)

@@ -59,9 +59,9 @@ func wrongVerb(verbs []rights.VerbPattern) (summary, detail string) {
 	return "", ""
 }
 
-// Parse reads a file with roles and bindings. Error messages call the file by the given name. An error is a *model.Error
-// with the code invalid. It lists all mistakes in syntax, keys, types and verbs, one per line. Without such mistakes, it
-// names the first role or binding that can't be stored.
+// Parse reads a file with roles and bindings. Error messages call the file by the given name. An error is a
+// *model.Error with the code invalid. It lists all mistakes in syntax, keys, types and verbs, one per line. Without
+// such mistakes, it names the first role or binding that can't be stored.
 func Parse(name string, src []byte) (File, error) {
 	var c content
 	d := &hclfile.Decoder{}

@@ -1,6 +1,7 @@
 package rolefile_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -49,14 +50,18 @@ binding {
 }
 
 func TestMistakes(t *testing.T) {
+	allow := func(name, key, value string) string {
+		return fmt.Sprintf("role %q {\n  allow {\n    %s = [%q]\n  }\n}\n", name, key, value)
+	}
 	for src, want := range map[string]string{
-		"role \"x\" {\n  allow {\n    verbs = [\"node.dran\"]\n  }\n}\n":                     "f.hcl:3,13: No such verb: there is no verb \"node.dran\"; did you mean node.drain?",
-		"role \"x\" {\n  allow {\n    verb = [\"node.drain\"]\n  }\n}\n":                     "f.hcl:3,5: Unsupported argument",
-		"role \"X\" {\n  allow {\n    verbs = [\"node.drain\"]\n  }\n}\n":                    "f.hcl:1,1: \"X\" is no name of a role",
-		"role \"admin\" {\n  allow {\n    verbs = [\"*\"]\n  }\n}\n":                         "the role admin is built in",
+		allow("x", "verbs", "node.dran"):  `f.hcl:3,13: No such verb: there is no verb "node.dran"; did you mean node.drain?`,
+		allow("x", "verb", "node.drain"):  "f.hcl:3,5: Unsupported argument",
+		allow("X", "verbs", "node.drain"): `f.hcl:1,1: "X" is no name of a role`,
+		allow("admin", "verbs", "*"):      "the role admin is built in",
 		"role \"x\" {\n  allow {\n    verbs = [\"node.read\"]\n    jobs = [\"a\"]\n  }\n}\n": "jobs can't restrict node.read",
-		"binding {\n  role = \"x\"\n}\n":                                                     "names nobody",
-		"binding {\n  role = \"x\"\n  subjects = [\"alice\"]\n}\n":                           "is neither a subject nor a group",
+
+		"binding {\n  role = \"x\"\n}\n":                           "names nobody",
+		"binding {\n  role = \"x\"\n  subjects = [\"alice\"]\n}\n": "is neither a subject nor a group",
 		"":                 "has no role and no binding",
 		"job \"x\" {\n}\n": "f.hcl:1,1: Unsupported block type",
 	} {

@@ -65,16 +65,16 @@ func authOperations(s *Server) []operation {
 		list(s, list1, listing[roleList, api.Role]{topics: topics[roleList]("rights"), rows: listRoles}),
 		read(s, get, topics[roleRead]("rights"), showRole),
 		write(s, route{id: "set-role", method: http.MethodPut, path: "/v1/roles/{name}", tag: "auth",
-			summary: "Make a role, or replace it"}, s.setRole()),
+			summary: "Make a role, or replace it"}, setRole()),
 		write(s, route{id: "remove-role", method: http.MethodDelete, path: "/v1/roles/{name}", tag: "auth",
 			summary: "Remove a role that nobody has"}, removeRole()),
 		list(s, list2, listing[bindingList, api.Binding]{topics: topics[bindingList]("rights"), rows: listBindings}),
 		write(s, route{id: "grant", path: "/v1/bindings", tag: "auth", summary: "Give a role to people or to a group"},
-			s.changeBinding(func(b api.BindingBody) fsm.Command { return &fsm.BindingAdd{Role: b.Role, To: b.To} })),
+			changeBinding(func(b api.BindingBody) fsm.Command { return &fsm.BindingAdd{Role: b.Role, To: b.To} })),
 		write(s, route{id: "revoke-binding", path: "/v1/bindings/revoke", tag: "auth", summary: "Take a role away again"},
-			s.changeBinding(func(b api.BindingBody) fsm.Command { return &fsm.BindingRemove{Role: b.Role, To: b.To} })),
-		read(s, whoami, topics[whoamiRead]("rights"), s.whoami),
-		read(s, canI, topics[canIRead]("rights"), s.canI),
+			changeBinding(func(b api.BindingBody) fsm.Command { return &fsm.BindingRemove{Role: b.Role, To: b.To} })),
+		read(s, whoami, topics[whoamiRead]("rights"), s.judge.whoami),
+		read(s, canI, topics[canIRead]("rights"), s.judge.canI),
 	}
 }
 
@@ -122,7 +122,7 @@ func showRole(_ context.Context, r *reading, in *roleRead) (api.Role, error) {
 	return r.role(rights.RoleName(in.Name))
 }
 
-func (s *Server) setRole() change[roleInput, api.RoleReply] {
+func setRole() change[roleInput, api.RoleReply] {
 	return change[roleInput, api.RoleReply]{
 		prepare: func(r *reading, in *roleInput) ([]fsm.Command, error) {
 			in.before = r.RightsBook()
@@ -162,7 +162,7 @@ func listBindings(r *reading, _ *bindingList, from string, yield func(string, ap
 	return nil
 }
 
-func (s *Server) changeBinding(command func(api.BindingBody) fsm.Command) change[bindingInput, api.BindingReply] {
+func changeBinding(command func(api.BindingBody) fsm.Command) change[bindingInput, api.BindingReply] {
 	return change[bindingInput, api.BindingReply]{
 		prepare: func(r *reading, in *bindingInput) ([]fsm.Command, error) {
 			in.before = r.RightsBook()
@@ -223,10 +223,10 @@ func (r *reading) knownPeople() (all []rights.Caller) {
 	return all
 }
 
-func (s *Server) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Identity, error) {
+func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Identity, error) {
 	c := callerFrom(ctx)
 	who, _ := c.person()
-	book := s.books.of(&r.State)
+	book := j.books.of(&r.State)
 	v := api.Identity{Subject: c.String(), Roles: book.RolesOf(who), Verbs: []rights.Verb{}, Local: who.Local}
 	for _, verb := range rights.Verbs() {
 		if book.MayAny(who, verb.Verb) {
@@ -236,10 +236,10 @@ func (s *Server) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Ide
 	return v, nil
 }
 
-func (s *Server) canI(ctx context.Context, r *reading, in *canIRead) (api.Permission, error) {
+func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permission, error) {
 	c := callerFrom(ctx)
 	self, _ := c.person()
-	book := s.books.of(&r.State)
+	book := j.books.of(&r.State)
 	verb := rights.Verb(in.Verb)
 	if _, ok := verb.Info(); !ok {
 		return api.Permission{}, cmp.Or(rights.VerbPattern(verb).Check(), model.Refuse(model.CodeInvalid,

@@ -52,7 +52,7 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := streamContext(r.Context())
 	defer cancel()
-	ctx, cancel, err = s.whileReadable(ctx, "job-logs", jobObject(&state, "job/"+string(j.Name), j.Name))
+	ctx, cancel, err = s.judge.whileReadable(ctx, "job-logs", jobObject(&state, "job/"+string(j.Name), j.Name))
 	if err != nil {
 		writeError(w, err)
 		return

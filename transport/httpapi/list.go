@@ -68,7 +68,7 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 			limit = min(p.Limit, maxItems)
 		}
 		out, last := List[V]{Items: []V{}, Index: r.Index, only: only}, ""
-		hides := s.hides(ctx, r, rt)
+		hides := s.judge.hides(ctx, r, rt)
 		err = l.rows(r, in, after, func(key string, item V) bool {
 			switch {
 			case p.Next != "" && key <= after, !keep.match(item):

@@ -116,7 +116,7 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 		writeError(w, refusal)
 		return
 	}
-	ctx, cancel, err = s.whileReadable(ctx, "instance-logs", instanceObject(&state, i))
+	ctx, cancel, err = s.judge.whileReadable(ctx, "instance-logs", instanceObject(&state, i))
 	if err != nil {
 		writeError(w, err)
 		return

@@ -144,7 +144,7 @@ func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []f
 		}
 		out, err := show(ctx, r, in)
 		if err == nil {
-			err = s.mayRead(ctx, r, rt, out)
+			err = s.judge.mayRead(ctx, r, rt, out)
 		}
 		if err != nil {
 			return nil, asAnswer(err)
@@ -216,7 +216,7 @@ func ask[I any, P askInput[I], T any](s *Server, rt route,
 		}
 		out, err := show(ctx, r, in)
 		if err == nil {
-			err = s.mayRead(ctx, r, rt, out)
+			err = s.judge.mayRead(ctx, r, rt, out)
 		}
 		if err != nil {
 			return nil, asAnswer(err)

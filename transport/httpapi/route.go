@@ -95,7 +95,8 @@ type operation struct {
 }
 
 // guard returns the handler of an operation. The handler checks the caller, the role, the rights as far as they don't
-// depend on the object (mayCall), that this server knows of revocations (inContact), the rate and the body. Then it answers the request here or on the leader.
+// depend on the object (mayCall), that this server knows of revocations (inContact), the rate and the body. Then it
+// answers the request here or on the leader.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := identify(r)
@@ -103,7 +104,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			err = who.may(rt)
 		}
 		if err == nil {
-			err = s.mayCall(rt, who)
+			err = s.judge.mayCall(rt, who)
 		}
 		if err == nil && who.needsContact(rt) {
 			err = s.inContact()
@@ -120,7 +121,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 		if rt.stream {
 			ctx, cancel = s.whileInContact(ctx, rt, who)
 			defer cancel()
-			ctx, cancel = s.whileAllowed(ctx, who, func(*fsm.State) error { return s.mayCall(rt, who) })
+			ctx, cancel = s.judge.whileAllowed(ctx, who, func(*fsm.State) error { return s.judge.mayCall(rt, who) })
 			defer cancel()
 		} else {
 			ctx, cancel = context.WithTimeout(ctx, rt.limit())

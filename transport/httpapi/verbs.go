@@ -5,8 +5,8 @@ import "github.com/outspan/outspan/rights"
 // noRight marks an operation that every caller with a certificate may call.
 const noRight rights.Verb = ""
 
-// verbExtension is the key of an operation's verb in the OpenAPI document. It is "" if everybody may call the operation,
-// and absent if no person may.
+// verbExtension is the key of an operation's verb in the OpenAPI document. The verb is "" if everybody may call the
+// operation, and absent if no person may.
 const verbExtension = "x-outspan-verb"
 
 // verbDocument returns what the OpenAPI document says about the operation's verb.

@@ -125,7 +125,7 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	}
 	commands, err := prepare(before)
 	if err == nil {
-		err = w.s.mayWrite(before, w.route, w.by, commands)
+		err = w.s.judge.mayWrite(before, w.route, w.by, commands)
 	}
 	if err != nil {
 		return nil, err

@@ -61,7 +61,8 @@ var pathParam = regexp.MustCompile(`\{[a-z]+\}`)
 func TestMatrixOfRights(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.bind("viewer cert:viewer", "operator cert:operator", "deployer cert:deployer", "admin cert:admin", "admin cert:alice")
+	r.bind("viewer cert:viewer", "operator cert:operator", "deployer cert:deployer", "admin cert:admin",
+		"admin cert:alice")
 	ops := operationsOf(t, r)
 	if len(ops) < 90 {
 		t.Fatalf("%d operations", len(ops))
@@ -129,6 +130,16 @@ func TestListsShowWhatOneMayRead(t *testing.T) {
 			"exec": map[string]any{"command": "/bin/true", "user": user}}}}}
 		if got := forbidden(t, bob, http.MethodPost, "/v1/jobs", url.Values{"dry_run": {"true"}}, spec); got != want {
 			t.Errorf("bob runs programs as %q: refused %v", user, got)
+		}
+	}
+	asRoot := spec("web", 1)
+	asRoot.Groups[0].Exec.User = "root"
+	r.apply(&fsm.JobSubmit{Spec: asRoot}, &fsm.JobSubmit{Spec: spec("web", 1)})
+	for version, want := range map[int]bool{1: false, 2: true} {
+		body := map[string]any{"version": version}
+		dry := url.Values{"dry_run": {"true"}}
+		if got := forbidden(t, bob, http.MethodPost, "/v1/jobs/web/revert", dry, body); got != want {
+			t.Errorf("bob reverts to version %d: refused %v", version, got)
 		}
 	}
 }
