@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -58,10 +59,26 @@ func (j *judge) mayCall(rt route, c caller) error {
 	return refusedRight(c, verb, rights.Object{})
 }
 
-// mayDo refuses a caller that may not call an operation on one of the objects. Code: forbidden.
-func (j *judge) mayDo(state *fsm.State, rt route, c caller, on ...rights.Object) error {
+// before returns a handler that refuses a caller that may not call the operation, and otherwise calls next. The context
+// of a stream is canceled when the caller loses the right.
+func (j *judge) before(s *Server, rt route, c caller, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := j.mayCall(rt, c); err != nil {
+			s.refuse(w, rt, c, err)
+			return
+		}
+		if rt.stream {
+			ctx, cancel := j.whileAllowed(r.Context(), c, func(*fsm.State) error { return j.mayCall(rt, c) })
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// mayDo refuses a caller that may not do something to one of the objects. Code: forbidden.
+func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights.Object) error {
 	who, ok := c.person()
-	verb := verbs[rt.id]
 	if !ok || verb == noRight {
 		return nil
 	}
@@ -118,10 +135,8 @@ func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command)
 				}
 			}
 		}
-		for _, o := range commandObjects(&r.State, one) {
-			if _, may := book.May(who, verb, o); !may {
-				return refusedRight(c, verb, o)
-			}
+		if err := j.mayDo(&r.State, c, verb, commandObjects(&r.State, one)...); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -160,12 +175,12 @@ func specObject(spec model.JobSpec) rights.Object {
 func (j *judge) mayRead(ctx context.Context, r *reading, rt route, answer any) error {
 	c := callerFrom(ctx)
 	if why, ok := answer.(api.Why); ok {
-		return j.mayExplain(&r.State, c, why.Subject)
+		return j.mayDo(&r.State, c, explainVerb(why.Subject), objectsAt(&r.State, why.Subject)...)
 	}
 	if _, ok := answer.(interface{ partial() }); ok {
 		return j.mayCall(rt, c) // again, because a blocking read may have waited
 	}
-	return j.mayDo(&r.State, rt, c, answerObjects(&r.State, answer)...)
+	return j.mayDo(&r.State, c, verbs[rt.id], answerObjects(&r.State, answer)...)
 }
 
 // hides returns the function that says whether a list leaves an item out because the caller may not read it.
@@ -174,7 +189,7 @@ func (j *judge) hides(ctx context.Context, r *reading, rt route) func(item any) 
 	if _, ok := c.person(); !ok || c.Kind == model.SubjectUID {
 		return func(any) bool { return false }
 	}
-	return func(item any) bool { return j.mayDo(&r.State, rt, c, answerObjects(&r.State, item)...) != nil }
+	return func(item any) bool { return j.mayDo(&r.State, c, verbs[rt.id], answerObjects(&r.State, item)...) != nil }
 }
 
 // partial marks an answer that leaves out what the caller may not read.
@@ -192,27 +207,12 @@ func explainVerb(subject string) rights.Verb {
 	return "instance.read"
 }
 
-// mayExplain refuses a caller that may not see what an explanation is about. Code: forbidden.
-func (j *judge) mayExplain(state *fsm.State, c caller, subject string) error {
-	who, ok := c.person()
-	if !ok {
-		return nil
-	}
-	verb, book := explainVerb(subject), j.books.of(state)
-	for _, o := range objectsAt(state, subject) {
-		if _, may := book.May(who, verb, o); !may {
-			return refusedRight(c, verb, o)
-		}
-	}
-	return nil
-}
-
 // whileReadable returns the context of a stream about one object, as whileAllowed. It refuses a caller that may not
 // read the stream. The caller must call cancel unless there is an error. Code: forbidden.
 func (j *judge) whileReadable(ctx context.Context, operation string, on rights.Object) (_ context.Context,
 	cancel context.CancelFunc, _ error) {
 	c := callerFrom(ctx)
-	may := func(state *fsm.State) error { return j.mayDo(state, route{id: operation}, c, on) }
+	may := func(state *fsm.State) error { return j.mayDo(state, c, verbs[operation], on) }
 	if err := may(j.store.Current()); err != nil {
 		return nil, nil, err
 	}

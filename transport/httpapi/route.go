@@ -13,7 +13,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/api"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -94,17 +93,14 @@ type operation struct {
 	document func(huma.Registry) *huma.Operation
 }
 
-// guard returns the handler of an operation. The handler checks the caller, the role, the rights as far as they don't
-// depend on the object (mayCall), that this server knows of revocations (inContact), the rate and the body. Then it
-// answers the request here or on the leader.
+// guard returns the handler of an operation. The handler checks the caller, the role, that this server knows of
+// revocations (inContact), the rate and the body. Then it answers the request here or on the leader. The server that
+// answers checks the rights, because others may not know of the newest ones yet.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := identify(r)
 		if err == nil {
 			err = who.may(rt)
-		}
-		if err == nil {
-			err = s.judge.mayCall(rt, who)
 		}
 		if err == nil && who.needsContact(rt) {
 			err = s.inContact()
@@ -120,8 +116,6 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 		var cancel func()
 		if rt.stream {
 			ctx, cancel = s.whileInContact(ctx, rt, who)
-			defer cancel()
-			ctx, cancel = s.judge.whileAllowed(ctx, who, func(*fsm.State) error { return s.judge.mayCall(rt, who) })
 			defer cancel()
 		} else {
 			ctx, cancel = context.WithTimeout(ctx, rt.limit())
@@ -186,6 +180,7 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 // does not forward a request if no leader is known, or if another server has forwarded it already. Codes: no_leader,
 // and not_caught_up for a stale read.
 func (s *Server) answer(rt route, who caller, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	next = s.judge.before(s, rt, who, next)
 	if rt.run == runHere {
 		next.ServeHTTP(w, r)
 		return
