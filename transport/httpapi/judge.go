@@ -189,7 +189,9 @@ func (j *judge) hides(ctx context.Context, r *reading, rt route) func(item any) 
 	if _, ok := c.person(); !ok || c.Kind == model.SubjectUID {
 		return func(any) bool { return false }
 	}
-	return func(item any) bool { return j.mayDo(&r.State, c, verbs[rt.id], answerObjects(&r.State, item)...) != nil }
+	return func(item any) bool {
+		return j.mayDo(&r.State, c, verbs[rt.id], answerObjects(&r.State, item)...) != nil
+	}
 }
 
 // partial marks an answer that leaves out what the caller may not read.
