@@ -34,6 +34,8 @@ type List[T any] struct {
 	Raw []byte
 	// Index is the log index of the state that the last page shows.
 	Index uint64
+	// Hidden is how many items the caller may not read.
+	Hidden int
 }
 
 // calls is embedded in the types that have the operations, such as Budgets. Its caller sends their requests.
@@ -87,6 +89,8 @@ type page[T any] struct {
 	Items []T    `json:"items"`
 	Index uint64 `json:"index"`
 	Next  string `json:"next,omitempty"`
+
+	Hidden int `json:"hidden,omitempty"`
 }
 
 // pages yields a list page by page. If a read fails, pages yields the error and stops.
@@ -113,6 +117,7 @@ func list[T any](ctx context.Context, c calls, path string, query url.Values) (L
 		if err != nil {
 			return List[T]{}, err
 		}
+		whole.Hidden += one.Value.Hidden
 		whole.Items, whole.Index, raw = append(whole.Items, one.Value.Items...), one.Value.Index, append(raw, one.Raw)
 	}
 	var err error
@@ -151,6 +156,7 @@ func joined(pages [][]byte) ([]byte, error) {
 			return nil, err
 		}
 		whole.Items, whole.Index = append(whole.Items, one.Items...), one.Index
+		whole.Hidden += one.Hidden
 	}
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)

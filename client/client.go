@@ -38,6 +38,7 @@ type Client struct {
 	Budgets      Budgets
 	CA           CA
 	Certificates Certificates
+	Auth         Auth
 	Classes      Classes
 	Cluster      Cluster
 	Deployments  Deployments
@@ -70,6 +71,7 @@ func New(cfg Config) (*Client, error) {
 	return &Client{
 		caller:  caller,
 		Backups: Backups{via}, Budgets: Budgets{via}, CA: CA{via}, Certificates: Certificates{via}, Classes: Classes{via},
+		Auth:        Auth{via},
 		Cluster:     Cluster{via},
 		Deployments: Deployments{via}, Drains: Drains{via}, Events: Events{via}, Instances: Instances{via},
 		Jobs: Jobs{via}, Members: Members{via}, Nodes: Nodes{via}, Services: Services{via},

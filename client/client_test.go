@@ -43,6 +43,7 @@ func TestClientNeedsLittle(t *testing.T) {
 	allowed := []string{
 		"github.com/outspan/outspan/api", "github.com/outspan/outspan/client", "github.com/outspan/outspan/model",
 		"github.com/outspan/outspan/internal/reach", "github.com/outspan/outspan/internal/canon",
+		"github.com/outspan/outspan/rights", // needs only model
 		// pki needs only the standard library and model.
 		"github.com/outspan/outspan/pki",
 		"github.com/fxamacker/cbor/v2", "github.com/x448/float16", "github.com/outspan/outspan/internal/plant", // for model

@@ -66,6 +66,24 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	},
 	"remove-budget": func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.Remove(ctx, "x", wo) },
 
+	"list-roles": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Roles(ctx, lo) },
+	"get-role":   func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Role(ctx, "x", ro) },
+	"set-role": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Auth.SetRole(ctx, "x", api.RoleBody{}, wo)
+	},
+	"remove-role":   func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.RemoveRole(ctx, "x", wo) },
+	"list-bindings": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Bindings(ctx, lo) },
+	"grant": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Auth.Grant(ctx, api.BindingBody{Role: "x", To: "cert:x"}, wo)
+	},
+	"revoke-binding": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Auth.Revoke(ctx, api.BindingBody{Role: "x", To: "cert:x"}, wo)
+	},
+	"whoami": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.WhoAmI(ctx, ro) },
+	"can-i": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Auth.CanI(ctx, "node.drain", client.CanIOptions{ReadOptions: ro, Object: "node/n1", As: "cert:x"})
+	},
+
 	"list-classes": func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.List(ctx, lo) },
 	"get-class":    func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.Get(ctx, "x", ro) },
 	"set-class": func(ctx context.Context, c *client.Client) (any, error) {

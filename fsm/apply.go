@@ -53,6 +53,9 @@ func (s *State) applyEntry(logTerm uint64, e Entry) []Result {
 		return refuseAll(e.Groups,
 			model.Refuse(model.CodeStaleTerm, "decided in term %d, logged in term %d", e.Term, logTerm))
 	}
+	if refusal := s.judgedBefore(e); refusal != nil {
+		return refuseAll(e.Groups, refusal)
+	}
 	if e.Request != "" {
 		if results, done := s.replay(e); done {
 			return results

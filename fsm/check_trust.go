@@ -137,10 +137,10 @@ func (c *checker) newcomerSteps(before *State) {
 	}
 }
 
-// CheckTrust compares the keys, join tokens, members and people of a state with those of a later state. A restore does
-// not take them back, so the later state may be a restored one, for which CheckStep has no meaning. CheckTrust returns
-// Findings with each difference that must never occur (S9, S19), or nil. A recovery begins a new history for CheckTrust
-// too.
+// CheckTrust compares the keys, join tokens, members, people and rights of a state with those of a later state. A
+// restore does not take them back, so the later state may be a restored one, for which CheckStep has no meaning.
+// CheckTrust returns Findings with each difference that must never occur (S9, S19), or nil. A recovery begins a new
+// history for CheckTrust too.
 func CheckTrust(before, after State) error {
 	c := &checker{rule: S19, s: &after}
 	c.trustSteps(&before)
@@ -180,6 +180,8 @@ func (c *checker) trustSteps(before *State) {
 		c.holds(S19, row.has || row.before.VoidBefore == 0 && row.before.overdue(c.s.Wall), "person %s was dropped", name)
 	}
 	c.newcomerSteps(before)
+	c.holds(S19, c.s.RightsIndex >= before.RightsIndex, "the rights of index %d became those of %d", before.RightsIndex,
+		c.s.RightsIndex)
 	for id, row := range differences(before.JoinTokens, c.s.JoinTokens) {
 		c.holds(S9, row.had || row.after.CreatedIndex > before.Index, "join token %s came back", id)
 		c.want(row.has || row.before.overdue(c.s.Now), "join token %s was dropped before it was overdue", id)

@@ -34,6 +34,7 @@ type wireEntry struct {
 	Request model.RequestID `cbor:"6,keyasint,omitempty"`
 	Body    string          `cbor:"7,keyasint,omitempty"`
 	Groups  [][]wireCommand `cbor:"8,keyasint"`
+	Rights  uint64          `cbor:"9,keyasint,omitempty"`
 }
 
 // wireCommand is a Command on disk: an array of three elements. Format is the lowest format whose readers understand
@@ -93,7 +94,8 @@ func EncodeEntry(e Entry) ([]byte, error) {
 	if e.Format == 0 {
 		return nil, model.Refuse(model.CodeInvalid, "an entry without a format").WithHint("set it to the State's")
 	}
-	w := wireEntry{e.Format, e.At, e.Wall, e.Term, e.Actor, e.Request, e.Body, make([][]wireCommand, len(e.Groups))}
+	w := wireEntry{e.Format, e.At, e.Wall, e.Term, e.Actor, e.Request, e.Body, make([][]wireCommand, len(e.Groups)),
+		e.Rights}
 	for i, group := range e.Groups {
 		w.Groups[i] = make([]wireCommand, len(group))
 		for j, c := range group {
@@ -174,7 +176,8 @@ func DecodeEntry(data []byte) (Entry, error) {
 	if w.Format > model.CurrentFormat {
 		return Entry{}, needsFormat("the entry", w.Format)
 	}
-	e := Entry{w.Format, w.At, w.Wall, w.Term, w.Actor, w.Request, w.Body, make([][]Command, len(w.Groups))}
+	e := Entry{w.Format, w.At, w.Wall, w.Term, w.Actor, w.Request, w.Body, make([][]Command, len(w.Groups)),
+		w.Rights}
 	for i, group := range w.Groups {
 		e.Groups[i] = make([]Command, len(group))
 		for j := range group {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/internal/canon"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
 )
 
 // tableID is a table's number in snapshots and digests. A number is never reused.
@@ -91,6 +92,9 @@ var rowTables = [...]rowTable{
 		func(m *TrustMember) string { return m.Subject.String() }),
 	rows(22, "people", func(s *State) *Table[string, *Person] { return &s.People },
 		func(p *Person) string { return p.Subject.Name }),
+	rows(23, "roles", func(s *State) *Table[rights.RoleName, *RightsRole] { return &s.Roles },
+		func(r *RightsRole) rights.RoleName { return r.Name }),
+	rows(24, "bindings", func(s *State) *Table[string, *RightsBinding] { return &s.Bindings }, (*RightsBinding).rowKey),
 	rows(21, "newcomers", func(s *State) *Table[string, *Newcomer] { return &s.Newcomers }, (*Newcomer).rowKey),
 }
 
@@ -162,13 +166,14 @@ type metaRow struct {
 	WallDoubt     WallDoubt      `cbor:"14,keyasint"`
 	Restored      uint64         `cbor:"15,keyasint,omitempty"`
 	Leader        Leader         `cbor:"16,keyasint,omitzero"`
+	RightsIndex   uint64         `cbor:"17,keyasint,omitempty"`
 }
 
 func (s *State) meta() metaRow {
 	return metaRow{
 		s.Index, s.LogTerm, s.Now, s.Wall, s.Format, s.Incarnation, s.Unconfirmed, s.Cluster, s.Settings, s.SettingsIndex,
 		s.Hold, s.Classes, s.Confirmed, s.WallDoubt,
-		s.Restored, s.Leader,
+		s.Restored, s.Leader, s.RightsIndex,
 	}
 }
 
@@ -179,6 +184,7 @@ func (m *metaRow) empty() *State {
 		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Restored: m.Restored,
 		Cluster: m.Cluster, Hold: m.Hold, Leader: m.Leader,
 		rules: rules{Settings: m.Settings, SettingsIndex: m.SettingsIndex, Classes: m.Classes},
+		trust: trust{RightsIndex: m.RightsIndex},
 	}
 	return s.fork()
 }

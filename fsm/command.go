@@ -22,6 +22,9 @@ type Entry struct {
 	Request model.RequestID // the caller's request id; if it is empty, a repeated request is applied again
 	Body    string          // hash of the request's body; set if Request is set
 	Groups  [][]Command     // each group is applied or refused as a whole
+	// Rights is 1 + the State.RightsIndex by which the leader judged the caller, or 0 if nobody was judged. The entry is
+	// refused if the rights have changed since.
+	Rights uint64
 }
 
 // Result is the outcome of one group of commands.
@@ -101,6 +104,10 @@ var kinds = [...]kindInfo{
 	{94, "person.revoke", 1, func() Command { return new(PersonRevoke) }},
 	{95, "keyring.exported", 1, func() Command { return new(KeyringExported) }},
 	{96, "agents.found", 1, func() Command { return new(AgentsFound) }},
+	{104, "role.set", 1, func() Command { return new(RoleSet) }},
+	{105, "role.remove", 1, func() Command { return new(RoleRemove) }},
+	{106, "binding.add", 1, func() Command { return new(BindingAdd) }},
+	{107, "binding.remove", 1, func() Command { return new(BindingRemove) }},
 }
 
 // Kind implements Command.
@@ -285,3 +292,15 @@ func (*KeyringExported) Kind() Kind { return 95 }
 
 // Kind implements Command.
 func (*AgentsFound) Kind() Kind { return 96 }
+
+// Kind implements Command.
+func (*RoleSet) Kind() Kind { return 104 }
+
+// Kind implements Command.
+func (*RoleRemove) Kind() Kind { return 105 }
+
+// Kind implements Command.
+func (*BindingAdd) Kind() Kind { return 106 }
+
+// Kind implements Command.
+func (*BindingRemove) Kind() Kind { return 107 }

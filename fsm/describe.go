@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
 )
 
 // Hidden replaces a secret in a description, such as a key, a token or the value of an environment variable.
@@ -224,6 +225,8 @@ func nounOf(v reflect.Value) (noun, id string, ok bool) {
 	switch x := v.Interface().(type) {
 	case model.Subject:
 		return "member", x.String(), true
+	case rights.RoleName:
+		noun = "role"
 	case model.NodeID:
 		noun = "node"
 	case model.JobName:

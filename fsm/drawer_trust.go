@@ -6,17 +6,21 @@ import (
 
 	"github.com/outspan/outspan/internal/plant"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
 )
 
 // trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, the members that the tokens
-// admitted, people, and newcomers that need an approval. It only stores rows. Each table is written only by its put and
-// del methods. A restore keeps the rows of this drawer; see WithTrustOf.
+// admitted, people, newcomers that need an approval, and who may do what. It only stores rows. Each table is written
+// only by its put and del methods. A restore keeps the rows of this drawer; see WithTrustOf.
 type trust struct {
 	TrustKeys    Table[model.KeyName, *TrustKey]
 	JoinTokens   Table[model.TokenID, *JoinToken]
 	TrustMembers Table[string, *TrustMember] // by Subject.String()
 	People       Table[string, *Person]      // by Subject.Name
 	Newcomers    Table[string, *Newcomer]    // by rowKey
+	Roles        Table[rights.RoleName, *RightsRole]
+	Bindings     Table[string, *RightsBinding] // by rowKey
+	RightsIndex  uint64                        // of the last change of a role or binding; 0 if there was none
 
 	revokedAgents Table[string, present] // by name
 }
@@ -26,6 +30,7 @@ func (s *trust) fork(undo *undoLog) {
 	s.People = s.People.fork(undo)
 	s.TrustMembers, s.revokedAgents = s.TrustMembers.fork(undo), s.revokedAgents.fork(undo)
 	s.Newcomers = s.Newcomers.fork(undo)
+	s.Roles, s.Bindings = s.Roles.fork(undo), s.Bindings.fork(undo)
 }
 
 func (s *trust) putTrustKey(k *TrustKey) { s.TrustKeys.put(k.Name, k) }
@@ -53,6 +58,14 @@ func (s *trust) delPerson(name string) { s.People.del(name) }
 func (s *trust) putNewcomer(n *Newcomer) { s.Newcomers.put(n.rowKey(), n) }
 
 func (s *trust) delNewcomer(n *Newcomer) { s.Newcomers.del(n.rowKey()) }
+
+func (s *trust) putRole(r *RightsRole) { s.Roles.put(r.Name, r) }
+
+func (s *trust) delRole(name rights.RoleName) { s.Roles.del(name) }
+
+func (s *trust) putBinding(b *RightsBinding) { s.Bindings.put(b.rowKey(), b) }
+
+func (s *trust) delBinding(role rights.RoleName, to string) { s.Bindings.del(bindingKey(role, to)) }
 
 // index builds the index after the rows were read from a snapshot.
 func (s *trust) index() {
@@ -100,10 +113,11 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 	return s.TrustMembers.Get(who.String())
 }
 
-// WithTrustOf returns s with the keys, join tokens, members, people and newcomers of the state live. After a restore of
-// an older snapshot, a spent token is therefore still spent, a revoked member still revoked, and a rejected newcomer
-// still rejected. A restore must not open the cluster: the setting join_approval stays on if it is on in live, and
-// rejoin_grace is the smaller of both. The index of the entry that is applied next must be above the index of live.
+// WithTrustOf returns s with the keys, join tokens, members, people, newcomers and rights of the state live. After a
+// restore of an older snapshot, a spent token is therefore still spent, a revoked member still revoked, a rejected
+// newcomer still rejected, and a role that was taken away is still away. A restore must not open the cluster: the
+// setting join_approval stays on if it is on in live, and rejoin_grace is the smaller of both. The index of the entry
+// that is applied next must be above the index of live.
 func (s State) WithTrustOf(live State) State {
 	saved := s.TrustKeys
 	s.trust = live.trust

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
 )
 
 // sample sets v so that every field, at any depth, differs from zero. The value of a field depends only on the field's
@@ -167,6 +168,8 @@ func sampleState() State {
 	putSample(&s.TrustMembers, func(m *TrustMember) string { return m.Subject.String() })
 	putSample(&s.People, func(p *Person) string { return p.Subject.Name })
 	putSample(&s.Newcomers, (*Newcomer).rowKey)
+	putSample(&s.Roles, func(r *RightsRole) rights.RoleName { return r.Name })
+	putSample(&s.Bindings, (*RightsBinding).rowKey)
 	if err := s.buildIndexes(); err != nil {
 		panic(err)
 	}

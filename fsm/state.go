@@ -30,7 +30,7 @@ type State struct {
 	moves     // Volumes, Transfers, Backups
 	rules     // Settings, SettingsIndex, Classes, Actors, Rails
 	history   // Events, Requests
-	trust     // TrustKeys, JoinTokens, TrustMembers, People, Newcomers
+	trust     // TrustKeys, JoinTokens, TrustMembers, People, Newcomers, Roles, Bindings, RightsIndex
 
 	entry entryContext // of the entry being applied; zero in a published State
 	undo  *undoLog     // of a fork

@@ -40,6 +40,8 @@ const (
 
 	EventKey EventType = "key.changed" // a key of the cluster entered a phase, was exported or was dropped
 
+	EventRights EventType = "rights.changed" // a role was set or removed, or given to somebody or taken away
+
 	EventNewcomerWaits    EventType = "newcomer.waits" // a newcomer waits until a person approves it
 	EventNewcomerApproved EventType = "newcomer.approved"
 	EventNewcomerRejected EventType = "newcomer.rejected"
@@ -54,7 +56,7 @@ func EventTypes() []EventType {
 		EventBudget, EventJob, EventDeployment,
 		EventSettings, EventLeader, EventHold, EventVolume,
 		EventTokenCreated, EventTokenRevoked, EventMemberJoined, EventMemberRevoked, EventMemberRenewedTwice,
-		EventKey, EventPersonJoined, EventPersonRevoked,
+		EventKey, EventPersonJoined, EventPersonRevoked, EventRights,
 		EventNewcomerWaits, EventNewcomerApproved, EventNewcomerRejected,
 	}
 }
@@ -62,6 +64,6 @@ func EventTypes() []EventType {
 // EventSubjects lists the kinds of objects that events are about. An event's subject begins with one of them, such as
 // "node/n1".
 func EventSubjects() []string {
-	return []string{"budget", "class", "cluster", "deployment", "drain", "group", "instance", "job", "key", "member",
-		"node", "settings", "token", "volume"}
+	return []string{"binding", "budget", "class", "cluster", "deployment", "drain", "group", "instance", "job", "key",
+		"member", "node", "role", "settings", "token", "volume"}
 }

@@ -108,6 +108,9 @@ func namesOf[T any](items []T, name func(T) string) []string {
 func showList[T any](a *app, l client.List[T], name func(T) string, columns []term.Column[T]) error {
 	return a.Show(term.Result{JSON: l.Raw, Names: namesOf(l.Items, name), Text: func(p *term.Page) {
 		term.Rows(p, l.Items, columns)
+		if l.Hidden > 0 {
+			a.Note("%d more that you may not see", l.Hidden)
+		}
 	}})
 }
 

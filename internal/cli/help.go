@@ -169,6 +169,8 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 		return namesIn(ctx, a.client().Members.List, func(m api.Member) string { return m.Name })
 	case "certificates":
 		return namesIn(ctx, a.client().Certificates.List, certificateName)
+	case "roles":
+		return namesIn(ctx, a.client().Auth.Roles, roleName)
 	case "tokens":
 		return namesIn(ctx, a.client().Tokens.List, tokenID)
 	case "newcomer agents":

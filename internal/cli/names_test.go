@@ -16,7 +16,7 @@ import (
 func TestNamesTriesEveryWrite(t *testing.T) {
 	var script []byte
 	// The clusters of all but the first one make certificates.
-	files := []string{"names.txt", "join.txt", "approval.txt", "certificates-people.txt"}
+	files := []string{"names.txt", "join.txt", "approval.txt", "certificates-people.txt", "rights.txt"}
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join("testdata", file))
 		if err != nil {
@@ -25,7 +25,7 @@ func TestNamesTriesEveryWrite(t *testing.T) {
 		script = append(script, text...)
 	}
 	free := map[string]bool{"job run": true, "run": true, "budget set": true, "class set": true, "rebalance": true,
-		"token create": true, "gossip key rotate": true, "ca rotate": true, "cert create": true}
+		"token create": true, "gossip key rotate": true, "ca rotate": true, "cert create": true, "role set": true}
 	tried := 0
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {

@@ -20,6 +20,7 @@ type noun struct {
 func nouns() []noun {
 	return []noun{
 		{name: "agent", short: "the worker process of a node", verbs: []verb{agentRun, agentStatus}},
+		{name: "auth", short: "who may do what", verbs: []verb{authWhoAmI, authCanI, authLs, authGrant, authRevoke}},
 		{name: "budget", short: "what groups can lose at once and per window",
 			verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
 		{name: "ca", short: "the CA that signs the certificates of members",
@@ -45,6 +46,8 @@ func nouns() []noun {
 			verbs: []verb{nodeLs, nodeStatus, nodeDrain, nodeRoll, nodeCordon, nodeUncordon, nodeDisable, nodeEnable,
 				nodeAckBlockers, nodeConfirmDead, nodeLabel, nodeForget, nodeRevoke,
 				nodeApprove, nodeReject}},
+		{name: "role", short: "named lists of what one may do",
+			verbs: []verb{roleLs, roleShow, roleSet, roleRm, roleVerbs}},
 		{name: "server", short: "control-plane processes",
 			verbs: []verb{serverRun, serverMembers, serverHealth, serverVerify, serverJoin, serverPromote, serverRemove,
 				serverRevoke, serverTransferLeader, serverSnapshot, here(local.ServerRecover), here(local.ServerInit),

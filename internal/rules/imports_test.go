@@ -11,19 +11,21 @@ import (
 // couples two rooms. Test files are not checked.
 var arrows = map[string][]string{
 	"model":     {"internal/canon"},
-	"api":       {"model"},
-	"fsm":       {"model", "internal/canon"},
+	"api":       {"model", "rights"},
+	"rights":    {"model"},
+	"fsm":       {"model", "rights", "internal/canon"},
 	"reconcile": {"model", "fsm"},
 	"sim":       {"model", "fsm", "reconcile", "internal/testbed/invariant"},
 	"pki":       {"model"}, // below client and transport, so that both load and check certificates in the same way
 	"keyring":   {"model", "internal/durable"},
-	"client":    {"model", "api", "pki", "internal/reach"},
-	"transport": {"model", "fsm", "api", "pki", "internal/reach"},
+	"client":    {"model", "rights", "api", "pki", "internal/reach"},
+	"transport": {"model", "rights", "fsm", "api", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
 	"trust":     {"model", "fsm", "keyring", "pki", "transport", "api"},
 	"agent":     {"model", "api", "pki", "transport", "internal/durable", "internal/erase", "internal/reach"},
 	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills the Config structs of three rooms
 	"jobfile":   {"model", "internal/hclfile"},
+	"rolefile":  {"model", "rights", "internal/hclfile"},
 	"cmd":       {"internal/cli", "internal/daemon"},
 	"dist":      {},
 	"e2e": {"model", "api", "pki", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
@@ -33,7 +35,7 @@ var arrows = map[string][]string{
 	"examples": {"model", "config", "jobfile", "internal/hclfile"},
 
 	"internal/canon": {},
-	"internal/cli": {"model", "api", "client", "agent", "cluster", "config", "jobfile", "transport",
+	"internal/cli": {"model", "rights", "api", "client", "agent", "cluster", "config", "jobfile", "rolefile", "transport",
 		"internal/cli/local", "internal/cli/term", "internal/daemon"},
 	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "keyring", "pki", "transport",
 		"dist", "internal/cli/term", "internal/durable", "internal/hclfile", "internal/daemon", "internal/demo",

@@ -52,6 +52,12 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := streamContext(r.Context())
 	defer cancel()
+	ctx, cancel, err = s.judge.whileReadable(ctx, "job-logs", jobObject(&state, "job/"+string(j.Name), j.Name))
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer cancel()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusOK)
 	m := &logMerge{

@@ -34,6 +34,8 @@ type List[V any] struct {
 	Items []V    `json:"items"`
 	Index uint64 `json:"index"`
 	Next  string `json:"next,omitempty" doc:"present when there is more: give it as next"`
+	// Hidden counts only what was passed over for this answer.
+	Hidden int `json:"hidden,omitempty" doc:"items of this page that the caller may not read"`
 
 	only *selection
 }
@@ -48,7 +50,7 @@ type listing[I, V any] struct {
 // list returns the operation of a list. A page ends at a key, and the next page begins after that key. So an item that
 // exists during all requests, with the same key, is returned exactly once.
 func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) operation {
-	return read[I, P](s, rt, l.topics, func(_ context.Context, r *reading, in *I) (List[V], error) {
+	return read[I, P](s, rt, l.topics, func(ctx context.Context, r *reading, in *I) (List[V], error) {
 		p := P(in).list()
 		keep, err := parseFilter[V](p.Filter)
 		if err != nil {
@@ -67,9 +69,13 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 			limit = min(p.Limit, maxItems)
 		}
 		out, last := List[V]{Items: []V{}, Index: r.Index, only: only}, ""
+		hides := s.judge.hides(ctx, r, rt)
 		err = l.rows(r, in, after, func(key string, item V) bool {
 			switch {
 			case p.Next != "" && key <= after, !keep.match(item):
+				return true
+			case hides(item):
+				out.Hidden++
 				return true
 			case len(out.Items) == limit:
 				out.Next = base64.RawURLEncoding.EncodeToString([]byte(last))

@@ -116,6 +116,12 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 		writeError(w, refusal)
 		return
 	}
+	ctx, cancel, err = s.judge.whileReadable(ctx, "instance-logs", instanceObject(&state, i))
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer cancel()
 	resp, err := s.agentLog(ctx, &state, i, r.URL.Query())
 	if err != nil {
 		writeError(w, err)

@@ -145,6 +145,9 @@ func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []f
 			return nil, asAnswer(err)
 		}
 		out, err := show(ctx, r, in)
+		if err == nil {
+			err = s.judge.mayRead(ctx, r, rt, out)
+		}
 		if err != nil {
 			return nil, asAnswer(err)
 		}
@@ -180,6 +183,7 @@ func (r route) huma() huma.Operation {
 	return huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{r.tag},
 		SkipValidateBody: true, Responses: map[string]*huma.Response{"default": problemResponse()},
+		Extensions: r.verbDocument(),
 	}
 }
 
@@ -213,6 +217,9 @@ func ask[I any, P askInput[I], T any](s *Server, rt route,
 			return nil, asAnswer(err)
 		}
 		out, err := show(ctx, r, in)
+		if err == nil {
+			err = s.judge.mayRead(ctx, r, rt, out)
+		}
 		if err != nil {
 			return nil, asAnswer(err)
 		}

@@ -94,7 +94,8 @@ type operation struct {
 }
 
 // guard returns the handler of an operation. The handler checks the caller, the role, that this server knows of
-// revocations (inContact), the rate and the body. Then it answers the request here or on the leader.
+// revocations (inContact), the rate and the body. Then it answers the request here or on the leader. The server that
+// answers checks the rights, because others may not know of the newest ones yet.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := identify(r)
@@ -179,6 +180,7 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 // does not forward a request if no leader is known, or if another server has forwarded it already. Codes: no_leader,
 // and not_caught_up for a stale read.
 func (s *Server) answer(rt route, who caller, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	next = s.judge.before(s, rt, who, next)
 	if rt.run == runHere {
 		next.ServeHTTP(w, r)
 		return

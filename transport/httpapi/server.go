@@ -35,6 +35,7 @@ type Server struct {
 	streams       *streams
 	watches       *watches
 	waiting       *sharedWaiting
+	judge         judge
 	agents        agentCallState
 	contact       *pollGuard // ends streams when the server is no longer inContact
 }
@@ -65,7 +66,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
 		reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store),
-		waiting: &sharedWaiting{},
+		waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
 	}
 	s.agents = agentCallState{
 		guard: &pollGuard{look: s.caughtUp, every: staleLook}, assigned: newAnswerDelay(delayAssigned),

@@ -43,7 +43,7 @@ func (s *Server) trustOperations() []operation {
 		write(s, nodeRoute("revoke", "Revoke a node's agent: none of its certificates counts any more"), revokeNode()),
 		write(s, route{id: "revoke-member", path: "/v1/members/{id}/revoke", tag: "members",
 			summary: "Revoke a server that does not vote: none of its certificates counts any more"}, s.revokeServer()),
-	}, certificateOperations(s), gossipOperations(s), keyringOperations(s))
+	}, certificateOperations(s), gossipOperations(s), keyringOperations(s), authOperations(s))
 }
 
 func listTrust(r *reading, _ *trustList, from string, yield func(string, api.TrustMember) bool) error {

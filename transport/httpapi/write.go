@@ -124,6 +124,9 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 		return stored, err
 	}
 	commands, err := prepare(before)
+	if err == nil {
+		err = w.s.judge.mayWrite(before, w.route, w.by, commands)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +180,9 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 	entry := fsm.Entry{
 		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.Actor(),
 		Groups: [][]fsm.Command{commands},
+	}
+	if _, judged := w.by.person(); judged {
+		entry.Rights = before.RightsIndex + 1
 	}
 	if w.params.RequestID != "" {
 		if refusal := before.RequestsFull(entry.Actor); refusal != nil {

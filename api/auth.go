@@ -1,0 +1,73 @@
+package api
+
+import (
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
+)
+
+// Role is a named list of what one may do.
+type Role struct {
+	Name    rights.RoleName `json:"name"`
+	Builtin bool            `json:"builtin" doc:"it can't be changed"`
+	Allow   []rights.Grant  `json:"allow"`
+	Index   uint64          `json:"index" doc:"the log entry of its last change; 0 if it is built in"`
+}
+
+// RoleBody makes a role, or replaces it.
+type RoleBody struct {
+	Allow []rights.Grant `json:"allow"`
+}
+
+// RoleReply is the answer to a change of a role.
+type RoleReply struct {
+	Written
+	Role    *Role          `json:"role,omitempty" doc:"absent when it was removed"`
+	Changes []RightsChange `json:"changes" doc:"what known people gain and lose"`
+}
+
+// Binding gives a role to people or to a group.
+type Binding struct {
+	Role      rights.RoleName `json:"role"`
+	To        string          `json:"to" doc:"a pattern for subjects, such as cert:alice or cert:*, or group:NAME"`
+	CreatedBy model.Actor     `json:"created_by" doc:"empty for the one with which rights begin"`
+	Index     uint64          `json:"index" doc:"the log entry that made it; 0 while nobody has changed rights"`
+}
+
+// BindingBody names a binding.
+type BindingBody struct {
+	Role rights.RoleName `json:"role"`
+	To   string          `json:"to" doc:"a pattern for subjects, such as cert:alice or cert:*, or group:NAME"`
+}
+
+// BindingReply is the answer to a change of a binding.
+type BindingReply struct {
+	Written
+	Changes []RightsChange `json:"changes" doc:"what known people gain and lose"`
+}
+
+// RightsChange is what a known person gains and loses by a change of rights. Known are those with a certificate of the
+// cluster, those whom a binding names, and the caller.
+type RightsChange struct {
+	Subject string        `json:"subject"`
+	Gains   []rights.Verb `json:"gains" doc:"on something, or on more than before"`
+	Loses   []rights.Verb `json:"loses" doc:"on everything, or on all but what names match"`
+}
+
+// Identity is who the caller is, and what it may do.
+type Identity struct {
+	Subject string            `json:"subject"`
+	Roles   []rights.RoleName `json:"roles"`
+	Verbs   []rights.Verb     `json:"verbs" doc:"what it may do on something at least"`
+	Local   bool              `json:"local" doc:"it uses the unix socket of a server, and may do everything"`
+}
+
+// Permission says whether a subject may do something.
+type Permission struct {
+	Subject string          `json:"subject"`
+	Verb    rights.Verb     `json:"verb"`
+	Object  string          `json:"object" doc:"empty: on anything at all"`
+	Allowed bool            `json:"allowed"`
+	Role    rights.RoleName `json:"role" doc:"that allows it"`
+	Binding string          `json:"binding" doc:"to whom that role is given"`
+	Would   []BindingBody   `json:"would" doc:"if it is refused: bindings that allow it to others; only for those who may read rights"`
+}

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/rights"
+)
+
+func authWhoAmI(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "whoami", Short: "show who you are to the servers, and what you may do", Args: term.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := a.client().Auth.WhoAmI(cmd.Context(), client.ReadOptions{})
+			if err != nil {
+				return err
+			}
+			v := got.Value
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{v.Subject}, Text: func(p *term.Page) {
+				verbs := strings.Join(asTexts(v.Verbs), ", ")
+				if v.Local {
+					verbs = "everything, over the unix socket of a server"
+				} else if len(v.Verbs) == len(rights.Verbs()) {
+					verbs = "everything"
+				}
+				p.Fields(term.Field{"Subject", v.Subject}, term.Field{"Roles", joinedText(v.Roles)}, term.Field{"May", verbs})
+			}})
+		},
+	}
+}
+
+func authCanI(a *app) *cobra.Command {
+	var as string
+	cmd := &cobra.Command{
+		Use: "can-i VERB [OBJECT]", Short: "say whether you, or somebody else, may do something",
+		Args: term.Between(1, 2), ValidArgsFunction: completeWords(verbNames()...),
+		Long: `Says whether you may do something, by which role, and exits with 1 if not. Without OBJECT, it is enough if there can be an object on which you may.
+OBJECT is node/NAME, job/NAME, instance/ID or class/NAME; the kind can be left out if the name is clear. With --as, which takes the right auth.read, it answers for
+somebody else, and names the bindings that allow it to others.`,
+		Example: "outspan auth can-i node.drain n1\noutspan auth can-i job.submit shop-web --as cert:alice",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := client.CanIOptions{As: as}
+			if len(args) == 2 {
+				o.Object = args[1]
+			}
+			got, err := a.client().Auth.CanI(cmd.Context(), rights.Verb(args[0]), o)
+			if err != nil {
+				return err
+			}
+			v := got.Value
+			answer := "no"
+			if v.Allowed {
+				answer = "yes"
+			}
+			err = a.Show(term.Result{JSON: got.Raw, Names: []string{answer}, Text: func(p *term.Page) {
+				switch {
+				case v.Binding != "":
+					p.Line("%s, by the role %s, which %s has", answer, v.Role, v.Binding)
+				case v.Role != "":
+					p.Line("%s, by the role %s", answer, v.Role)
+				default:
+					p.Line("%s", answer)
+				}
+				for _, b := range v.Would {
+					p.Line("  the role %s allows it to %s", b.Role, b.To)
+				}
+			}})
+			if err == nil && !v.Allowed {
+				return term.Quiet{Code: term.ExitOther}
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&as, "as", "", "answer for this subject, such as cert:alice")
+	return cmd
+}
+
+func verbNames() (names []string) {
+	for _, v := range rights.Verbs() {
+		names = append(names, string(v.Verb))
+	}
+	return names
+}
+
+func bindingName(b api.Binding) string { return string(b.Role) + " " + b.To }
+
+func authLs(a *app) *cobra.Command {
+	var filter listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "list who has which role", Args: term.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := a.client().Auth.Bindings(cmd.Context(), filter.options())
+			if err != nil {
+				return err
+			}
+			return showList(a, got, bindingName, []term.Column[api.Binding]{
+				{Head: "role", Cell: func(b api.Binding) string { return string(b.Role) }},
+				{Head: "to", Cell: func(b api.Binding) string { return b.To }},
+				{Head: "created by", Cell: func(b api.Binding) string { return string(b.CreatedBy) }},
+			})
+		},
+	}
+	filter.register(cmd)
+	return cmd
+}
+
+func authGrant(a *app) *cobra.Command {
+	return a.changeBinding("grant", "give a role to people or to a group", "is given",
+		`Gives a role to people or to a group. TO is cert:NAME, a pattern such as cert:ci-*, or group:NAME. While nobody has changed rights, everybody with a
+certificate of a person is an administrator. The first change makes that a binding that you see and can take away: outspan auth revoke admin 'cert:*'.`,
+		"outspan auth grant operator cert:alice --dry-run\noutspan auth grant viewer 'cert:*'", client.Auth.Grant)
+}
+
+func authRevoke(a *app) *cobra.Command {
+	return a.changeBinding("revoke", "take a role away again", "is taken away",
+		`Takes a role away from people or from a group; TO is as auth ls shows it. Streams that somebody may not read any more end within a second. With --dry-run
+it shows who would lose what. If nobody is an administrator any more, commands on a server over its unix socket still may do everything.`,
+		"outspan auth revoke admin 'cert:*' --dry-run", client.Auth.Revoke)
+}
+
+// changeBinding returns auth grant or auth revoke.
+func (a *app) changeBinding(verb, short, done, long, example string,
+	change bindingChange) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: verb + " ROLE TO", Short: short, Args: term.Exactly("ROLE", "TO"), ValidArgsFunction: a.complete("roles"),
+		Long: long, Example: example,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := api.BindingBody{Role: rights.RoleName(args[0]), To: args[1]}
+			got, err := change(a.client().Auth, cmd.Context(), body, write.options())
+			if err != nil {
+				return err
+			}
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{args[0]}, Text: func(p *term.Page) {
+				p.Line("role %s %s: %s %s", args[0], write.would(done), args[1], write.done(got.Value.Index))
+				rightsChanges(p, got.Value.Changes)
+			}})
+		},
+	}
+	write.register(cmd, "show who would gain and lose what, change nothing")
+	return cmd
+}
+
+// rightsChanges prints what known people gain and lose.
+func rightsChanges(p *term.Page, changes []api.RightsChange) {
+	for _, one := range changes {
+		for _, part := range [...]struct {
+			word  string
+			verbs []rights.Verb
+		}{{"gains", one.Gains}, {"loses", one.Loses}} {
+			if len(part.verbs) > 0 {
+				p.Line("  %s %s %s", one.Subject, part.word, rightsText(part.verbs))
+			}
+		}
+	}
+}
+
+// rightsText names a few verbs, and counts many.
+func rightsText(verbs []rights.Verb) string {
+	const shown = 8
+	if len(verbs) <= shown {
+		return strings.Join(asTexts(verbs), ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(asTexts(verbs[:shown]), ", "), len(verbs)-shown)
+}

@@ -1,0 +1,144 @@
+package rights_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
+)
+
+func cert(name string, groups ...string) rights.Caller {
+	return rights.Caller{Subject: model.Subject{Kind: model.SubjectCert, Name: name}, Groups: groups}
+}
+
+func TestMay(t *testing.T) {
+	book := rights.NewBook([]rights.Role{
+		{Name: "shop", Allow: []rights.Grant{
+			{Verbs: []rights.VerbPattern{"job.*", "instance.logs"}, Jobs: []string{"shop-*"}, Users: []string{"web"}},
+			{Verbs: []rights.VerbPattern{"node.read"}}}},
+		{Name: "rack1", Allow: []rights.Grant{{Verbs: []rights.VerbPattern{"*"}, Nodes: []string{"r1-*"}}}},
+	}, []rights.Binding{{Role: "shop", To: "group:shop"}, {Role: "rack1", To: "cert:rita"},
+		{Role: rights.Admin, To: "cert:root*"}, {Role: "gone", To: "cert:*"}})
+	shop := rights.Object{Job: "shop-web", Class: "production"}
+	bob, rita, root, eve := cert("bob", "shop"), cert("rita"), cert("root2"), cert("eve", "shops")
+	tests := []struct {
+		who  rights.Caller
+		verb rights.Verb
+		on   rights.Object
+		role rights.RoleName // "" if it is refused
+	}{
+		{bob, "job.submit", shop, "shop"},
+		{bob, "job.submit", rights.Object{Job: "bank"}, ""},
+		{bob, "job.submit", rights.Object{}, ""}, // a job without a name matches no pattern
+		{bob, "instance.logs", rights.Object{Job: "shop-web", Node: "n1"}, "shop"},
+		{bob, "instance.stop", shop, ""},
+		{bob, "node.read", rights.Object{Node: "n1"}, "shop"},
+		{bob, "node.drain", rights.Object{Node: "n1"}, ""},
+		{rita, "node.drain", rights.Object{Node: "r1-7"}, "rack1"},
+		{rita, "node.drain", rights.Object{Node: "r2-7"}, ""},
+		{rita, "instance.stop", rights.Object{Job: "bank", Node: "r1-1"}, "rack1"},
+		{rita, "job.stop", rights.Object{Job: "bank"}, ""}, // a job has no node
+		{rita, "snapshot.save", rights.Object{}, ""},
+		{root, "snapshot.save", rights.Object{}, rights.Admin},
+		{root, "node.fly", rights.Object{}, ""},
+		{eve, "node.read", rights.Object{Node: "n1"}, ""},
+		{rights.Caller{Local: true}, "auth.set", rights.Object{}, rights.Admin},
+		{rights.Caller{Subject: root.Subject, Roles: []rights.RoleName{"shop"}}, "snapshot.save", rights.Object{}, ""},
+		{rights.Caller{Subject: root.Subject, Roles: []rights.RoleName{"gone", "shop"}}, "job.stop", shop, "shop"},
+		{rights.Caller{Subject: root.Subject, Roles: []rights.RoleName{}}, "node.read", rights.Object{}, ""},
+	}
+	for _, tt := range tests {
+		why, ok := book.May(tt.who, tt.verb, tt.on)
+		if ok != (tt.role != "") || why.Role != tt.role {
+			t.Errorf("%+v %s %+v: %v by %q, want %q", tt.who, tt.verb, tt.on, ok, why.Role, tt.role)
+		}
+		if ok && !book.MayAny(tt.who, tt.verb) {
+			t.Errorf("%+v may %s on %+v, but on nothing", tt.who, tt.verb, tt.on)
+		}
+	}
+	if book.MayAny(rita, "job.stop") || book.MayAny(bob, "node.drain") || !book.MayAny(rita, "node.drain") {
+		t.Error("MayAny")
+	}
+	for user, want := range map[string]bool{"": true, "web": true, "root": false} {
+		if got := book.MayRunAs(bob, user, shop); got != want {
+			t.Errorf("a job with the user %q: %v", user, got)
+		}
+	}
+	if got := fmt.Sprint(book.Would("job.stop", shop)); got != "[{admin cert:root*} {shop group:shop}]" {
+		t.Error(got)
+	}
+}
+
+// A book allows what one of the grants allows that a caller has, and no more, whatever the order.
+func TestMayIsTheUnion(t *testing.T) {
+	names := rapid.SampledFrom([]string{"a", "b", "a*", "*"})
+	lists := rapid.SliceOfN(names, 0, 2)
+	one := func(name string) *rapid.Generator[string] { return rapid.SampledFrom([]string{"", name, "a", "b"}) }
+	var patterns []rights.VerbPattern
+	for _, v := range rights.Verbs() {
+		patterns = append(patterns, rights.VerbPattern(v.Verb), rights.VerbPattern(v.Verb.Noun()+".*"))
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var roles []rights.Role
+		for i := range rapid.IntRange(0, 3).Draw(t, "roles") {
+			roles = append(roles, rights.Role{Name: rights.RoleName(fmt.Sprintf("r%d", i)), Allow: []rights.Grant{{
+				Verbs: rapid.SliceOfN(rapid.SampledFrom(patterns), 1, 3).Draw(t, "verbs"),
+				Jobs:  lists.Draw(t, "jobs"), Nodes: lists.Draw(t, "nodes"), Classes: lists.Draw(t, "classes")}}})
+		}
+		var bindings []rights.Binding
+		for range rapid.IntRange(0, 4).Draw(t, "bindings") {
+			bindings = append(bindings, rights.Binding{
+				Role: rights.RoleName(rapid.SampledFrom([]string{"r0", "r1", "r2", "viewer"}).Draw(t, "role")),
+				To:   rapid.SampledFrom([]string{"cert:a", "cert:*", "group:g", "group:h"}).Draw(t, "to")})
+		}
+		who := cert(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "who"),
+			rapid.SliceOfN(rapid.SampledFrom([]string{"g", "h"}), 0, 2).Draw(t, "groups")...)
+		on := rights.Object{Job: one("ab").Draw(t, "job"), Node: one("ab").Draw(t, "node"),
+			Class: one("ab").Draw(t, "class")}
+		verb := rapid.SampledFrom(rights.Verbs()).Draw(t, "verb").Verb
+
+		want := false
+		for _, b := range bindings {
+			group, isGroup := strings.CutPrefix(b.To, "group:")
+			mine := b.To == "cert:*" || b.To == "cert:"+who.Subject.Name || isGroup && slices.Contains(who.Groups, group)
+			for _, r := range slices.Concat(roles, rights.Builtin()) {
+				for _, g := range r.Allow {
+					want = want || mine && r.Name == b.Role && g.Covers(verb, on)
+				}
+			}
+		}
+		for range 2 {
+			if _, got := rights.NewBook(roles, bindings).May(who, verb, on); got != want {
+				t.Fatalf("may: %v, want %v", got, want)
+			}
+			slices.Reverse(roles)
+			slices.Reverse(bindings)
+		}
+	})
+}
+
+// The matrix of the built-in roles. Whoever changes a role or adds a verb looks at it.
+func TestBuiltinRoles(t *testing.T) {
+	var got strings.Builder
+	for _, v := range rights.Verbs() {
+		fmt.Fprintf(&got, "%-17s", v.Verb)
+		for _, r := range rights.Builtin() {
+			book := rights.NewBook(nil, []rights.Binding{{Role: r.Name, To: "cert:x"}})
+			mark := "-"
+			if _, ok := book.May(cert("x"), v.Verb, rights.Object{Job: "j", Node: "n", Class: "c"}); ok {
+				mark = string(r.Name)
+			}
+			fmt.Fprintf(&got, " %-8s", mark)
+		}
+		got.WriteString("\n")
+		if v.Text == "" || strings.Count(string(v.Verb), ".") != 1 {
+			t.Errorf("verb %+v", v)
+		}
+	}
+	golden(t, "testdata/builtin.txt", got.String())
+}

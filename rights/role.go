@@ -1,0 +1,186 @@
+package rights
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Bounds of roles and bindings.
+const (
+	maxGrants   = 64
+	maxPatterns = 64 // in one list of a Grant
+	maxRoleName = 64
+	maxTo       = 256 // bytes of a binding's To
+)
+
+// RoleName is the name of a Role.
+type RoleName string
+
+// The built-in roles. They can't be changed.
+const (
+	Viewer   RoleName = "viewer"
+	Operator RoleName = "operator"
+	Deployer RoleName = "deployer"
+	Admin    RoleName = "admin"
+)
+
+// Role is a named list of grants. A role allows what any of its grants allows.
+type Role struct {
+	Name  RoleName `json:"name" cbor:"1,keyasint"`
+	Allow []Grant  `json:"allow" cbor:"2,keyasint"`
+}
+
+// Grant allows verbs. Each list of names restricts it to things that have such a name: a Grant with Jobs covers a verb
+// about jobs, instances or volumes if the job's name matches one of the patterns, and covers no other verb.
+type Grant struct {
+	Verbs   []VerbPattern `json:"verbs" cbor:"1,keyasint"`
+	Jobs    []string      `json:"jobs,omitempty" cbor:"2,keyasint,omitempty"`
+	Nodes   []string      `json:"nodes,omitempty" cbor:"3,keyasint,omitempty"`
+	Classes []string      `json:"classes,omitempty" cbor:"4,keyasint,omitempty"`
+	// Users are patterns for the users as which submitted jobs may run their programs. A job that names no user needs no
+	// right for it.
+	Users []string `json:"users,omitempty" cbor:"5,keyasint,omitempty"`
+}
+
+// Builtin returns the roles that every cluster has. The result is the caller's.
+func Builtin() []Role {
+	return []Role{
+		{Viewer, []Grant{{Verbs: []VerbPattern{"node.read", "instance.read", "volume.read", "budget.read", "class.read",
+			"settings.read", "event.read", "server.read"}}}},
+		{Operator, []Grant{
+			{Verbs: []VerbPattern{"node.*", "instance.*", "volume.*", "budget.*", "class.*", "cluster.*", "settings.read",
+				"event.read", "server.read", "trust.read", "job.read", "job.plan", "job.scale", "job.restart"}},
+		}},
+		{Deployer, []Grant{{Verbs: []VerbPattern{"job.*", "instance.*", "volume.read", "node.read", "budget.read",
+			"class.read", "settings.read", "event.read", "server.read"}}}},
+		{Admin, []Grant{{Verbs: []VerbPattern{"*"}, Users: []string{"*"}}}},
+	}
+}
+
+// IsBuiltin reports whether a name is that of a built-in role.
+func (n RoleName) IsBuiltin() bool {
+	return n == Viewer || n == Operator || n == Deployer || n == Admin
+}
+
+// Check refuses a role that can't be stored. The error's key names the grant. Code: invalid.
+func (r *Role) Check() *model.Error {
+	switch {
+	case !validRoleName(r.Name):
+		return model.Refuse(model.CodeInvalid, "%q is no name of a role", model.ClipText(string(r.Name), 100)).
+			WithHint("write 1 to %d small letters, digits and -, beginning with a letter", maxRoleName)
+	case r.Name.IsBuiltin():
+		return model.Refuse(model.CodeInvalid, "the role %s is built in", r.Name).WithHint("give your role another name")
+	case len(r.Allow) == 0 || len(r.Allow) > maxGrants:
+		return model.Refuse(model.CodeInvalid, "the role %s has %d grants", r.Name, len(r.Allow)).
+			WithHint("write 1 to %d blocks allow { }", maxGrants)
+	}
+	for i := range r.Allow {
+		if refusal := r.Allow[i].check(); refusal != nil {
+			refusal.Key = model.KeyPath("role", string(r.Name), fmt.Sprintf("allow[%d]", i))
+			return refusal
+		}
+	}
+	return nil
+}
+
+func validRoleName(name RoleName) bool {
+	for i, c := range []byte(name) {
+		letter := c >= 'a' && c <= 'z'
+		if !letter && (i == 0 || c != '-' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return name != "" && len(name) <= maxRoleName
+}
+
+func (g *Grant) check() *model.Error {
+	if len(g.Verbs) == 0 || len(g.Verbs) > maxPatterns {
+		return model.Refuse(model.CodeInvalid, "a grant has %d verbs", len(g.Verbs)).
+			WithHint("write 1 to %d, such as node.drain, job.* or *", maxPatterns)
+	}
+	for _, v := range g.Verbs {
+		if refusal := v.Check(); refusal != nil {
+			return refusal
+		}
+	}
+	for _, list := range [...]struct {
+		name     string
+		patterns []string
+		scope    Scope
+	}{{"jobs", g.Jobs, ScopeJob}, {"nodes", g.Nodes, ScopeNode}, {"classes", g.Classes, ScopeClass},
+		{"users", g.Users, 0}} {
+		if len(list.patterns) > maxPatterns {
+			return model.Refuse(model.CodeInvalid, "a grant has %d %s", len(list.patterns), list.name).
+				WithHint("write at most %d patterns, such as web-*", maxPatterns)
+		}
+		for _, pattern := range list.patterns {
+			if pattern == "" {
+				return model.Refuse(model.CodeInvalid, "%s has an empty pattern", list.name).WithHint("write * for all of them")
+			}
+			if refusal := model.CheckGlob(pattern); refusal != nil {
+				return refusal
+			}
+		}
+		if len(list.patterns) > 0 && list.scope != 0 {
+			if v, lost := g.never(list.scope); lost {
+				return model.Refuse(model.CodeInvalid, "%s can't restrict %s: what it acts on has no such name", list.name, v).
+					WithHint("put %s into a block allow { } of its own", v)
+			}
+		}
+	}
+	return nil
+}
+
+// never returns a verb that the grant names and that a list of this scope would exclude for ever. Patterns may have
+// such verbs; a verb by its own name is a mistake.
+func (g *Grant) never(scope Scope) (v Verb, lost bool) {
+	i := slices.IndexFunc(verbs[:], func(t VerbText) bool {
+		return t.Scope&scope == 0 && slices.Contains(g.Verbs, VerbPattern(t.Verb))
+	})
+	if i < 0 {
+		return "", false
+	}
+	return verbs[i].Verb, true
+}
+
+// Binding gives a role to subjects.
+type Binding struct {
+	Role RoleName `json:"role" cbor:"1,keyasint"`
+	// To is a pattern for subjects ("cert:alice", "cert:*", "token:4f…"), or "group:" and the name of a group.
+	To string `json:"to" cbor:"2,keyasint"`
+}
+
+// Check refuses a binding that can't be stored. It does not look whether there is such a role. Code: invalid.
+func (b *Binding) Check() *model.Error {
+	group, isGroup := strings.CutPrefix(b.To, groupPrefix)
+	kind, name, _ := strings.Cut(b.To, ":")
+	switch {
+	case !validRoleName(b.Role):
+		return model.Refuse(model.CodeInvalid, "%q is no name of a role", model.ClipText(string(b.Role), 100)).
+			WithHint("list them with: outspan role ls")
+	case len(b.To) > maxTo || strings.ContainsFunc(b.To, unicode.IsControl):
+		return model.Refuse(model.CodeInvalid, "%q is too long, or has control characters", model.ClipText(b.To, 100))
+	case isGroup && group != "":
+		return nil
+	case isGroup || !slices.Contains(boundKinds[:], model.SubjectKind(kind)) || name == "":
+		return model.Refuse(model.CodeInvalid, "%q is neither a subject nor a group", model.ClipText(b.To, 100)).
+			WithHint("write cert:NAME, cert:* or group:NAME")
+	}
+	return model.CheckGlob(b.To)
+}
+
+// boundKinds are the kinds of subjects that can have roles. Servers and agents have what their certificates allow, and
+// local users of a server may do everything.
+var boundKinds = [...]model.SubjectKind{model.SubjectCert}
+
+// Equal reports whether two lists of grants are the same.
+func Equal(a, b []Grant) bool {
+	return slices.EqualFunc(a, b, func(x, y Grant) bool {
+		return slices.Equal(x.Verbs, y.Verbs) && slices.Equal(x.Jobs, y.Jobs) && slices.Equal(x.Nodes, y.Nodes) &&
+			slices.Equal(x.Classes, y.Classes) && slices.Equal(x.Users, y.Users)
+	})
+}

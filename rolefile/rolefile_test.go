@@ -1,0 +1,73 @@
+package rolefile_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/rights"
+	"github.com/outspan/outspan/rolefile"
+)
+
+const shop = `role "shop" {
+  allow {
+    verbs = ["job.*", "instance.logs"]
+    jobs  = ["shop-*"]
+    users = ["web"]
+  }
+  allow {
+    verbs = ["node.read"]
+  }
+}
+`
+
+func TestParse(t *testing.T) {
+	got, err := rolefile.Parse("shop.hcl", []byte(shop+`
+binding {
+  role     = "shop"
+  subjects = ["cert:alice"]
+  groups   = ["shop"]
+}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := rolefile.File{
+		Roles: []rights.Role{{Name: "shop", Allow: []rights.Grant{
+			{Verbs: []rights.VerbPattern{"job.*", "instance.logs"}, Jobs: []string{"shop-*"}, Users: []string{"web"}},
+			{Verbs: []rights.VerbPattern{"node.read"}}}}},
+		Bindings: []rights.Binding{{Role: "shop", To: "cert:alice"}, {Role: "shop", To: "group:shop"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	text, err := rolefile.Print(got.Roles...)
+	if err != nil || text != shop {
+		t.Errorf("printed as\n%s%v", text, err)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	allow := func(name, key, value string) string {
+		return fmt.Sprintf("role %q {\n  allow {\n    %s = [%q]\n  }\n}\n", name, key, value)
+	}
+	for src, want := range map[string]string{
+		allow("x", "verbs", "node.dran"):  `f.hcl:3,13: No such verb: there is no verb "node.dran"; did you mean node.drain?`,
+		allow("x", "verb", "node.drain"):  "f.hcl:3,5: Unsupported argument",
+		allow("X", "verbs", "node.drain"): `f.hcl:1,1: "X" is no name of a role`,
+		allow("admin", "verbs", "*"):      "the role admin is built in",
+		"role \"x\" {\n  allow {\n    verbs = [\"node.read\"]\n    jobs = [\"a\"]\n  }\n}\n": "jobs can't restrict node.read",
+
+		"binding {\n  role = \"x\"\n}\n":                           "names nobody",
+		"binding {\n  role = \"x\"\n  subjects = [\"alice\"]\n}\n": "is neither a subject nor a group",
+		"":                 "has no role and no binding",
+		"job \"x\" {\n}\n": "f.hcl:1,1: Unsupported block type",
+	} {
+		_, err := rolefile.Parse("f.hcl", []byte(src))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot %v, want %s", src, err, want)
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
+)
+
+type roleList struct{ ListParams }
+
+type bindingList struct{ ListParams }
+
+type roleRead struct {
+	ReadParams
+	Name string `path:"name"`
+}
+
+type roleInput struct {
+	WriteParams
+	Name   string       `path:"name"`
+	Input  api.RoleBody `json:"input"`
+	before *rights.Book // set by prepare, for answer
+}
+
+func (in *roleInput) body() any { return &in.Input }
+
+type roleRemoval struct {
+	WriteParams
+	Name string `path:"name"`
+}
+
+type bindingInput struct {
+	WriteParams
+	Input  api.BindingBody `json:"input"`
+	before *rights.Book    // set by prepare, for answer
+}
+
+func (in *bindingInput) body() any { return &in.Input }
+
+type whoamiRead struct{ ReadParams }
+
+type canIRead struct {
+	ReadParams
+	Verb   string `query:"verb" required:"true" doc:"such as node.drain" example:"node.drain"`
+	Object string `query:"object" doc:"such as node/n1, job/web, instance/ID or class/batch; default: on anything at all"`
+	As     string `query:"as" doc:"another subject, such as cert:alice; it takes the right auth.read"`
+}
+
+func authOperations(s *Server) []operation {
+	list1 := getRoute("list-roles", "/v1/roles", "auth", "List the roles, the built-in ones too")
+	list2 := getRoute("list-bindings", "/v1/bindings", "auth", "List who has which role")
+	list1.allow, list2.allow = forCLI, forCLI
+	get := getRoute("get-role", "/v1/roles/{name}", "auth", "Show a role")
+	whoami := getRoute("whoami", "/v1/auth/whoami", "auth", "Show who the caller is, and what it may do")
+	canI := getRoute("can-i", "/v1/auth/can-i", "auth", "Say whether the caller, or somebody else, may do something")
+	get.allow, whoami.allow, canI.allow = forCLI, forCLI, forCLI
+	return []operation{
+		list(s, list1, listing[roleList, api.Role]{topics: topics[roleList]("rights"), rows: listRoles}),
+		read(s, get, topics[roleRead]("rights"), showRole),
+		write(s, route{id: "set-role", method: http.MethodPut, path: "/v1/roles/{name}", tag: "auth",
+			summary: "Make a role, or replace it"}, setRole()),
+		write(s, route{id: "remove-role", method: http.MethodDelete, path: "/v1/roles/{name}", tag: "auth",
+			summary: "Remove a role that nobody has"}, removeRole()),
+		list(s, list2, listing[bindingList, api.Binding]{topics: topics[bindingList]("rights"), rows: listBindings}),
+		write(s, route{id: "grant", path: "/v1/bindings", tag: "auth", summary: "Give a role to people or to a group"},
+			changeBinding(func(b api.BindingBody) fsm.Command { return &fsm.BindingAdd{Role: b.Role, To: b.To} })),
+		write(s, route{id: "revoke-binding", path: "/v1/bindings/revoke", tag: "auth", summary: "Take a role away again"},
+			changeBinding(func(b api.BindingBody) fsm.Command { return &fsm.BindingRemove{Role: b.Role, To: b.To} })),
+		read(s, whoami, topics[whoamiRead]("rights"), s.judge.whoami),
+		read(s, canI, topics[canIRead]("rights"), s.judge.canI),
+	}
+}
+
+func roleView(r rights.Role, index uint64) api.Role {
+	return api.Role{Name: r.Name, Builtin: r.Name.IsBuiltin(), Allow: r.Allow, Index: index}
+}
+
+func listRoles(r *reading, _ *roleList, from string, yield func(string, api.Role) bool) error {
+	all := map[string]api.Role{}
+	for _, one := range rights.Builtin() {
+		all[string(one.Name)] = roleView(one, 0)
+	}
+	for name, row := range r.Roles.All() {
+		all[string(name)] = roleView(rights.Role{Name: row.Name, Allow: row.Allow}, row.Index)
+	}
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if name >= from && !yield(name, all[name]) {
+			break
+		}
+	}
+	return nil
+}
+
+// role returns a role. Code: not_found.
+func (r *reading) role(name rights.RoleName) (api.Role, error) {
+	for _, one := range rights.Builtin() {
+		if one.Name == name {
+			return roleView(one, 0), nil
+		}
+	}
+	row, ok := r.Roles.Get(name)
+	if !ok {
+		return api.Role{}, model.Refuse(model.CodeNotFound, "there is no role %q", clip(string(name))).
+			WithHint("list them with: outspan role ls")
+	}
+	return roleView(rights.Role{Name: row.Name, Allow: row.Allow}, row.Index), nil
+}
+
+func showRole(_ context.Context, r *reading, in *roleRead) (api.Role, error) {
+	return r.role(rights.RoleName(in.Name))
+}
+
+func setRole() change[roleInput, api.RoleReply] {
+	return change[roleInput, api.RoleReply]{
+		prepare: func(r *reading, in *roleInput) ([]fsm.Command, error) {
+			in.before = r.RightsBook()
+			return []fsm.Command{&fsm.RoleSet{Role: rights.Role{Name: rights.RoleName(in.Name), Allow: in.Input.Allow}}}, nil
+		},
+		answer: func(o *outcome, in *roleInput) (api.RoleReply, error) {
+			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before)}
+			if role, err := o.role(rights.RoleName(in.Name)); err == nil {
+				reply.Role = &role
+			}
+			return reply, nil
+		},
+	}
+}
+
+func removeRole() change[roleRemoval, api.RoleReply] {
+	return change[roleRemoval, api.RoleReply]{
+		prepare: func(_ *reading, in *roleRemoval) ([]fsm.Command, error) {
+			return []fsm.Command{&fsm.RoleRemove{Name: rights.RoleName(in.Name)}}, nil
+		},
+		answer: func(o *outcome, _ *roleRemoval) (api.RoleReply, error) {
+			return api.RoleReply{Written: o.Written, Changes: []api.RightsChange{}}, nil // nobody had it
+		},
+	}
+}
+
+func listBindings(r *reading, _ *bindingList, from string, yield func(string, api.Binding) bool) error {
+	if r.RightsIndex == 0 {
+		for _, b := range r.BindingList() {
+			yield(string(b.Role), api.Binding{Role: b.Role, To: b.To})
+		}
+		return nil
+	}
+	scan(r.Bindings, from, func(b *fsm.RightsBinding) api.Binding {
+		return api.Binding{Role: b.Role, To: b.To, CreatedBy: b.Creator, Index: b.Index}
+	}, yield)
+	return nil
+}
+
+func changeBinding(command func(api.BindingBody) fsm.Command) change[bindingInput, api.BindingReply] {
+	return change[bindingInput, api.BindingReply]{
+		prepare: func(r *reading, in *bindingInput) ([]fsm.Command, error) {
+			in.before = r.RightsBook()
+			return []fsm.Command{command(in.Input)}, nil
+		},
+		answer: func(o *outcome, in *bindingInput) (api.BindingReply, error) {
+			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before)}, nil
+		},
+	}
+}
+
+// rightsChanges compares what known people may do now with a book from before. before is nil for a repeated request,
+// which changed nothing.
+func (r *reading) rightsChanges(before *rights.Book) []api.RightsChange {
+	changes := []api.RightsChange{}
+	if before == nil {
+		return changes
+	}
+	after := r.RightsBook()
+	for _, who := range r.knownPeople() {
+		one := api.RightsChange{Subject: who.Subject.String(), Gains: []rights.Verb{}, Loses: []rights.Verb{}}
+		for _, v := range rights.Verbs() {
+			switch a, b := before.Reach(who, v.Verb), after.Reach(who, v.Verb); {
+			case a < b:
+				one.Gains = append(one.Gains, v.Verb)
+			case a > b:
+				one.Loses = append(one.Loses, v.Verb)
+			}
+		}
+		if len(one.Gains)+len(one.Loses) > 0 {
+			changes = append(changes, one)
+		}
+	}
+	return changes
+}
+
+// knownPeople returns the people with certificates of the cluster that count, those whom bindings name, and the caller
+// of a write, sorted.
+func (r *reading) knownPeople() (all []rights.Caller) {
+	names := []string{}
+	for name, p := range r.People.All() {
+		if !p.Everyone() && p.RevokedIndex == 0 {
+			names = append(names, name)
+		}
+	}
+	for _, b := range r.BindingList() {
+		if name, ok := strings.CutPrefix(b.To, string(model.SubjectCert)+":"); ok && !strings.ContainsAny(name, `*?[\`) {
+			names = append(names, name)
+		}
+	}
+	if r.by.Kind == model.SubjectCert {
+		names = append(names, r.by.Name)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		all = append(all, rights.Caller{Subject: model.Subject{Kind: model.SubjectCert, Name: name}})
+	}
+	return all
+}
+
+func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Identity, error) {
+	c := callerFrom(ctx)
+	who, _ := c.person()
+	book := j.books.of(&r.State)
+	v := api.Identity{Subject: c.String(), Roles: book.RolesOf(who), Verbs: []rights.Verb{}, Local: who.Local}
+	for _, verb := range rights.Verbs() {
+		if book.MayAny(who, verb.Verb) {
+			v.Verbs = append(v.Verbs, verb.Verb)
+		}
+	}
+	return v, nil
+}
+
+func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permission, error) {
+	c := callerFrom(ctx)
+	self, _ := c.person()
+	book := j.books.of(&r.State)
+	verb := rights.Verb(in.Verb)
+	if _, ok := verb.Info(); !ok {
+		return api.Permission{}, cmp.Or(rights.VerbPattern(verb).Check(), model.Refuse(model.CodeInvalid,
+			"%s is a pattern", clip(in.Verb)).WithHint("ask about one verb: outspan role verbs"))
+	}
+	who := self
+	if in.As != "" && in.As != c.String() {
+		if !book.MayAny(self, "auth.read") {
+			return api.Permission{}, refusedRight(c, "auth.read", rights.Object{})
+		}
+		subject, ok := model.ParseSubject(in.As)
+		if !ok || subject.Kind != model.SubjectCert && subject.Kind != model.SubjectUID {
+			return api.Permission{}, model.Refuse(model.CodeInvalid, "%q is no subject that can have roles", clip(in.As)).
+				WithHint("write cert:NAME")
+		}
+		who, _ = caller{Subject: subject}.person()
+	}
+	v := api.Permission{Subject: who.Subject.String(), Verb: verb, Object: in.Object, Would: []api.BindingBody{}}
+	on := []rights.Object{}
+	if in.Object != "" {
+		subject, err := r.subject(in.Object, func() bool { return false })
+		if err != nil {
+			subject = in.Object // what does not exist yet, such as a job
+		}
+		on = objectsAt(&r.State, subject)
+	}
+	v.Allowed = in.Object != "" || book.MayAny(who, verb)
+	for _, o := range on {
+		why, ok := book.May(who, verb, o)
+		if v.Allowed = v.Allowed && ok; ok {
+			v.Role = why.Role
+			if why.Binding != nil {
+				v.Binding = why.Binding.To
+			}
+			continue
+		}
+		if book.MayAny(self, "auth.read") {
+			for _, b := range book.Would(verb, o) {
+				v.Would = append(v.Would, api.BindingBody{Role: b.Role, To: b.To})
+			}
+		}
+	}
+	if !v.Allowed {
+		v.Role, v.Binding = "", ""
+	}
+	return v, nil
+}

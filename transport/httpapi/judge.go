@@ -1,0 +1,249 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/rights"
+)
+
+// judge decides who may call what, by the roles and bindings of the state. It is safe for concurrent use.
+type judge struct {
+	store Store
+	books books
+}
+
+// books keeps the book of the newest rights that were asked for. It is safe for concurrent use.
+type books struct {
+	mu    sync.Mutex
+	index uint64
+	book  *rights.Book
+}
+
+// of returns the book of a state.
+func (b *books) of(state *fsm.State) *rights.Book {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.book == nil || b.index != state.RightsIndex {
+		b.book, b.index = state.RightsBook(), state.RightsIndex
+	}
+	return b.book
+}
+
+// person returns the caller as package rights knows it. ok is false for servers and agents: their certificates say what
+// they may do.
+func (c caller) person() (who rights.Caller, ok bool) {
+	return rights.Caller{Subject: c.Subject, Local: c.Kind == model.SubjectUID}, c.role() == pki.RoleCLI
+}
+
+// mayCall refuses a caller that may not call an operation on any object. If the operation's verb is about no object
+// that has a name, that is the whole answer. Code: forbidden.
+func (j *judge) mayCall(rt route, c caller) error {
+	who, ok := c.person()
+	if !ok {
+		return nil
+	}
+	verb, listed := verbs[rt.id]
+	if !listed {
+		return model.Refuse(model.CodeForbidden, "%s has no verb, so nobody may call it", rt.id)
+	}
+	if verb == noRight || j.book().MayAny(who, verb) {
+		return nil
+	}
+	return refusedRight(c, verb, rights.Object{})
+}
+
+// before returns a handler that refuses a caller that may not call the operation, and otherwise calls next. The context
+// of a stream is canceled when the caller loses the right.
+func (j *judge) before(s *Server, rt route, c caller, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := j.mayCall(rt, c); err != nil {
+			s.refuse(w, rt, c, err)
+			return
+		}
+		if rt.stream {
+			ctx, cancel := j.whileAllowed(r.Context(), c, func(*fsm.State) error { return j.mayCall(rt, c) })
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// mayDo refuses a caller that may not do something to one of the objects. Code: forbidden.
+func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights.Object) error {
+	who, ok := c.person()
+	if !ok || verb == noRight {
+		return nil
+	}
+	book := j.books.of(state)
+	for _, o := range on {
+		if _, may := book.May(who, verb, o); !may {
+			return refusedRight(c, verb, o)
+		}
+	}
+	return nil
+}
+
+func (j *judge) book() *rights.Book { return j.books.of(j.store.Current()) }
+
+func refusedRight(c caller, verb rights.Verb, on rights.Object) error {
+	what := string(verb)
+	if on.Name != "" {
+		what += " on " + on.Name
+	}
+	return model.Refuse(model.CodeForbidden, "%s may not do %s", c.Subject, what).
+		WithHint("ask an administrator, who sees which role allows it: outspan auth can-i %s%s --as %s", verb,
+			withBlank(on.Name), c.Subject)
+}
+
+func withBlank(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " " + text
+}
+
+// mayWrite refuses a caller that may not do what the commands do. Code: forbidden.
+func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command) error {
+	who, ok := c.person()
+	if !ok {
+		return nil
+	}
+	book := j.books.of(&r.State)
+	for _, one := range commands {
+		verb := verbs[rt.id]
+		switch cmd := one.(type) {
+		case *fsm.NewcomerApprove:
+			verb = approveVerb(cmd.Newcomer)
+		case *fsm.NewcomerReject:
+			verb = approveVerb(cmd.Newcomer)
+		case *fsm.JobSubmit:
+			if err := mayRunAs(book, who, c, cmd.Spec); err != nil {
+				return err
+			}
+		case *fsm.JobRevert:
+			if v, ok := r.JobVersion(cmd.Job, cmd.Version); ok {
+				if err := mayRunAs(book, who, c, v.Spec); err != nil {
+					return err
+				}
+			}
+		}
+		if err := j.mayDo(&r.State, c, verb, commandObjects(&r.State, one)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func approveVerb(who model.Subject) rights.Verb {
+	if who.Kind == model.SubjectServer {
+		return "server.approve"
+	}
+	return "node.approve"
+}
+
+// mayRunAs refuses a job whose programs run as users that the caller may not use. Code: forbidden.
+func mayRunAs(book *rights.Book, who rights.Caller, c caller, spec model.JobSpec) error {
+	on := specObject(spec)
+	for _, g := range spec.Groups {
+		if !book.MayRunAs(who, g.Exec.User, on) {
+			return model.Refuse(model.CodeForbidden, "%s may not run programs of job %s as the user %q", c.Subject, spec.Name,
+				clip(g.Exec.User)).
+				WithHint("leave the user out, or ask an administrator for a role with users = [%q]", clip(g.Exec.User))
+		}
+	}
+	return nil
+}
+
+func specObject(spec model.JobSpec) rights.Object {
+	class := spec.Class
+	if class == "" {
+		class = model.ClassProduction
+	}
+	return rights.Object{Name: "job/" + string(spec.Name), Job: string(spec.Name), Class: string(class)}
+}
+
+// mayRead refuses a caller that may not read the answer of a read. Lists leave out what the caller may not read
+// instead; see hides. Code: forbidden.
+func (j *judge) mayRead(ctx context.Context, r *reading, rt route, answer any) error {
+	c := callerFrom(ctx)
+	if why, ok := answer.(api.Why); ok {
+		return j.mayDo(&r.State, c, explainVerb(why.Subject), objectsAt(&r.State, why.Subject)...)
+	}
+	if _, ok := answer.(interface{ partial() }); ok {
+		return j.mayCall(rt, c) // again, because a blocking read may have waited
+	}
+	return j.mayDo(&r.State, c, verbs[rt.id], answerObjects(&r.State, answer)...)
+}
+
+// hides returns the function that says whether a list leaves an item out because the caller may not read it.
+func (j *judge) hides(ctx context.Context, r *reading, rt route) func(item any) bool {
+	c := callerFrom(ctx)
+	if _, ok := c.person(); !ok || c.Kind == model.SubjectUID {
+		return func(any) bool { return false }
+	}
+	return func(item any) bool {
+		return j.mayDo(&r.State, c, verbs[rt.id], answerObjects(&r.State, item)...) != nil
+	}
+}
+
+// partial marks an answer that leaves out what the caller may not read.
+func (List[V]) partial() {}
+
+// explainVerb returns the verb that it takes to have something explained. subject is that of the explanation.
+func explainVerb(subject string) rights.Verb {
+	kind, _, _ := strings.Cut(subject, "/")
+	switch kind {
+	case "node", "drain":
+		return "node.read"
+	case "job", "group", "deployment":
+		return "job.read"
+	}
+	return "instance.read"
+}
+
+// whileReadable returns the context of a stream about one object, as whileAllowed. It refuses a caller that may not
+// read the stream. The caller must call cancel unless there is an error. Code: forbidden.
+func (j *judge) whileReadable(ctx context.Context, operation string, on rights.Object) (_ context.Context,
+	cancel context.CancelFunc, _ error) {
+	c := callerFrom(ctx)
+	may := func(state *fsm.State) error { return j.mayDo(state, c, verbs[operation], on) }
+	if err := may(j.store.Current()); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel = j.whileAllowed(ctx, c, may)
+	return ctx, cancel, nil
+}
+
+// whileAllowed returns the context of a stream. It is canceled within a second after the caller has lost the right to
+// read it. The caller must call cancel once the stream has ended.
+func (j *judge) whileAllowed(ctx context.Context, c caller, may func(*fsm.State) error) (_ context.Context,
+	cancel func()) {
+	if _, ok := c.person(); !ok {
+		return ctx, func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	go func() {
+		for {
+			woken, leave := j.store.WatchTopic("rights")
+			if may(j.store.Current()) != nil {
+				stop()
+			}
+			select {
+			case <-woken:
+				leave()
+			case <-ctx.Done():
+				leave()
+				return
+			}
+		}
+	}()
+	return ctx, stop
+}
