@@ -50,10 +50,14 @@ func TestAdopt(t *testing.T) {
 	for _, s := range c.servers {
 		file := transport.ManagedDir(s.data()).CAKeyFile()
 		waitFor(t, file+" is removed", patience, func() error {
-			if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("it is there (%v)", err)
+			_, err := os.Stat(file)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return nil
+			case err == nil:
+				return errors.New("it is there")
 			}
-			return nil
+			return err
 		})
 	}
 	t.Logf("%d writes", stop())

@@ -134,28 +134,28 @@ func TestIssueRefuses(t *testing.T) {
 	ca, other := newOwnCA(t), newOwnCA(t)
 	r, der, key := wanted(t)
 	_, _, otherKey := wanted(t)
-	const print = "cat $0.pem"
+	const show = "cat $0.pem"
 	uri := func(path string) func(*x509.Certificate) {
 		return func(c *x509.Certificate) { c.URIs[0].Path = path }
 	}
 	for name, test := range map[string]struct{ script, answer, says string }{
 		"exit 1":       {"echo no room at the CA >&2; exit 1", "", "exit status 1, and wrote: no room at the CA"},
 		"garbage":      {"echo garbage", "", "there is no PEM block CERTIFICATE"},
-		"a key":        {print, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", `a block "PRIVATE KEY"`},
+		"a key":        {show, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", `a block "PRIVATE KEY"`},
 		"too much":     {"while :; do cat $0.pem; done", ca.grant(t, key, nil), "printed more than 65536 bytes"},
-		"too long":     {print, strings.Repeat(ca.grant(t, key, nil), 4), "4 certificates"},
-		"another key":  {print, ca.grant(t, otherKey, nil), "for another key"},
-		"another name": {print, ca.grant(t, key, uri("/agent/n2")), "outspan://c1/agent/n2, not for outspan://c1/agent/n1"},
-		"another role": {print, ca.grant(t, key, uri("/server/n1")), "outspan://c1/server/n1, not for"},
-		"no holder":    {print, ca.grant(t, key, func(c *x509.Certificate) { c.URIs = nil }), "has no holder"},
-		"no DNS name": {print, ca.grant(t, key, func(c *x509.Certificate) { c.DNSNames = nil }),
+		"too long":     {show, strings.Repeat(ca.grant(t, key, nil), 4), "4 certificates"},
+		"another key":  {show, ca.grant(t, otherKey, nil), "for another key"},
+		"another name": {show, ca.grant(t, key, uri("/agent/n2")), "outspan://c1/agent/n2, not for outspan://c1/agent/n1"},
+		"another role": {show, ca.grant(t, key, uri("/server/n1")), "outspan://c1/server/n1, not for"},
+		"no holder":    {show, ca.grant(t, key, func(c *x509.Certificate) { c.URIs = nil }), "has no holder"},
+		"no DNS name": {show, ca.grant(t, key, func(c *x509.Certificate) { c.DNSNames = nil }),
 			"lacks the DNS name agent.outspan"},
-		"another CA": {print, other.grant(t, key, nil), "under ca_file"},
-		"one usage only": {print, ca.grant(t, key, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }),
+		"another CA": {show, other.grant(t, key, nil), "under ca_file"},
+		"one usage only": {show, ca.grant(t, key, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }),
 			"not good for serverAuth"},
-		"expired": {print, ca.grant(t, key, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }),
+		"expired": {show, ca.grant(t, key, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }),
 			"has expired"},
-		"a CA": {print, ca.grant(t, key, func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }),
+		"a CA": {show, ca.grant(t, key, func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }),
 			"is that of a CA"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,8 @@ func (o *adoptOptions) look(cfg *config.Config, key []byte) (*adoption, error) {
 			WithHint("adopt a cluster that works; to begin one that makes its certificates: outspan up; a new machine of one: " +
 				"outspan join")
 	case cfg.TLS.Managed:
-		return a, a.lookManaged(key)
+		err := a.lookManaged(key)
+		return a, err
 	}
 	root, err := a.lookPairs()
 	if err != nil {
