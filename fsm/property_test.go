@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 
@@ -15,7 +16,7 @@ const randomSteps = 120
 
 // TestRandomHistories applies random entries. After each entry, Check and CheckStep find no fault, the old state is
 // unchanged, and refused groups of commands have left no trace. At the end, all replicas are equal, whether they
-// applied encoded entries one by one or in batches, or started from a snapshot.
+// applied encoded entries one by one or in batches, or started from a snapshot. Rarely, an older snapshot is restored.
 func TestRandomHistories(t *testing.T) {
 	accepted := map[string]int{} // number of histories with an accepted command, by kind of command
 	histories := 0
@@ -56,6 +57,16 @@ type randomLog struct {
 	fourth *Machine   // applies encoded entries in batches
 	batch  []Logged   // entries that fourth has not applied yet
 	wanted [][]Result // the results that fourth must return for batch
+
+	saved  *State        // the state of the last snapshot that was saved, or nil
+	people []*personCert // certificates that were recorded
+}
+
+// personCert is a certificate of a person.
+type personCert struct {
+	name   string
+	number uint64
+	void   bool // the name was revoked since, or the state was recovered
 }
 
 func newRandomLog(t *rapid.T) *randomLog {
@@ -74,6 +85,9 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	}
 	e := w.entry(h.term)
 	if group := w.newcomers(); group != nil {
+		e.Groups = append(e.Groups, group)
+	}
+	if group := w.people(); group != nil {
 		e.Groups = append(e.Groups, group)
 	}
 	if before.Index == 0 {
@@ -114,6 +128,69 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 		h.catchUp()
 	}
 	h.first = after
+	h.peopleHold(e, results)
+	switch {
+	case w.rarely(15):
+		h.saved = &after
+	case h.saved != nil && w.rarely(60):
+		h.restore()
+	}
+}
+
+// peopleHold checks that a person's certificate is void if the name was revoked since, or if the state was recovered,
+// and that no other certificate is void (S19).
+func (h *randomLog) peopleHold(e Entry, results []Result) {
+	for i, r := range results {
+		if r.Refusal != nil || r.Replay {
+			continue
+		}
+		for _, c := range e.Groups[i] {
+			switch c := c.(type) {
+			case *PersonAdmit:
+				h.people = append(h.people, &personCert{name: c.Subject.Name, number: c.Number})
+			case *PersonRevoke:
+				h.voids(func(p *personCert) bool { return p.name == c.Subject.Name })
+			case *RestoreMark:
+				h.voids(func(*personCert) bool { return c.VoidPeople })
+			}
+		}
+	}
+	for _, p := range h.people {
+		if void := h.first.PersonVoid(p.name, p.number); void != p.void {
+			h.t.Fatalf("S19: after %v, certificate %d of %s is void: %v, want %v", e.names(), p.number, p.name, void, p.void)
+		}
+	}
+}
+
+func (h *randomLog) voids(which func(*personCert) bool) {
+	for _, p := range h.people {
+		p.void = p.void || which(p)
+	}
+}
+
+// restore restores the saved snapshot on all replicas, as the leader does. Nothing of what was revoked, spent or
+// dropped since may count again.
+func (h *randomLog) restore() {
+	t, live, next := h.t, h.first, h.saved.WithTrustOf(h.first)
+	e := Entry{Format: next.Format, At: live.Now, Wall: live.Wall, Actor: model.ActorLeader,
+		Groups: [][]Command{{&RestoreMark{}}}}
+	for index := max(live.Index, next.Index) + 1; next.Incarnation <= live.Incarnation; index++ {
+		var results []Result
+		if next, results = next.Apply(index, h.term, e); results[0].Refusal != nil {
+			t.Fatal(results[0].Refusal)
+		}
+	}
+	if err := errors.Join(Check(next), CheckTrust(live, next)); err != nil {
+		t.Fatalf("after a restore:\n%v", err)
+	}
+	h.catchUp()
+	h.first, h.records = next, nil
+	for _, m := range []*Machine{h.second, h.third, h.fourth} {
+		if err := m.Restore(bytes.NewReader(snapshotOf(t, next))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.peopleHold(Entry{}, nil)
 }
 
 // budgetHolds checks an accepted stop without bypass that is the only command of its entry. If the group's budget

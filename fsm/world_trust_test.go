@@ -290,3 +290,26 @@ func (w world) arrival(n *Newcomer) (group []Command) {
 	})
 	return group
 }
+
+// people often draws nothing, and otherwise a certificate of a person, a revocation or, rarely, a recovery. A
+// certificate may be recorded some entries after it was signed. Like newcomers, it is for TestRandomHistories alone.
+func (w world) people() []Command {
+	switch {
+	case w.rarely(200):
+		return []Command{&RestoreMark{Recovered: true, VoidPeople: true}}
+	case w.bool():
+		return nil
+	}
+	who := model.Subject{Kind: model.SubjectCert, Name: pick(w, "alice", "bob", "carol@example.com", "a/b", "*")}
+	if w.rarely(3) {
+		return []Command{&PersonRevoke{who, pick(w, "", "the laptop was stolen")}}
+	}
+	c := &PersonAdmit{Subject: who, Key: w.hash(), NotAfter: w.notAfter(), Number: w.s.MomentNumber()}
+	if p, ok := w.s.People.Get(who.Name); ok && w.rarely(4) {
+		c.Key = p.Key
+	}
+	if w.rarely(4) {
+		c.Number -= min(c.Number, uint64(w.int(1, 20)))
+	}
+	return []Command{c}
+}
