@@ -23,6 +23,7 @@ func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		histories++
 		h := newRandomLog(t)
+		h.restores = true
 		mine := map[string]int{}
 		for _, seed := range seeds(randomSteps).Draw(t, "steps") {
 			h.step(seed, mine)
@@ -58,6 +59,8 @@ type randomLog struct {
 	batch  []Logged   // entries that fourth has not applied yet
 	wanted [][]Result // the results that fourth must return for batch
 
+	restores bool // the history has people, rights, recoveries and restores; other properties end with a restore
+
 	saved  *State        // the state of the last snapshot that was saved, or nil
 	people []*personCert // certificates that were recorded
 }
@@ -84,11 +87,14 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 		h.term++
 	}
 	e := w.entry(h.term)
-	if group := w.newcomers(); group != nil {
-		e.Groups = append(e.Groups, group)
+	draws := []func() []Command{w.newcomers}
+	if h.restores {
+		draws = append(draws, w.people, w.rights)
 	}
-	if group := w.people(); group != nil {
-		e.Groups = append(e.Groups, group)
+	for _, draw := range draws {
+		if group := draw(); group != nil {
+			e.Groups = append(e.Groups, group)
+		}
 	}
 	if before.Index == 0 {
 		e = w.beginning()
@@ -130,6 +136,7 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	h.first = after
 	h.peopleHold(e, results)
 	switch {
+	case !h.restores:
 	case w.rarely(15):
 		h.saved = &after
 	case h.saved != nil && w.rarely(60):

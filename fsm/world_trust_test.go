@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
 )
 
 // The functions below don't call fresh, which would change the ids that other commands get.
@@ -312,4 +313,16 @@ func (w world) people() []Command {
 		c.Number -= min(c.Number, uint64(w.int(1, 20)))
 	}
 	return []Command{c}
+}
+
+// rights mostly draws nothing, and otherwise a change of a role or of a binding.
+func (w world) rights() []Command {
+	if !w.rarely(3) {
+		return nil
+	}
+	role := pick[rights.RoleName](w, "shop", "bank", rights.Viewer, rights.Admin, "Bad")
+	to := pick(w, "cert:alice", "cert:*", "group:shop", "agent:n1", "cert:")
+	verb := pick[rights.VerbPattern](w, "*", "node.*", "job.read", "node.fly")
+	set := rights.Role{Name: role, Allow: []rights.Grant{{Verbs: []rights.VerbPattern{verb}}}}
+	return []Command{pick[Command](w, &RoleSet{set}, &RoleRemove{role}, &BindingAdd{role, to}, &BindingAdd{role, to}, &BindingRemove{role, to})}
 }
