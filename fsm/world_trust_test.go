@@ -326,3 +326,20 @@ func (w world) rights() []Command {
 	set := rights.Role{Name: role, Allow: []rights.Grant{{Verbs: []rights.VerbPattern{verb}}}}
 	return []Command{pick[Command](w, &RoleSet{set}, &RoleRemove{role}, &BindingAdd{role, to}, &BindingAdd{role, to}, &BindingRemove{role, to})}
 }
+
+// founding mostly draws nothing. Otherwise it draws the first keys and members of a cluster, or an export of the
+// keyring.
+func (w world) founding() []Command {
+	data, ok := w.s.ActiveKey(model.KeyData)
+	switch {
+	case !w.rarely(5):
+	case ok && w.s.Managed():
+		return []Command{&KeyringExported{data.Name, pick(w, data.Under, data.Under, "other")}}
+	case !ok && len(w.s.KeysOf(model.KeyData)) == 0:
+		return []Command{&KeyPut{Name: "data/1", Version: 1, Phase: model.KeyActive, Under: "kek", Sealed: w.hash()}}
+	case ok:
+		return []Command{&KeyPut{Name: "ca/1", Version: 1, Phase: model.KeyActive, Under: string(data.Name), Sealed: w.hash(),
+			Public: []byte("certificate")}, &MemberFound{w.subject(), w.hash(), w.notAfter()}, &AgentsFound{w.notAfter()}}
+	}
+	return nil
+}
