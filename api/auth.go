@@ -46,7 +46,7 @@ type BindingReply struct {
 }
 
 // RightsChange is what a known person gains and loses by a change of rights. Known are those with a certificate of the
-// cluster, those whom a binding names, and the caller.
+// cluster, those whom a binding names, and the caller; at most 200 of them.
 type RightsChange struct {
 	Subject string        `json:"subject"`
 	Gains   []rights.Verb `json:"gains" doc:"on something, or on more than before"`

@@ -1,8 +1,6 @@
 package fsm
 
 import (
-	"strings"
-
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/rights"
 )
@@ -32,18 +30,20 @@ func (b *RightsBinding) rowKey() string { return bindingKey(b.Role, b.To) }
 
 func bindingKey(role rights.RoleName, to string) string { return string(role) + " " + to }
 
-// RoleSet makes a role, or replaces it. Codes: invalid; conflict if there are too many roles.
+// RoleSet makes a role, or replaces it. Whether its verbs exist depends on the program, so the API checks that; see
+// rights.Role.Check. A row with the name of a built-in role has no effect. Codes: invalid; conflict if there are too
+// many roles.
 type RoleSet struct {
 	Role rights.Role `cbor:"1,keyasint"`
 }
 
-// RoleRemove removes a role. Codes: not_found; in_use if a binding gives it; invalid for a built-in role.
+// RoleRemove removes a role. Codes: not_found; in_use if a binding gives it.
 type RoleRemove struct {
 	Name rights.RoleName `cbor:"1,keyasint"`
 }
 
-// BindingAdd gives a role to subjects or to a group. If they have it by an equal binding, nothing changes. Codes:
-// invalid; not_found if there is no such role; conflict if there are too many bindings.
+// BindingAdd gives a role to subjects or to a group. If they have it by an equal binding, nothing changes. A binding to a
+// role that does not exist gives nothing; the API refuses it. Codes: invalid; conflict if there are too many bindings.
 type BindingAdd struct {
 	Role rights.RoleName `cbor:"1,keyasint"`
 	To   string          `cbor:"2,keyasint"`
@@ -88,18 +88,13 @@ func (s *trust) BindingList() (all []rights.Binding) {
 	return all
 }
 
-// hasRole reports whether a role is built in or has a row.
-func (s *trust) hasRole(name rights.RoleName) bool {
-	return name.IsBuiltin() || s.Roles.Has(name)
-}
-
 func noRole(name rights.RoleName) *model.Error {
 	return model.Refuse(model.CodeNotFound, "there is no role %q", model.ClipText(string(name), 100)).
 		WithHint("list them with: outspan role ls")
 }
 
 func (c *RoleSet) apply(s *State) error {
-	if refusal := c.Role.Check(); refusal != nil {
+	if refusal := c.Role.CheckShape(); refusal != nil {
 		return refusal
 	}
 	old, exists := s.Roles.Get(c.Role.Name)
@@ -122,12 +117,7 @@ func (c *RoleSet) apply(s *State) error {
 }
 
 func (c *RoleRemove) apply(s *State) error {
-	_, exists := s.Roles.Get(c.Name)
-	switch {
-	case c.Name.IsBuiltin():
-		return model.Refuse(model.CodeInvalid, "the role %s is built in", c.Name).
-			WithHint("take it from people instead: outspan auth revoke %s WHO", c.Name)
-	case !exists:
+	if !s.Roles.Has(c.Name) {
 		return noRole(c.Name)
 	}
 	for _, b := range s.Bindings.From(string(c.Name) + " ") {
@@ -145,12 +135,10 @@ func (c *RoleRemove) apply(s *State) error {
 
 func (c *BindingAdd) apply(s *State) error {
 	b := rights.Binding{Role: c.Role, To: c.To}
-	refusal := b.Check()
+	refusal := b.CheckShape()
 	switch {
 	case refusal != nil:
 		return refusal
-	case !s.hasRole(c.Role):
-		return noRole(c.Role)
 	case s.Bindings.Has(bindingKey(c.Role, c.To)):
 		return nil
 	case s.Bindings.Len() >= maxBindings:
@@ -199,15 +187,14 @@ func (c *checker) rights() {
 		s.Roles.Len(), s.Bindings.Len())
 	for name, r := range s.Roles.All() {
 		role := rights.Role{Name: r.Name, Allow: r.Allow}
-		refusal := role.Check()
+		refusal := role.CheckShape()
 		c.want(name == r.Name && refusal == nil && r.Index <= s.RightsIndex, "role %s of index %d: %v", name, r.Index,
 			refusal)
 	}
 	for key, b := range s.Bindings.All() {
 		one := rights.Binding{Role: b.Role, To: b.To}
-		refusal := one.Check()
+		refusal := one.CheckShape()
 		c.want(key == b.rowKey() && refusal == nil && b.Index <= s.RightsIndex, "binding %s of index %d: %v", key, b.Index,
 			refusal)
-		c.want(s.hasRole(b.Role), "binding %s: there is no such role", strings.TrimSpace(key))
 	}
 }

@@ -66,20 +66,29 @@ func (n RoleName) IsBuiltin() bool {
 	return n == Viewer || n == Operator || n == Deployer || n == Admin
 }
 
-// Check refuses a role that can't be stored. The error's key names the grant. Code: invalid.
+// Check refuses a role that can't be stored, and verbs and names that this version of the program does not know. The
+// error's key names the grant. Code: invalid.
 func (r *Role) Check() *model.Error {
+	if r.Name.IsBuiltin() {
+		return model.Refuse(model.CodeInvalid, "the role %s is built in", r.Name).WithHint("give your role another name")
+	}
+	return r.check((*Grant).check)
+}
+
+// CheckShape refuses a role that can't be stored. Each version of the program gives the same answer. Code: invalid.
+func (r *Role) CheckShape() *model.Error { return r.check((*Grant).checkShape) }
+
+func (r *Role) check(grant func(*Grant) *model.Error) *model.Error {
 	switch {
 	case !validRoleName(r.Name):
 		return model.Refuse(model.CodeInvalid, "%q is no name of a role", model.ClipText(string(r.Name), 100)).
 			WithHint("write 1 to %d small letters, digits and -, beginning with a letter", maxRoleName)
-	case r.Name.IsBuiltin():
-		return model.Refuse(model.CodeInvalid, "the role %s is built in", r.Name).WithHint("give your role another name")
 	case len(r.Allow) == 0 || len(r.Allow) > maxGrants:
 		return model.Refuse(model.CodeInvalid, "the role %s has %d grants", r.Name, len(r.Allow)).
 			WithHint("write 1 to %d blocks allow { }", maxGrants)
 	}
 	for i := range r.Allow {
-		if refusal := r.Allow[i].check(); refusal != nil {
+		if refusal := grant(&r.Allow[i]); refusal != nil {
 			refusal.Key = model.KeyPath("role", string(r.Name), fmt.Sprintf("allow[%d]", i))
 			return refusal
 		}
@@ -97,22 +106,52 @@ func validRoleName(name RoleName) bool {
 	return name != "" && len(name) <= maxRoleName
 }
 
+// lists returns the lists of names of a grant.
+func (g *Grant) lists() [4]grantList {
+	return [...]grantList{{"jobs", g.Jobs, ScopeJob}, {"nodes", g.Nodes, ScopeNode}, {"classes", g.Classes, ScopeClass},
+		{"users", g.Users, 0}}
+}
+
+type grantList struct {
+	name     string
+	patterns []string
+	scope    Scope // 0 if the list restricts no verb
+}
+
+// check refuses a grant that checkShape refuses, and one with verbs that don't exist, or that its lists exclude.
 func (g *Grant) check() *model.Error {
-	if len(g.Verbs) == 0 || len(g.Verbs) > maxPatterns {
-		return model.Refuse(model.CodeInvalid, "a grant has %d verbs", len(g.Verbs)).
-			WithHint("write 1 to %d, such as node.drain, job.* or *", maxPatterns)
+	if refusal := g.checkShape(); refusal != nil {
+		return refusal
 	}
 	for _, v := range g.Verbs {
 		if refusal := v.Check(); refusal != nil {
 			return refusal
 		}
 	}
-	for _, list := range [...]struct {
-		name     string
-		patterns []string
-		scope    Scope
-	}{{"jobs", g.Jobs, ScopeJob}, {"nodes", g.Nodes, ScopeNode}, {"classes", g.Classes, ScopeClass},
-		{"users", g.Users, 0}} {
+	for _, list := range g.lists() {
+		if len(list.patterns) == 0 || list.scope == 0 {
+			continue
+		}
+		if v, lost := g.never(list.scope); lost {
+			return model.Refuse(model.CodeInvalid, "%s can't restrict %s: what it acts on has no such name", list.name, v).
+				WithHint("put %s into a block allow { } of its own", v)
+		}
+	}
+	return nil
+}
+
+// checkShape refuses a grant without verbs, and one that is too large or has malformed patterns.
+func (g *Grant) checkShape() *model.Error {
+	if len(g.Verbs) == 0 || len(g.Verbs) > maxPatterns {
+		return model.Refuse(model.CodeInvalid, "a grant has %d verbs", len(g.Verbs)).
+			WithHint("write 1 to %d, such as node.drain, job.* or *", maxPatterns)
+	}
+	for _, v := range g.Verbs {
+		if len(v) > maxRoleName {
+			return model.Refuse(model.CodeInvalid, "a verb has %d bytes", len(v)).WithHint("list them with: outspan role verbs")
+		}
+	}
+	for _, list := range g.lists() {
 		if len(list.patterns) > maxPatterns {
 			return model.Refuse(model.CodeInvalid, "a grant has %d %s", len(list.patterns), list.name).
 				WithHint("write at most %d patterns, such as web-*", maxPatterns)
@@ -123,12 +162,6 @@ func (g *Grant) check() *model.Error {
 			}
 			if refusal := model.CheckGlob(pattern); refusal != nil {
 				return refusal
-			}
-		}
-		if len(list.patterns) > 0 && list.scope != 0 {
-			if v, lost := g.never(list.scope); lost {
-				return model.Refuse(model.CodeInvalid, "%s can't restrict %s: what it acts on has no such name", list.name, v).
-					WithHint("put %s into a block allow { } of its own", v)
 			}
 		}
 	}
@@ -154,9 +187,19 @@ type Binding struct {
 	To string `json:"to" cbor:"2,keyasint"`
 }
 
-// Check refuses a binding that can't be stored. It does not look whether there is such a role. Code: invalid.
+// Check refuses a binding that can't be stored, and one to a kind of subject that has no roles. It does not look whether
+// there is such a role. Code: invalid.
 func (b *Binding) Check() *model.Error {
-	group, isGroup := strings.CutPrefix(b.To, groupPrefix)
+	kind, _, _ := strings.Cut(b.To, ":")
+	if kind+":" != groupPrefix && !slices.Contains(boundKinds[:], model.SubjectKind(kind)) {
+		return model.Refuse(model.CodeInvalid, "%q is neither a subject that can have roles nor a group",
+			model.ClipText(b.To, 100)).WithHint("write cert:NAME, cert:* or group:NAME")
+	}
+	return b.CheckShape()
+}
+
+// CheckShape refuses a binding that can't be stored. Each version of the program gives the same answer. Code: invalid.
+func (b *Binding) CheckShape() *model.Error {
 	kind, name, _ := strings.Cut(b.To, ":")
 	switch {
 	case !validRoleName(b.Role):
@@ -164,11 +207,11 @@ func (b *Binding) Check() *model.Error {
 			WithHint("list them with: outspan role ls")
 	case len(b.To) > maxTo || strings.ContainsFunc(b.To, unicode.IsControl):
 		return model.Refuse(model.CodeInvalid, "%q is too long, or has control characters", model.ClipText(b.To, 100))
-	case isGroup && group != "":
-		return nil
-	case isGroup || !slices.Contains(boundKinds[:], model.SubjectKind(kind)) || name == "":
+	case kind == "" || name == "":
 		return model.Refuse(model.CodeInvalid, "%q is neither a subject nor a group", model.ClipText(b.To, 100)).
 			WithHint("write cert:NAME, cert:* or group:NAME")
+	case kind+":" == groupPrefix:
+		return nil
 	}
 	return model.CheckGlob(b.To)
 }

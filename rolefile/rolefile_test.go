@@ -61,7 +61,7 @@ func TestMistakes(t *testing.T) {
 		"role \"x\" {\n  allow {\n    verbs = [\"node.read\"]\n    jobs = [\"a\"]\n  }\n}\n": "jobs can't restrict node.read",
 
 		"binding {\n  role = \"x\"\n}\n":                           "names nobody",
-		"binding {\n  role = \"x\"\n  subjects = [\"alice\"]\n}\n": "is neither a subject nor a group",
+		"binding {\n  role = \"x\"\n  subjects = [\"alice\"]\n}\n": "is neither a subject that can have roles nor a group",
 		"":                 "has no role and no binding",
 		"job \"x\" {\n}\n": "f.hcl:1,1: Unsupported block type",
 	} {

@@ -40,8 +40,8 @@ func authCanI(a *app) *cobra.Command {
 		Use: "can-i VERB [OBJECT]", Short: "say whether you, or somebody else, may do something",
 		Args: term.Between(1, 2), ValidArgsFunction: completeWords(verbNames()...),
 		Long: `Says whether you may do something, by which role, and exits with 1 if not. Without OBJECT, it is enough if there can be an object on which you may.
-OBJECT is node/NAME, job/NAME, instance/ID or class/NAME; the kind can be left out if the name is clear. With --as, which takes the right auth.read, it answers for
-somebody else, and names the bindings that allow it to others.`,
+OBJECT is node/NAME, job/NAME, instance/ID or class/NAME; without a kind it is of that of the verb. With --as, which takes the right auth.read, it answers for somebody
+else, and names the bindings that allow it to others.`,
 		Example: "outspan auth can-i node.drain n1\noutspan auth can-i job.submit shop-web --as cert:alice",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := client.CanIOptions{As: as}

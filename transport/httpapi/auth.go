@@ -70,9 +70,9 @@ func authOperations(s *Server) []operation {
 			summary: "Remove a role that nobody has"}, removeRole()),
 		list(s, list2, listing[bindingList, api.Binding]{topics: topics[bindingList]("rights"), rows: listBindings}),
 		write(s, route{id: "grant", path: "/v1/bindings", tag: "auth", summary: "Give a role to people or to a group"},
-			changeBinding(func(b api.BindingBody) fsm.Command { return &fsm.BindingAdd{Role: b.Role, To: b.To} })),
+			changeBinding(grant)),
 		write(s, route{id: "revoke-binding", path: "/v1/bindings/revoke", tag: "auth", summary: "Take a role away again"},
-			changeBinding(func(b api.BindingBody) fsm.Command { return &fsm.BindingRemove{Role: b.Role, To: b.To} })),
+			changeBinding(takeAway)),
 		read(s, whoami, topics[whoamiRead]("rights"), s.judge.whoami),
 		read(s, canI, topics[canIRead]("rights"), s.judge.canI),
 	}
@@ -126,7 +126,11 @@ func setRole() change[roleInput, api.RoleReply] {
 	return change[roleInput, api.RoleReply]{
 		prepare: func(r *reading, in *roleInput) ([]fsm.Command, error) {
 			in.before = r.RightsBook()
-			return []fsm.Command{&fsm.RoleSet{Role: rights.Role{Name: rights.RoleName(in.Name), Allow: in.Input.Allow}}}, nil
+			role := rights.Role{Name: rights.RoleName(in.Name), Allow: in.Input.Allow}
+			if refusal := role.Check(); refusal != nil {
+				return nil, refusal
+			}
+			return []fsm.Command{&fsm.RoleSet{Role: role}}, nil
 		},
 		answer: func(o *outcome, in *roleInput) (api.RoleReply, error) {
 			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before)}
@@ -141,6 +145,10 @@ func setRole() change[roleInput, api.RoleReply] {
 func removeRole() change[roleRemoval, api.RoleReply] {
 	return change[roleRemoval, api.RoleReply]{
 		prepare: func(_ *reading, in *roleRemoval) ([]fsm.Command, error) {
+			if name := rights.RoleName(in.Name); name.IsBuiltin() {
+				return nil, model.Refuse(model.CodeInvalid, "the role %s is built in", name).
+					WithHint("take it from people instead: outspan auth revoke %s WHO", name)
+			}
 			return []fsm.Command{&fsm.RoleRemove{Name: rights.RoleName(in.Name)}}, nil
 		},
 		answer: func(o *outcome, _ *roleRemoval) (api.RoleReply, error) {
@@ -162,11 +170,32 @@ func listBindings(r *reading, _ *bindingList, from string, yield func(string, ap
 	return nil
 }
 
-func changeBinding(command func(api.BindingBody) fsm.Command) change[bindingInput, api.BindingReply] {
+// grant returns the command that adds a binding. Codes: invalid; not_found if there is no such role.
+func grant(r *reading, b api.BindingBody) (fsm.Command, error) {
+	one := rights.Binding{Role: b.Role, To: b.To}
+	if refusal := one.Check(); refusal != nil {
+		return nil, refusal
+	}
+	if _, err := r.role(b.Role); err != nil {
+		return nil, err
+	}
+	return &fsm.BindingAdd{Role: b.Role, To: b.To}, nil
+}
+
+func takeAway(_ *reading, b api.BindingBody) (fsm.Command, error) {
+	return &fsm.BindingRemove{Role: b.Role, To: b.To}, nil
+}
+
+func changeBinding(command func(*reading, api.BindingBody) (fsm.Command, error),
+) change[bindingInput, api.BindingReply] {
 	return change[bindingInput, api.BindingReply]{
 		prepare: func(r *reading, in *bindingInput) ([]fsm.Command, error) {
 			in.before = r.RightsBook()
-			return []fsm.Command{command(in.Input)}, nil
+			one, err := command(r, in.Input)
+			if err != nil {
+				return nil, err
+			}
+			return []fsm.Command{one}, nil
 		},
 		answer: func(o *outcome, in *bindingInput) (api.BindingReply, error) {
 			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before)}, nil
@@ -199,8 +228,11 @@ func (r *reading) rightsChanges(before *rights.Book) []api.RightsChange {
 	return changes
 }
 
+// maxChanged is how many people rightsChanges looks at: each costs a look at every verb and binding.
+const maxChanged = 200
+
 // knownPeople returns the people with certificates of the cluster that count, those whom bindings name, and the caller
-// of a write, sorted.
+// of a write, sorted; at most maxChanged.
 func (r *reading) knownPeople() (all []rights.Caller) {
 	names := []string{}
 	for name, p := range r.People.All() {
@@ -217,7 +249,8 @@ func (r *reading) knownPeople() (all []rights.Caller) {
 		names = append(names, r.by.Name)
 	}
 	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
+	names = slices.Compact(names)
+	for _, name := range names[:min(len(names), maxChanged)] {
 		all = append(all, rights.Caller{Subject: model.Subject{Kind: model.SubjectCert, Name: name}})
 	}
 	return all
@@ -258,13 +291,15 @@ func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permiss
 		who, _ = caller{Subject: subject}.person()
 	}
 	v := api.Permission{Subject: who.Subject.String(), Verb: verb, Object: in.Object, Would: []api.BindingBody{}}
+	if v.Object != "" && !strings.Contains(v.Object, "/") {
+		v.Object = verb.Noun() + "/" + v.Object
+	}
 	on := []rights.Object{}
 	if in.Object != "" {
-		subject, err := r.subject(in.Object, func() bool { return false })
-		if err != nil {
-			subject = in.Object // what does not exist yet, such as a job
+		if on = objectsAt(&r.State, v.Object); len(on) == 0 {
+			return api.Permission{}, model.Refuse(model.CodeNotFound, "there is no %q", clip(v.Object)).
+				WithHint("give node/NAME, job/NAME, instance/ID, drain/ID, volume/ID or class/NAME with the whole name")
 		}
-		on = objectsAt(&r.State, subject)
 	}
 	v.Allowed = in.Object != "" || book.MayAny(who, verb)
 	for _, o := range on {

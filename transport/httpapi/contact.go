@@ -8,11 +8,14 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
+// revokes reports whether somebody's certificate or rights may have been taken away.
+func (s *Server) revokes() bool { return s.cfg.Managed || s.cfg.Store.Current().RightsIndex > 0 }
+
 // inContact returns an error if this server may not know of a revocation, because it has not been up to date with a
 // leader for longer than staleLimit. Until it first is, the time since its start counts. It never fails on the leader,
 // or if the cluster makes no certificates. It does not block. Code: no_leader.
 func (s *Server) inContact() error {
-	if !s.cfg.Managed {
+	if !s.revokes() {
 		return nil
 	}
 	stale := s.cfg.Freshness.StaleFor()
@@ -37,7 +40,7 @@ func (c caller) needsContact(rt route) bool {
 // whileInContact returns the context of a stream. If the caller needs contact, the context is canceled within staleLook
 // after inContact fails. The caller must call cancel once the stream has ended.
 func (s *Server) whileInContact(ctx context.Context, rt route, who caller) (_ context.Context, cancel func()) {
-	if !s.cfg.Managed || !who.needsContact(rt) {
+	if !s.revokes() || !who.needsContact(rt) {
 		return ctx, func() {}
 	}
 	ctx, stop := context.WithCancel(ctx)

@@ -11,10 +11,14 @@ import (
 
 // commandObjects returns what a command is about. It always returns one object at least.
 func commandObjects(state *fsm.State, c fsm.Command) (all []rights.Object) {
-	if submit, ok := c.(*fsm.JobSubmit); ok {
-		all = append(all, specObject(submit.Spec)) // beside the job with its present class
+	submit, isSubmit := c.(*fsm.JobSubmit)
+	if isSubmit {
+		all = append(all, specObject(submit.Spec))
+		if !state.Jobs.Has(submit.Spec.Name) {
+			return all
+		}
 	}
-	for _, subject := range fsm.Objects(c) {
+	for _, subject := range fsm.Objects(c) { // a job that exists counts with its present class too
 		all = append(all, objectsAt(state, subject)...)
 	}
 	if len(all) == 0 {
@@ -24,7 +28,7 @@ func commandObjects(state *fsm.State, c fsm.Command) (all []rights.Object) {
 }
 
 // objectsAt returns the objects that a subject of events stands for: a drain stands for its nodes. It returns nothing
-// for a drain that does not exist.
+// for an instance, a deployment, a drain, a transfer or a backup that does not exist.
 func objectsAt(state *fsm.State, subject string) []rights.Object {
 	kind, id, _ := strings.Cut(subject, "/")
 	one := rights.Object{Name: subject}
@@ -40,22 +44,30 @@ func objectsAt(state *fsm.State, subject string) []rights.Object {
 		if i, ok := state.Instances.Get(model.InstanceID(id)); ok {
 			return []rights.Object{instanceObject(state, i)}
 		}
+		return nil
 	case "deployment":
 		if d, ok := state.Deployments.Get(model.DeploymentID(id)); ok {
 			return []rights.Object{jobObject(state, subject, d.Job)}
 		}
+		return nil
 	case "volume":
 		return []rights.Object{volumeObject(state, model.VolumeID(id))}
 	case "transfer":
 		if t, ok := state.Transfers.Get(model.TransferID(id)); ok {
 			job, _ := t.Group.Split()
-			return []rights.Object{jobObject(state, subject, job)}
+			o := jobObject(state, subject, job)
+			o.Node = nodeObject(state, t.From).Node
+			return []rights.Object{o}
 		}
+		return nil
 	case "backup":
 		if b, ok := state.Backups.Get(model.BackupID(id)); ok {
 			job, _ := b.Group.Split()
-			return []rights.Object{jobObject(state, subject, job)}
+			o := jobObject(state, subject, job)
+			o.Node = nodeObject(state, b.Node).Node
+			return []rights.Object{o}
 		}
+		return nil
 	case "drain":
 		d, _ := state.Drains.Get(model.DrainID(id))
 		return drainObjects(state, d)
@@ -78,7 +90,7 @@ func nodeObject(state *fsm.State, ref model.NodeID) rights.Object {
 }
 
 func jobObject(state *fsm.State, subject string, name model.JobName) rights.Object {
-	o := rights.Object{Name: subject, Job: string(name)}
+	o := rights.Object{Name: subject, Job: string(name), Class: string(model.ClassProduction)} // a new job's, by default
 	if j, ok := state.Jobs.Get(name); ok {
 		o.Class = string(j.Class)
 	}
@@ -94,7 +106,11 @@ func instanceObject(state *fsm.State, i *fsm.Instance) rights.Object {
 
 func volumeObject(state *fsm.State, id model.VolumeID) rights.Object {
 	job, _, _ := strings.Cut(string(id), "/")
-	return jobObject(state, "volume/"+string(id), model.JobName(job))
+	o := jobObject(state, "volume/"+string(id), model.JobName(job))
+	if v, ok := state.Volumes.Get(id); ok {
+		o.Node = nodeObject(state, v.Home).Node
+	}
+	return o
 }
 
 func drainObjects(state *fsm.State, d *fsm.Drain) (all []rights.Object) {
@@ -146,9 +162,9 @@ func answerObjects(state *fsm.State, answer any) []rights.Object {
 	case api.VolumeDetail:
 		return []rights.Object{volumeObject(state, v.ID)}
 	case api.Transfer:
-		return []rights.Object{volumeObject(state, v.Volume)}
+		return objectsAt(state, "transfer/"+string(v.ID))
 	case api.Backup:
-		return []rights.Object{volumeObject(state, v.Volume)}
+		return objectsAt(state, "backup/"+string(v.ID))
 	case api.ClassView:
 		return []rights.Object{{Name: "class/" + string(v.Name), Class: string(v.Name)}}
 	}

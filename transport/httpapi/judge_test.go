@@ -144,6 +144,39 @@ func TestListsShowWhatOneMayRead(t *testing.T) {
 	}
 }
 
+// A right that is restricted to a class is enough for a new job of that class. What is hidden is not counted where a
+// filter chooses, because the count would tell of it.
+func TestRightsToNewThings(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.apply(&fsm.RoleSet{Role: rights.Role{Name: "batch", Allow: []rights.Grant{
+		{Verbs: []rights.VerbPattern{"job.*", "volume.*"}, Jobs: []string{"new*"}, Classes: []string{"batch"}}}}})
+	r.bind("batch cert:bob", "admin cert:alice")
+	bob := r.client(pki.RoleCLI, "bob")
+	for class, want := range map[string]bool{"batch": false, "production": true, "": true} {
+		job := map[string]any{"name": "new1", "groups": []any{map[string]any{"name": "g", "count": 1,
+			"exec": map[string]any{"command": "/bin/true"}}}}
+		if class != "" {
+			job["class"] = class
+		}
+		got := forbidden(t, bob, http.MethodPost, "/v1/jobs", url.Values{"dry_run": {"true"}}, map[string]any{"job": job})
+		if got != want {
+			t.Errorf("bob makes a job of class %q: refused %v", class, got)
+		}
+	}
+	asked := url.Values{"verb": {"job.submit"}, "object": {"new1"}, "as": {"cert:bob"}}
+	if got := get(t, r.client(pki.RoleCLI, "alice"), "/v1/auth/can-i?"+asked.Encode()); got["object"] != "job/new1" ||
+		got["allowed"] != false { // a job has class production unless it says otherwise
+		t.Errorf("can-i: %v", got)
+	}
+	if got := get(t, bob, "/v1/jobs?filter=name~w"); got["hidden"] != nil || len(got["items"].([]any)) != 0 {
+		t.Errorf("a filter finds %v", got)
+	}
+	_, _, err := bob.Do(t.Context(), http.MethodGet, "/v1/auth/can-i", url.Values{"verb": {"node.drain"},
+		"object": {"drain/gone"}}, nil)
+	wantCode(t, err, model.CodeNotFound)
+}
+
 // can-i says what happens (1000 random pairs of a person and an operation on an object).
 func TestCanIAgrees(t *testing.T) {
 	r := newRig(t)

@@ -31,11 +31,10 @@ type listInput[I any] interface {
 
 // List is the answer of every list.
 type List[V any] struct {
-	Items []V    `json:"items"`
-	Index uint64 `json:"index"`
-	Next  string `json:"next,omitempty" doc:"present when there is more: give it as next"`
-	// Hidden counts only what was passed over for this answer.
-	Hidden int `json:"hidden,omitempty" doc:"items of this page that the caller may not read"`
+	Items  []V    `json:"items"`
+	Index  uint64 `json:"index"`
+	Next   string `json:"next,omitempty" doc:"present when there is more: give it as next"`
+	Hidden int    `json:"hidden,omitempty" doc:"items that the caller may not read, up to the end of this page; only in the first page of a list without a filter"`
 
 	only *selection
 }
@@ -72,10 +71,14 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 		hides := s.judge.hides(ctx, r, rt)
 		err = l.rows(r, in, after, func(key string, item V) bool {
 			switch {
-			case p.Next != "" && key <= after, !keep.match(item):
+			case p.Next != "" && key <= after:
 				return true
-			case hides(item):
-				out.Hidden++
+			case hides(item): // before the filter, which would tell of what is hidden
+				if p.Filter == "" && p.Next == "" {
+					out.Hidden++
+				}
+				return true
+			case !keep.match(item):
 				return true
 			case len(out.Items) == limit:
 				out.Next = base64.RawURLEncoding.EncodeToString([]byte(last))

@@ -181,7 +181,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.Actor(),
 		Groups: [][]fsm.Command{commands},
 	}
-	if _, judged := w.by.person(); judged {
+	if _, judged := w.by.person(); judged && before.RightsIndex > 0 { // 0: everybody is an administrator
 		entry.Rights = before.RightsIndex + 1
 	}
 	if w.params.RequestID != "" {
