@@ -11,9 +11,10 @@ type MemberFound struct {
 	NotAfter int64         `cbor:"3,keyasint"`
 }
 
-// AgentsFound makes the agent of each node a member, unless its name has a row. It is for a cluster that worked before
-// it made its certificates itself: its agents have certificates of files, which no row knows. The rows have AnyKey set,
-// and no key until the agent shows one. NotAfter is when such a certificate ends at the latest, in Unix ms. The command
+// AgentsFound makes the agent of each node a member. It is for a cluster that worked before it made its certificates
+// itself: its agents have certificates of files, which no row knows. The rows have AnyKey set, and no key until the
+// agent shows one. A row that an agent has already, because it joined by a token, gets AnyKey too: its certificate may
+// have been replaced by hand since. NotAfter is when such a certificate ends at the latest, in Unix ms. The command
 // is allowed only in the entry that puts the first CA, after that command. Codes: invalid; conflict in any other entry,
 // or if there are too many nodes.
 type AgentsFound struct {
@@ -29,15 +30,25 @@ func (c *AgentsFound) apply(s *State) error {
 			"first CA").WithHint("make a token on a server with: outspan token create")
 	}
 	var agents []model.Subject
+	var joined []*TrustMember
 	for _, n := range s.Nodes.All() {
 		who := model.Subject{Kind: model.SubjectAgent, Name: n.Name}
-		if !s.TrustMembers.Has(who.String()) {
+		switch row, known := s.TrustMemberOf(who); {
+		case !known:
 			agents = append(agents, who)
+		case row.RevokedIndex == 0 && row.IssuedIndex != s.Index:
+			joined = append(joined, row)
 		}
 	}
 	if s.TrustMembers.Len()+len(agents) > maxMembers {
 		return model.Refuse(model.CodeConflict, "the cluster has %d nodes, and at most %d members are allowed", s.Nodes.Len(),
 			maxMembers).WithHint("forget nodes that are gone: outspan node forget NAME")
+	}
+	for _, row := range joined {
+		next := *row
+		next.AnyKey, next.NotAfter = true, max(row.NotAfter, c.NotAfter)
+		s.putMember(&next)
+		s.touchMember(row.Subject)
 	}
 	for _, who := range agents {
 		s.putMember(&TrustMember{Subject: who, NotAfter: c.NotAfter, IssuedIndex: s.Index, AnyKey: true})

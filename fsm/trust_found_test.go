@@ -83,6 +83,14 @@ func TestAgentsFound(t *testing.T) {
 	if m, _ := s.TrustMemberOf(agentNamed("n2")); !m.Counts(hashOf(2)) || m.NotAfter != 9000 {
 		t.Errorf("the row of an agent that has shown nothing is %+v", m)
 	}
+	token := &TokenCreate{ID: agentToken, Role: "agent", Verifier: hashOf('a'), TTL: model.Hour, Uses: 1}
+	joined := run(t, start, 1500, token, &MemberAdmit{Subject: agentNamed("n2"), Key: hashOf(4), NotAfter: 4000,
+		Token: agentToken, Verifier: hashOf('a')})
+	joined, _ = joined.Apply(joined.Index+1, 1, Entry{Format: model.CurrentFormat, At: 2000, Groups: [][]Command{
+		{data, ca, own, found}}})
+	if m, _ := joined.TrustMemberOf(agentNamed("n2")); !m.Counts(hashOf(4)) || !m.Counts(hashOf(5)) || m.NotAfter != 9000 {
+		t.Errorf("the row of an agent that joined by a token, and may have another certificate since, is %+v", m)
+	}
 	shown := checked(t, s, 2000, "", "",
 		&MemberRenew{Subject: agentNamed("n2"), Old: hashOf(2), Key: hashOf(2), NotAfter: 6000})
 	if m, _ := shown.TrustMemberOf(agentNamed("n2")); !m.Counts(hashOf(2)) || m.Counts(hashOf(3)) || m.NotAfter != 6000 {

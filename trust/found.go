@@ -80,6 +80,9 @@ func (e *Engine) found(ctx context.Context) error {
 			continue
 		}
 		who, _ := memberOf(pki.Identity{Role: role, Name: e.cfg.Name})
+		if _, known := e.cfg.Store.Current().TrustMemberOf(who); known {
+			continue // it joined by a token, with a certificate of the operator's CA
+		}
 		group = append(group, &fsm.MemberFound{Subject: who, Key: pki.KeyHash(pair.Leaf),
 			NotAfter: pair.Leaf.NotAfter.UnixMilli()})
 	}

@@ -81,13 +81,17 @@ func (e *Engine) askCA(ctx context.Context, server transport.ServerInfo) (ca *tr
 	return ca, true, err
 }
 
-// giveCA answers a leader that puts the first CA into the state. The reply is empty if this server has no file with the
-// key. Every server gets the key with the state anyway. Codes: forbidden, member_revoked, certificate_invalid; conflict
-// if the state has a CA.
+// giveCA answers the leader, which puts the first CA into the state. The reply is empty if this server has no file with
+// the key. Every server gets the key with the state anyway. Codes: forbidden for others than the leader; member_revoked;
+// certificate_invalid; conflict if the state has a CA.
 func (e *Engine) giveCA(ctx context.Context) (caReply, error) {
 	who, err := e.askingServer(ctx)
 	if err != nil {
 		return caReply{}, err
+	}
+	leader, _, ok := e.cfg.Servers.Leader()
+	if !ok || leader.Name != who.Name || !e.cfg.Servers.Includes(who.Name) {
+		return caReply{}, model.Refuse(model.CodeForbidden, "%s does not lead, and only the leader needs the CA's key", who)
 	}
 	if e.cfg.Store.Current().Managed() {
 		return caReply{}, model.Refuse(model.CodeConflict, "the state has a CA already").WithHint("try again in a moment")
