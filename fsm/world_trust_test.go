@@ -324,7 +324,8 @@ func (w world) rights() []Command {
 	to := pick(w, "cert:alice", "cert:*", "group:shop", "agent:n1", "cert:")
 	verb := pick[rights.VerbPattern](w, "*", "node.*", "job.read", "node.fly")
 	set := rights.Role{Name: role, Allow: []rights.Grant{{Verbs: []rights.VerbPattern{verb}}}}
-	return []Command{pick[Command](w, &RoleSet{set}, &RoleRemove{role}, &BindingAdd{role, to}, &BindingAdd{role, to}, &BindingRemove{role, to})}
+	return []Command{pick[Command](w, &RoleSet{set}, &RoleRemove{role}, &BindingAdd{role, to}, &BindingAdd{role, to},
+		&BindingRemove{role, to})}
 }
 
 // founding mostly draws nothing. Otherwise it draws the first keys and members of a cluster, or an export of the

@@ -187,8 +187,8 @@ type Binding struct {
 	To string `json:"to" cbor:"2,keyasint"`
 }
 
-// Check refuses a binding that can't be stored, and one to a kind of subject that has no roles. It does not look whether
-// there is such a role. Code: invalid.
+// Check refuses a binding that can't be stored, and one to a kind of subject that has no roles. It does not look
+// whether there is such a role. Code: invalid.
 func (b *Binding) Check() *model.Error {
 	kind, _, _ := strings.Cut(b.To, ":")
 	if kind+":" != groupPrefix && !slices.Contains(boundKinds[:], model.SubjectKind(kind)) {

@@ -82,8 +82,8 @@ func (e *Engine) askCA(ctx context.Context, server transport.ServerInfo) (ca *tr
 }
 
 // giveCA answers the leader, which puts the first CA into the state. The reply is empty if this server has no file with
-// the key. Every server gets the key with the state anyway. Codes: forbidden for others than the leader; member_revoked;
-// certificate_invalid; conflict if the state has a CA.
+// the key. Every server gets the key with the state anyway. Codes: forbidden for others than the leader;
+// member_revoked; certificate_invalid; conflict if the state has a CA.
 func (e *Engine) giveCA(ctx context.Context) (caReply, error) {
 	who, err := e.askingServer(ctx)
 	if err != nil {

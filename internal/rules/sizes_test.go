@@ -29,7 +29,7 @@ var manyMethods = map[string]exception{
 		"rules that look into two drawers, or refuse; what reads one drawer belongs to that"},
 	"internal/cli.app":         {131, "each command is a method, and all share streams, flags and the client"},
 	"reconcile.pass":           {251, "every pass of a decision reads and extends the same draft and plan"},
-	"transport/httpapi.Server": {115, "each operation is a handler, and all share the callbacks of the server"},
+	"transport/httpapi.Server": {116, "each operation is a handler, and all share the callbacks of the server"},
 	"trust.Engine": {102,
 		"what one server decides shares its state, keyring and credentials; the rotations are to become types"},
 	"transport/httpapi.reading": {85,

@@ -54,6 +54,10 @@ func (j *judge) mayCall(rt route, c caller) error {
 	if !listed {
 		return model.Refuse(model.CodeForbidden, "%s has no verb, so nobody may call it", rt.id)
 	}
+	if rt.id == "why" && !slices.ContainsFunc([]rights.Verb{"node.read", "job.read", "instance.read"},
+		func(v rights.Verb) bool { return j.book().MayAny(who, v) }) {
+		return refusedRight(c, "instance.read", rights.Object{})
+	}
 	may := verb == noRight || j.book().MayAny(who, verb) ||
 		verb == "node.approve" && j.book().MayAny(who, "server.approve") // mayWrite knows which of them it takes
 	if may {
@@ -126,6 +130,8 @@ func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command)
 		switch cmd := one.(type) {
 		case *fsm.NewcomerApprove:
 			verb = approveVerb(cmd.Newcomer)
+		case *fsm.RestoreMark: // to confirm a restore stops what the state does not know
+			verb = "snapshot.restore"
 		case *fsm.NewcomerReject:
 			verb = approveVerb(cmd.Newcomer)
 		case *fsm.JobSubmit:

@@ -73,6 +73,9 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 			switch {
 			case p.Next != "" && key <= after:
 				return true
+			case len(out.Items) == limit && (hides(item) || keep.match(item)):
+				out.Next = base64.RawURLEncoding.EncodeToString([]byte(last))
+				return false
 			case hides(item): // before the filter, which would tell of what is hidden
 				if p.Filter == "" && p.Next == "" {
 					out.Hidden++
@@ -80,9 +83,6 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 				return true
 			case !keep.match(item):
 				return true
-			case len(out.Items) == limit:
-				out.Next = base64.RawURLEncoding.EncodeToString([]byte(last))
-				return false
 			}
 			out.Items, last = append(out.Items, item), key
 			return true
