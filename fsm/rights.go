@@ -43,7 +43,8 @@ type RoleRemove struct {
 }
 
 // BindingAdd gives a role to subjects or to a group. If they have it by an equal binding, nothing changes. A binding to
-// a role that does not exist gives nothing; the API refuses it. Codes: invalid; conflict if there are too many bindings.
+// a role that does not exist gives nothing; the API refuses it. Codes: invalid; conflict if there are too many
+// bindings.
 type BindingAdd struct {
 	Role rights.RoleName `cbor:"1,keyasint"`
 	To   string          `cbor:"2,keyasint"`

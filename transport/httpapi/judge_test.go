@@ -166,7 +166,7 @@ func TestRightsToNewThings(t *testing.T) {
 	}
 	asked := url.Values{"verb": {"job.submit"}, "object": {"new1"}, "as": {"cert:bob"}}
 	if got := get(t, r.client(pki.RoleCLI, "alice"), "/v1/auth/can-i?"+asked.Encode()); got["object"] != "job/new1" ||
-		got["allowed"] != false { // a job has class production unless it says otherwise
+		fmt.Sprint(got["allowed"]) != "false" { // a job has class production unless it says otherwise
 		t.Errorf("can-i: %v", got)
 	}
 	if got := get(t, bob, "/v1/jobs?filter=name~w"); got["hidden"] != nil || len(got["items"].([]any)) != 0 {
