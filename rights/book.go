@@ -142,7 +142,7 @@ func (g *Grant) names(verb Verb) bool {
 		!lacks(g.Jobs, ScopeJob) && !lacks(g.Nodes, ScopeNode) && !lacks(g.Classes, ScopeClass)
 }
 
-// within reports whether a list of patterns allows a name. An empty list allows every name, and also none.
+// within reports whether a list of patterns allows a name. An empty list allows every name, and things without one.
 func within(patterns []string, name string) bool {
 	return len(patterns) == 0 || name != "" && matchesAny(patterns, name)
 }

@@ -43,8 +43,8 @@ func (c caller) person() (who rights.Caller, ok bool) {
 	return rights.Caller{Subject: c.Subject, Local: c.Kind == model.SubjectUID}, c.role() == pki.RoleCLI
 }
 
-// mayCall refuses a caller that may not call an operation on any object. If the operation's verb is about no object
-// that has a name, that is the whole answer. Code: forbidden.
+// mayCall refuses a caller that may not call an operation on any object. For a verb of scope 0 nothing else is checked.
+// Code: forbidden.
 func (j *judge) mayCall(rt route, c caller) error {
 	who, ok := c.person()
 	if !ok {
@@ -83,11 +83,15 @@ func (j *judge) before(s *Server, rt route, c caller, next http.Handler) http.Ha
 	})
 }
 
-// mayDo refuses a caller that may not do something to one of the objects. Code: forbidden.
+// mayDo refuses a caller that may not do something to one of the objects. Without objects it takes a right that no list
+// of names restricts. Code: forbidden.
 func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights.Object) error {
 	who, ok := c.person()
 	if !ok || verb == noRight {
 		return nil
+	}
+	if len(on) == 0 {
+		on = []rights.Object{{}}
 	}
 	book := j.books.of(state)
 	for _, o := range on {
