@@ -40,13 +40,13 @@ func (a Auth) RemoveRole(ctx context.Context, name rights.RoleName, o WriteOptio
 	return write[api.RoleReply](ctx, a.calls, http.MethodDelete, route("roles", string(name)), o.query(), nil)
 }
 
-// Bindings returns who has which role.
+// Bindings returns all bindings of roles to people and groups.
 func (a Auth) Bindings(ctx context.Context, o ListOptions) (List[api.Binding], error) {
 	return list[api.Binding](ctx, a.calls, route("bindings"), o.query())
 }
 
-// AllBindings yields who has which role, and reads each page when it is needed. If a read fails, AllBindings yields the
-// error and stops.
+// AllBindings yields all bindings, and reads each page when it is needed. If a read fails, AllBindings yields the error
+// and stops.
 func (a Auth) AllBindings(ctx context.Context, o ListOptions) iter.Seq2[api.Binding, error] {
 	return each[api.Binding](ctx, a.calls, route("bindings"), o.query())
 }

@@ -128,7 +128,6 @@ func (c *RoleRemove) apply(s *State) error {
 		}
 		break
 	}
-	s.beginRights()
 	s.delRole(c.Name)
 	s.changedRights("role/"+string(c.Name), "set", "removed")
 	return nil

@@ -220,7 +220,7 @@ func (b *Binding) CheckShape() *model.Error {
 // local users of a server may do everything.
 var boundKinds = [...]model.SubjectKind{model.SubjectCert}
 
-// Equal reports whether two lists of grants are the same.
+// Equal reports whether two lists have the same grants in the same order.
 func Equal(a, b []Grant) bool {
 	return slices.EqualFunc(a, b, func(x, y Grant) bool {
 		return slices.Equal(x.Verbs, y.Verbs) && slices.Equal(x.Jobs, y.Jobs) && slices.Equal(x.Nodes, y.Nodes) &&

@@ -54,21 +54,21 @@ type canIRead struct {
 }
 
 func authOperations(s *Server) []operation {
-	list1 := getRoute("list-roles", "/v1/roles", "auth", "List the roles, the built-in ones too")
-	list2 := getRoute("list-bindings", "/v1/bindings", "auth", "List who has which role")
-	list1.allow, list2.allow = forCLI, forCLI
+	roles := getRoute("list-roles", "/v1/roles", "auth", "List the roles, the built-in ones too")
+	bindings := getRoute("list-bindings", "/v1/bindings", "auth", "List who has which role")
+	roles.allow, bindings.allow = forCLI, forCLI
 	get := getRoute("get-role", "/v1/roles/{name}", "auth", "Show a role")
 	whoami := getRoute("whoami", "/v1/auth/whoami", "auth", "Show who the caller is, and what it may do")
 	canI := getRoute("can-i", "/v1/auth/can-i", "auth", "Say whether the caller, or somebody else, may do something")
 	get.allow, whoami.allow, canI.allow = forCLI, forCLI, forCLI
 	return []operation{
-		list(s, list1, listing[roleList, api.Role]{topics: topics[roleList]("rights"), rows: listRoles}),
+		list(s, roles, listing[roleList, api.Role]{topics: topics[roleList]("rights"), rows: listRoles}),
 		read(s, get, topics[roleRead]("rights"), showRole),
 		write(s, route{id: "set-role", method: http.MethodPut, path: "/v1/roles/{name}", tag: "auth",
 			summary: "Make a role, or replace it"}, setRole()),
 		write(s, route{id: "remove-role", method: http.MethodDelete, path: "/v1/roles/{name}", tag: "auth",
 			summary: "Remove a role that nobody has"}, removeRole()),
-		list(s, list2, listing[bindingList, api.Binding]{topics: topics[bindingList]("rights"), rows: listBindings}),
+		list(s, bindings, listing[bindingList, api.Binding]{topics: topics[bindingList]("rights"), rows: listBindings}),
 		write(s, route{id: "grant", path: "/v1/bindings", tag: "auth", summary: "Give a role to people or to a group"},
 			changeBinding(grant)),
 		write(s, route{id: "revoke-binding", path: "/v1/bindings/revoke", tag: "auth", summary: "Take a role away again"},
