@@ -11,14 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/trust"
 )
 
 // The key before counts until the agent says that it has its new certificate. Then whoever stole the old key is neither
@@ -157,129 +154,6 @@ func TestExpiredAgentJoinsAgain(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		if left := time.Until(p.creds.NotAfter()); left < life/2 {
 			t.Errorf("the agent uses a certificate with %s left", left)
-		}
-	})
-}
-
-// A revoked agent does not keep the server of its machine from starting. A process without an agent leaves the files of
-// an agent alone.
-func TestReviveWithoutTheAgent(t *testing.T) {
-	for name, agent := range map[string]bool{"with an agent": true, "without": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newRig(t).found(30 * 24 * time.Hour)
-				s.lead()
-				if agent {
-					s.do(&fsm.MemberRevoke{Subject: who(model.SubjectAgent, "s1")})
-				}
-				time.Sleep(365 * 24 * time.Hour)
-				_, err := trust.Revive(t.Context(), trust.Revival{Name: "s1", Agent: agent, DataDir: s.dir,
-					Logger: hclog.NewNullLogger(),
-					State:  func(context.Context) (fsm.State, error) { return s.machine.State(), nil }})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := transport.ManagedDir(s.dir).Credentials("c1", pki.RoleServer, "s1"); err != nil {
-					t.Error(err)
-				}
-				if _, err := transport.ManagedDir(s.dir).Credentials("c1", pki.RoleAgent, "s1"); err == nil {
-					t.Error("the agent has a new certificate")
-				}
-			})
-		})
-	}
-}
-
-// A server that can't write its new certificate uses it from memory, and writes it later. Revive hands it over.
-func TestServerThatCantWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
-		s := newRig(t).found(life)
-		s.lead()
-		stop := s.run()
-		mended := block(t, filepath.Join(s.dir, "tls", "server-key.pem.next"))
-		time.Sleep(life * 60 / 100)
-		first := s.creds.NotAfter()
-		if time.Until(first) < life/3 {
-			t.Error("the new certificate is not in use")
-		}
-		time.Sleep(24 * time.Hour)
-		if !s.creds.NotAfter().Equal(first) {
-			t.Error("it makes a new certificate again and again")
-		}
-		mended()
-		time.Sleep(time.Hour)
-		if got := must(tlsLeaf(s))(t); !got.NotAfter.Equal(first) {
-			t.Errorf("the files have a certificate until %s, want %s", got.NotAfter, first)
-		}
-		stop()
-		time.Sleep(2 * life)
-		defer block(t, filepath.Join(s.dir, "tls", "server-key.pem.next"))()
-		unwritten, err := trust.Revive(t.Context(), trust.Revival{Name: "s1", DataDir: s.dir, Logger: hclog.NewNullLogger(),
-			State: func(context.Context) (fsm.State, error) { return s.machine.State(), nil }})
-		if err != nil || unwritten == nil {
-			t.Fatalf("revived: %v, unwritten %v", err, unwritten)
-		}
-		creds := must(transport.ManagedDir(s.dir).CredentialsAnyTime("c1", pki.RoleServer, "s1"))(t)
-		if err := creds.Use(*unwritten, nil); err != nil || time.Until(creds.NotAfter()) < life/2 {
-			t.Errorf("in use until %s: %v", creds.NotAfter(), err)
-		}
-	})
-}
-
-// A server that has no row, because the state was recovered from before its admission, renews all the same, and becomes
-// a member again. A stranger does not.
-func TestServerWithoutARow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
-		r := newRig(t)
-		s1 := r.found(life)
-		s1.lead()
-		before := s1.machine.State()
-		s2 := s1.joinServer("s2", life)
-		first := must(tlsLeaf(s2))(t)
-		for _, s := range []*site{s1, s2} {
-			s.machine.Replace(before)
-			s.run()
-		}
-		time.Sleep(life * 60 / 100)
-		row, ok := s1.machine.Current().TrustMemberOf(who(model.SubjectServer, "s2"))
-		now := must(tlsLeaf(s2))(t)
-		if !ok || string(row.Key) != string(pki.KeyHash(now)) || now.Equal(first) {
-			t.Fatalf("row %v, renewed: %v", row, !now.Equal(first))
-		}
-		if err := fsm.Check(s1.machine.State()); err != nil {
-			t.Error(err)
-		}
-		r.mu.Lock()
-		delete(r.sites, "s2")
-		r.mu.Unlock()
-		s1.machine.Replace(before)
-		body := must(transport.EncodeCBOR(map[int]any{1: row.Key, 2: row.Key, 3: row.NotAfter}))(t)
-		ctx := transport.WithSubject(t.Context(), who(model.SubjectServer, "s2"))
-		_, _, err := s1.engine.AnswerPeer(ctx, "trust-renew", body)
-		wantCode(t, err, model.CodeNotFound)
-	})
-}
-
-// If the file with the CA's key can't be removed, the engine tries again until it can.
-func TestCAKeyIsRemovedLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newRig(t).found(30 * 24 * time.Hour)
-		file := transport.ManagedDir(s.dir).CAKeyFile()
-		kept := must(os.ReadFile(file))(t)
-		s.lead()
-		if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		defer s.run()()
-		time.Sleep(24 * time.Hour)
-		if err := os.WriteFile(file, kept, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(11 * time.Minute)
-		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the file is still there: %v", err)
 		}
 	})
 }

@@ -22,9 +22,9 @@ type caProgress struct {
 	from, to uint64 // see ends
 }
 
-// caProgress computes the progress from a state. Everything but the presence of the members follows from the state and
+// progress computes the progress from a state. Everything but the presence of the members follows from the state and
 // the configuration of the log, so each leader comes to the same result.
-func (e *Engine) caProgress(state *fsm.State) (p caProgress) {
+func (r *caRotation) progress(state *fsm.State) (p caProgress) {
 	for _, row := range state.KeysOf(model.KeyCA) {
 		switch row.Phase {
 		case model.KeyIncoming:
@@ -49,7 +49,7 @@ func (e *Engine) caProgress(state *fsm.State) (p caProgress) {
 		}
 	}
 	digest := pki.RootsDigest(roots(state))
-	for _, m := range e.countedMembers(state) {
+	for _, m := range r.members.counted(state) {
 		if p.done(m, digest) {
 			continue
 		}
@@ -59,7 +59,7 @@ func (e *Engine) caProgress(state *fsm.State) (p caProgress) {
 	}
 	switch {
 	case len(p.waiting) > 0:
-	case p.step == api.CARenew && e.cfg.Servers.Now() < keptUntil(p.next):
+	case p.step == api.CARenew && r.servers.Now() < keptUntil(p.next):
 		p.step = api.CAGrace
 	case p.step == api.CAForget:
 		p.step = ""

@@ -16,7 +16,9 @@ const maxShownWaiting = 10
 
 // CAStatus says which CAs a state has, and how far a rotation has come. A server that does not lead does not know which
 // other servers are absent. Code: internal for a damaged certificate in the state.
-func (e *Engine) CAStatus(state *fsm.State) (api.CA, error) {
+func (e *Engine) CAStatus(state *fsm.State) (api.CA, error) { return e.ca.status(state) }
+
+func (r *caRotation) status(state *fsm.State) (api.CA, error) {
 	out := api.CA{CAs: []api.CACertificate{}}
 	for _, row := range state.KeysOf(model.KeyCA) {
 		cert, err := x509.ParseCertificate(row.Public)
@@ -27,8 +29,8 @@ func (e *Engine) CAStatus(state *fsm.State) (api.CA, error) {
 		out.CAs = append(out.CAs, api.CACertificate{Name: row.Name, Phase: row.Phase,
 			Fingerprint: hex.EncodeToString(sum[:]), NotAfter: cert.NotAfter.UTC()})
 	}
-	p := e.caProgress(state)
-	now := max(state.Now, e.cfg.Servers.Now())
+	p := r.progress(state)
+	now := max(state.Now, r.servers.Now())
 	for _, t := range state.JoinTokens.All() {
 		if p.ends(t) && t.RevokedIndex == 0 && t.Used < t.Uses && now < t.Expires {
 			out.Tokens++
@@ -42,19 +44,19 @@ func (e *Engine) CAStatus(state *fsm.State) (api.CA, error) {
 	if p.step == "" {
 		return out, nil
 	}
-	r := &api.CARotation{Step: p.step, To: p.next.Name, Since: wallAt(now, p.next.At), Waiting: len(p.waiting),
+	rotation := &api.CARotation{Step: p.step, To: p.next.Name, Since: wallAt(now, p.next.At), Waiting: len(p.waiting),
 		WaitingFor: []api.CAWaiting{}, Passed: p.next.Passed}
-	if r.Passed == nil {
-		r.Passed = []string{}
+	if rotation.Passed == nil {
+		rotation.Passed = []string{}
 	}
 	if p.next.Grace > 0 && p.next.Phase == model.KeyActive && len(p.old) > 0 {
 		until := wallAt(now, keptUntil(p.next))
-		r.KeptUntil = &until
+		rotation.KeptUntil = &until
 	}
 	for _, m := range p.waiting[:min(len(p.waiting), maxShownWaiting)] {
-		r.WaitingFor = append(r.WaitingFor, api.CAWaiting{Subject: m.who.String(), Absent: m.absent})
+		rotation.WaitingFor = append(rotation.WaitingFor, api.CAWaiting{Subject: m.who.String(), Absent: m.absent})
 	}
-	out.Rotation = r
+	out.Rotation = rotation
 	return out, nil
 }
 

@@ -3,8 +3,8 @@ package trust
 import (
 	"context"
 	"crypto/x509"
+	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -81,40 +81,43 @@ type Config struct {
 	Logger      hclog.Logger // default: nothing is logged
 }
 
-// Engine makes and checks the certificates of a cluster on one of its servers. It is safe for concurrent use.
+// Engine makes and checks the certificates of a cluster on one of its servers. It admits newcomers and renews the
+// certificates of agents itself. Its parts do the rest, and each has only the inputs that it needs. It is safe for
+// concurrent use.
 type Engine struct {
 	cfg     Config
 	log     hclog.Logger
-	ring    atomic.Pointer[keyring.Ring] // nil while the file is missing; see keyring
 	dir     transport.Managed
 	joining chan struct{} // has an element for each join in progress
 	self    model.Subject // this server
 
-	unwritten unwritten // this server's certificate; only keepOwn uses it
-	strangers strangers
-	repeats   strangers // repeated joins, by the id of the token, and returns, by the agent
-	issuer    *issuer   // nil if the cluster makes certificates itself; see FilesEngine
-	pins      *pins
-	claims    *claims
-	news      newsCache
-
-	rotation keyringRotation
-
-	gossipForced atomic.Pointer[model.KeyName] // see ForceGossip
-
+	strangers    strangers
+	repeats      strangers // repeated joins, by the id of the token, and returns, by the agent
+	issuer       *issuer   // nil if the cluster makes certificates itself; see FilesEngine
 	refusedJoins joinLog
+
+	keyring  serverKeyring
+	founding founding
+	ca       caRotation
+	gossip   gossipRotation
+	rotation keyringRotation
+	own      ownCertificates
+	keys     ownKeys
+	news     newsCache
+	pins     pins
+	claims   claims
 }
 
 // NewEngine opens the keyring of the data directory. If the file is missing, Run asks other servers for its keys. From
 // now on the credentials refuse peers that Admit refuses. Codes: those of keyring.Open, except not_found.
 func NewEngine(cfg Config) (*Engine, error) {
 	e := newEngine(cfg)
-	if err := e.openKeyring(); err != nil {
+	if err := e.keyring.open(); err != nil {
 		return nil, err
 	}
-	if e.ring.Load() == nil {
+	if e.keyring.ring.Load() == nil {
 		e.log.Error("the keyring is missing: until it is there, this server admits no newcomers and renews no certificates",
-			"file", e.keyringPath())
+			"file", e.keyring.path)
 	}
 	cfg.Credentials.SetAdmission(e.Admit)
 	cfg.Credentials.SetProved(e.Proved)
@@ -133,10 +136,31 @@ func newEngine(cfg Config) *Engine {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	e := &Engine{cfg: cfg, log: cfg.Logger, dir: transport.ManagedDir(cfg.DataDir),
-		joining: make(chan struct{}, maxJoining), pins: newPins(), claims: newClaims(),
-		self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
-	e.rotation.e = e
+		joining: make(chan struct{}, maxJoining), self: model.Subject{Kind: model.SubjectServer, Name: cfg.Name}}
+	e.fillParts()
 	return e
+}
+
+// fillParts gives each part its inputs.
+func (e *Engine) fillParts() {
+	cfg, log := &e.cfg, e.log
+	members := memberList{servers: cfg.Servers, self: e.self, lifetime: cfg.Lifetime}
+	e.keyring = serverKeyring{name: cfg.Name, path: filepath.Join(cfg.DataDir, keyring.FileName), dir: e.dir,
+		store: cfg.Store, servers: cfg.Servers, peers: cfg.Peers, log: log}
+	e.rotation = keyringRotation{keyring: &e.keyring}
+	e.founding = founding{name: cfg.Name, dir: e.dir, store: cfg.Store, servers: cfg.Servers, peers: cfg.Peers,
+		keyring: &e.keyring, handOut: e.rotation.handOut, log: log}
+	e.ca = caRotation{server: cfg.Name, cluster: cfg.Cluster, store: cfg.Store, servers: cfg.Servers,
+		keyring: &e.keyring, members: members, log: log}
+	e.gossip = gossipRotation{store: cfg.Store, servers: cfg.Servers, keyring: &e.keyring, members: members, log: log}
+	e.pins = pins{store: cfg.Store, servers: cfg.Servers, peers: cfg.Peers, record: e.record, log: log,
+		shown: map[string]shownKey{}, woken: make(chan struct{}, 1)}
+	e.claims = claims{store: cfg.Store, servers: cfg.Servers, peers: cfg.Peers, log: log,
+		open: map[model.Subject]claim{}, told: map[model.Subject]time.Time{}, woken: make(chan struct{}, 1)}
+	e.news = newsCache{store: cfg.Store, servers: cfg.Servers, keyring: &e.keyring}
+	e.own = ownCertificates{cfg: cfg, self: e.self, dir: e.dir, keyring: &e.keyring, record: e.record, log: log}
+	e.keys = ownKeys{self: e.self, store: cfg.Store, keyring: &e.keyring, claims: &e.claims, log: log,
+		keeper: keeper{dir: e.dir, creds: cfg.Credentials, reload: cfg.Reload, gossip: cfg.Gossip}}
 }
 
 // Run keeps the certificates of this server and of the agent of its process alive, makes this server use the CAs and
@@ -145,8 +169,8 @@ func newEngine(cfg Config) *Engine {
 // removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.closeRefused, e.closeVoid, e.dropCAKey, e.keepOwn, e.keepAgent,
-		e.keepPins, e.seekKeyring, e.keepKeys, e.keepHolds,
+	for _, part := range [...]func(context.Context){e.closeRefused, e.closeVoid, e.founding.dropCAKey,
+		e.own.keepServer, e.own.keepAgent, e.pins.keep, e.keyring.seek, e.keys.keep, e.claims.keep,
 		func(ctx context.Context) { e.refusedJoins.run(ctx, e.log) }} {
 		wg.Go(func() { part(ctx) })
 	}
@@ -157,9 +181,9 @@ func (e *Engine) Run(ctx context.Context) error {
 // Lead does the leader's work of one term: it puts the first keys of the cluster into the state, if this machine has
 // them, and then rotates keys. It blocks until ctx ends.
 func (e *Engine) Lead(ctx context.Context) {
-	e.keepFounding(ctx)
+	e.founding.run(ctx)
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context){e.rotateCA, e.rotateGossip} {
+	for _, part := range [...]func(context.Context){e.ca.run, e.gossip.run} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Wait()
@@ -230,7 +254,7 @@ func (e *Engine) closeRefused(ctx context.Context) { e.closeAfter(ctx, "members"
 func (e *Engine) closeVoid(ctx context.Context) { e.closeAfter(ctx, "people") }
 
 func (e *Engine) closeAfter(ctx context.Context, topic fsm.Topic) {
-	e.onTopic(ctx, topic, func() {
+	onTopic(ctx, e.cfg.Store, topic, func() {
 		n := e.cfg.CloseWhere(func(id pki.Identity, leaf *x509.Certificate) bool { return e.Admit(id, leaf) != nil })
 		if n > 0 {
 			e.log.Warn("connections ended whose certificates were revoked or replaced", "connections", n)
@@ -241,9 +265,9 @@ func (e *Engine) closeAfter(ctx context.Context, topic fsm.Topic) {
 
 // onTopic calls f at once, and again after each change of the topic, until ctx ends. Changes during a call of f lead to
 // one further call.
-func (e *Engine) onTopic(ctx context.Context, topic fsm.Topic, f func()) {
+func onTopic(ctx context.Context, store Store, topic fsm.Topic, f func()) {
 	for ctx.Err() == nil {
-		woken, cancel := e.cfg.Store.WatchTopic(topic)
+		woken, cancel := store.WatchTopic(topic)
 		f()
 		select {
 		case <-woken:

@@ -39,7 +39,7 @@ func (e *Engine) answerRejoin(ctx context.Context, source net.Addr,
 		}
 		defer done()
 		e.log.Debug("the request of an agent that returns goes to the leader", "agent", source, "leader", leader.Name)
-		err = e.ask(ctx, leader, questionRejoin, claim, &issued)
+		err = ask(ctx, e.cfg.Peers, leader, questionRejoin, claim, &issued)
 	}
 	if err != nil {
 		return transport.JoinReply{}, err

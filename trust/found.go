@@ -5,24 +5,43 @@ import (
 	"context"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
 )
 
 // foundTime limits one attempt to put the first keys into the state.
 const foundTime = 40 * time.Second
 
-// keepFounding puts the first keys of the cluster into the state, if this machine has them. It blocks until the state
+// founding puts the first keys of a cluster into its state. They come from the files of outspan up or outspan ca adopt;
+// it has no state of its own. On the leader, Engine.Lead runs it until the state has the keys. On each server,
+// Engine.Run runs dropCAKey, and Engine passes it the question of the leader for the CA's key. It is safe for
+// concurrent use: the state refuses a second group of first keys as stale.
+type founding struct {
+	name    string // of this server
+	dir     transport.Managed
+	store   Store
+	servers Cluster
+	peers   Asker
+	keyring *serverKeyring
+	handOut func(context.Context, keyring.Key) error // keyringRotation.handOut
+	log     hclog.Logger
+}
+
+// run puts the first keys of the cluster into the state, if this machine has them. It blocks until the state
 // has them, or until ctx ends.
-func (e *Engine) keepFounding(ctx context.Context) {
+func (f *founding) run(ctx context.Context) {
 	retry := backoff{first: 200 * time.Millisecond, last: 10 * time.Second}
 	for ctx.Err() == nil {
-		err := e.found(ctx)
+		err := f.found(ctx)
 		if err == nil {
 			return
 		}
-		e.log.Error("the CA's key is not in the state yet, so nobody can join", "error", err)
+		f.log.Error("the CA's key is not in the state yet, so nobody can join", "error", err)
 		sleep(ctx, retry.after())
 	}
 }
@@ -31,16 +50,16 @@ func (e *Engine) keepFounding(ctx context.Context) {
 // the same machine, and the agents of the nodes that the state has, as members. All of it is one group of commands, so
 // a crash leaves either everything or nothing. Each other server of the configuration must have the key of the keyring
 // that encrypts the data key: otherwise the loss of this machine could lose the CA.
-func (e *Engine) found(ctx context.Context) error {
-	if e.cfg.Store.Current().Managed() {
+func (f *founding) found(ctx context.Context) error {
+	if f.store.Current().Managed() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, foundTime)
 	defer cancel()
-	if err := e.shareFirstKey(ctx); err != nil {
+	if err := f.shareFirstKey(ctx); err != nil {
 		return err
 	}
-	ca, err := e.firstCA(ctx)
+	ca, err := f.firstCA(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,11 +67,11 @@ func (e *Engine) found(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gossip, err := e.dir.GossipKeys()
+	gossip, err := f.dir.GossipKeys()
 	if err != nil {
 		return err
 	}
-	ring, err := e.keyring()
+	ring, err := f.keyring.get()
 	if err != nil {
 		return err
 	}
@@ -72,39 +91,39 @@ func (e *Engine) found(ctx context.Context) error {
 			Under: string(name(model.KeyData)), Sealed: sealed, Public: one.public})
 	}
 	for _, role := range [...]pki.Role{pki.RoleServer, pki.RoleAgent} {
-		pair, found, err := e.dir.Pair(role)
+		pair, found, err := f.dir.Pair(role)
 		if err != nil {
 			return err
 		}
 		if !found {
 			continue
 		}
-		who, _ := memberOf(pki.Identity{Role: role, Name: e.cfg.Name})
-		if _, known := e.cfg.Store.Current().TrustMemberOf(who); known {
+		who, _ := memberOf(pki.Identity{Role: role, Name: f.name})
+		if _, known := f.store.Current().TrustMemberOf(who); known {
 			continue // it joined by a token, with a certificate of the operator's CA
 		}
 		group = append(group, &fsm.MemberFound{Subject: who, Key: pki.KeyHash(pair.Leaf),
 			NotAfter: pair.Leaf.NotAfter.UnixMilli()})
 	}
 	group = append(group, &fsm.AgentsFound{NotAfter: ca.NotAfter().UnixMilli()})
-	if err := e.cfg.Servers.Submit(ctx, group); err != nil {
+	if err := f.servers.Submit(ctx, group); err != nil {
 		return err
 	}
-	e.log.Info("the keys of the cluster are in its state now, encrypted by the keyring", "keyring", ring.Active())
+	f.log.Info("the keys of the cluster are in its state now, encrypted by the keyring", "keyring", ring.Active())
 	return nil
 }
 
 // dropCAKey removes the file with the CA's key once the state has that key. A published state is committed, so the key
 // is then on the disks of a majority. If the file can't be removed, it tries again, with pauses from 1 s to 10 min.
-func (e *Engine) dropCAKey(ctx context.Context) {
+func (f *founding) dropCAKey(ctx context.Context) {
 	retry := backoff{first: time.Second, last: 10 * time.Minute}
 	for ctx.Err() == nil {
-		woken, cancel := e.cfg.Store.WatchTopic("keys")
+		woken, cancel := f.store.WatchTopic("keys")
 		wait := lookAgain // ca adopt may write the file although the state has the key
-		if err := e.dropCAKeyNow(); err != nil {
+		if err := f.dropCAKeyNow(); err != nil {
 			wait = retry.after()
-			e.log.Error("the file with the CA's key is still there: who reads it can make any certificate", "file",
-				e.dir.CAKeyFile(), "retry_in", wait, "error", err)
+			f.log.Error("the file with the CA's key is still there: who reads it can make any certificate", "file",
+				f.dir.CAKeyFile(), "retry_in", wait, "error", err)
 		} else {
 			retry.reset()
 		}
@@ -119,12 +138,12 @@ func (e *Engine) dropCAKey(ctx context.Context) {
 	}
 }
 
-func (e *Engine) dropCAKeyNow() error {
-	state := e.cfg.Store.Current()
+func (f *founding) dropCAKeyNow() error {
+	state := f.store.Current()
 	if !state.Managed() {
 		return nil
 	}
-	ca, found, err := e.dir.Authority()
+	ca, found, err := f.dir.Authority()
 	if !found || err != nil {
 		return err
 	}
@@ -132,7 +151,7 @@ func (e *Engine) dropCAKeyNow() error {
 	if err != nil {
 		return err
 	}
-	ring, err := e.keyring()
+	ring, err := f.keyring.get()
 	if err != nil {
 		return err
 	}
@@ -145,7 +164,7 @@ func (e *Engine) dropCAKeyNow() error {
 			return err
 		}
 		if bytes.Equal(kept, key) {
-			return e.dir.DropCAKey()
+			return f.dir.DropCAKey()
 		}
 	}
 	return model.Refuse(model.CodeConflict, "the state has the key of another CA").

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -120,4 +121,26 @@ func (r *rig) founding() (n int) {
 		}
 	}
 	return n
+}
+
+// If the file with the CA's key can't be removed, the engine tries again until it can.
+func TestCAKeyIsRemovedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newRig(t).found(30 * 24 * time.Hour)
+		file := transport.ManagedDir(s.dir).CAKeyFile()
+		kept := must(os.ReadFile(file))(t)
+		s.lead()
+		if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		defer s.run()()
+		time.Sleep(24 * time.Hour)
+		if err := os.WriteFile(file, kept, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Minute)
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the file is still there: %v", err)
+		}
+	})
 }

@@ -16,9 +16,11 @@ const shownLacking = 10
 // GossipKeys returns the gossip keys of a state, and which members don't use them yet. Only the leader knows who is
 // absent. It does not block. Codes: busy if the state has no keys yet; not_found if the keyring lacks a key;
 // integrity_check_failed.
-func (e *Engine) GossipKeys(state *fsm.State) (api.GossipKeys, error) {
+func (e *Engine) GossipKeys(state *fsm.State) (api.GossipKeys, error) { return e.gossip.status(state) }
+
+func (r *gossipRotation) status(state *fsm.State) (api.GossipKeys, error) {
 	v := api.GossipKeys{Lacking: []api.GossipLacking{}}
-	ring, err := e.keyring()
+	ring, err := r.keyring.get()
 	if err != nil {
 		return v, err
 	}
@@ -26,7 +28,7 @@ func (e *Engine) GossipKeys(state *fsm.State) (api.GossipKeys, error) {
 	if len(rows) == 0 {
 		return v, noGossipKey()
 	}
-	now := max(state.Now, e.cfg.Servers.Now())
+	now := max(state.Now, r.servers.Now())
 	var step model.Time
 	for _, row := range rows {
 		key, err := openKey(ring, state, row)
@@ -39,7 +41,7 @@ func (e *Engine) GossipKeys(state *fsm.State) (api.GossipKeys, error) {
 	}
 	v.Rotating, v.Since = len(rows) > 1, wallAt(now, step)
 	v.Due = knownToRevoked(state, rows[len(rows)-1])
-	lacking, err := e.lackingGossip(ring, state)
+	lacking, err := r.lacking(ring, state)
 	if err != nil {
 		return v, err
 	}
@@ -58,7 +60,9 @@ func (e *Engine) GossipKeys(state *fsm.State) (api.GossipKeys, error) {
 
 // RotateGossip returns the commands that begin a rotation of the gossip key, or none while one is in progress. Codes:
 // as for GossipKeys.
-func (e *Engine) RotateGossip(state *fsm.State) ([]fsm.Command, error) {
+func (e *Engine) RotateGossip(state *fsm.State) ([]fsm.Command, error) { return e.gossip.begin(state) }
+
+func (r *gossipRotation) begin(state *fsm.State) ([]fsm.Command, error) {
 	switch len(state.KeysOf(model.KeyGossip)) {
 	case 0:
 		return nil, noGossipKey()
@@ -66,7 +70,7 @@ func (e *Engine) RotateGossip(state *fsm.State) ([]fsm.Command, error) {
 	default:
 		return nil, nil
 	}
-	ring, err := e.keyring()
+	ring, err := r.keyring.get()
 	if err != nil {
 		return nil, err
 	}
@@ -75,9 +79,11 @@ func (e *Engine) RotateGossip(state *fsm.State) ([]fsm.Command, error) {
 
 // ForceGossip lets the rotation in progress pass over absent members at once, and over all others that lack the keys 10
 // minutes after its step began. It holds until another server leads.
-func (e *Engine) ForceGossip(state *fsm.State) {
+func (e *Engine) ForceGossip(state *fsm.State) { e.gossip.force(state) }
+
+func (r *gossipRotation) force(state *fsm.State) {
 	if keys := state.KeysOf(model.KeyGossip); len(keys) > 1 {
-		e.gossipForced.Store(&keys[len(keys)-1].Name)
+		r.forcedBy.Store(&keys[len(keys)-1].Name)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -20,8 +22,15 @@ const (
 	maxHolds    = 20_000
 )
 
-// claims are what members say of the keys that they use, until the state has it. It is safe for concurrent use.
+// claims are what members say of the keys that they use, until the state has it. The members' calls add claims through
+// Engine.Holds. Engine.Run runs keep, which has the leader record them; Engine passes it the claims that other servers
+// send. It is safe for concurrent use.
 type claims struct {
+	store   Store
+	servers Cluster
+	peers   Asker
+	log     hclog.Logger
+
 	mu    sync.Mutex
 	open  map[model.Subject]claim
 	told  map[model.Subject]time.Time // when the last claim of a member was recorded, for holdsEvery
@@ -33,25 +42,21 @@ type claim struct {
 	made  time.Time
 }
 
-func newClaims() *claims {
-	return &claims{open: map[model.Subject]claim{}, told: map[model.Subject]time.Time{},
-		woken: make(chan struct{}, 1)}
-}
-
 // Holds has the leader record which keys a member uses, as the digests of pki.RootsDigest and pki.GossipDigest. The
 // caller must have checked that the member says so itself. It returns at once, and writes nothing if the state has it
 // already. Of several claims of a member within holdsEvery only the newest is recorded. If the leader can't be asked
 // for minutes, the claim is dropped, because the member repeats it. It ignores digests of another length, and members
 // without a row.
-func (e *Engine) Holds(who model.Subject, roots, gossip []byte) {
+func (e *Engine) Holds(who model.Subject, roots, gossip []byte) { e.claims.add(who, roots, gossip) }
+
+func (c *claims) add(who model.Subject, roots, gossip []byte) {
 	if len(roots) != sha256.Size || len(gossip) != 0 && len(gossip) != sha256.Size {
 		return
 	}
-	c := e.claims
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	holds := fsm.MemberHolds{Subject: who, Roots: roots, Gossip: gossip}
-	if !isNews(e.cfg.Store.Current(), holds) {
+	if !isNews(c.store.Current(), holds) {
 		delete(c.open, who)
 		return
 	}
@@ -106,49 +111,49 @@ func (c *claims) done(list []fsm.MemberHolds) {
 	}
 }
 
-// keepHolds has the leader record the claims, many at once, because a rotation changes those of all agents. A member
+// keep has the leader record the claims, many at once, because a rotation changes those of all agents. A member
 // can't fill the log: its claims lead to at most one entry per holdsEvery, and those of all members to one per
 // holdsPause.
-func (e *Engine) keepHolds(ctx context.Context) {
+func (c *claims) keep(ctx context.Context) {
 	retry := backoff{first: time.Second, last: 10 * time.Second}
 	for {
 		select {
-		case <-e.claims.woken:
+		case <-c.woken:
 		case <-ctx.Done():
 			return
 		}
 		for more := true; more && ctx.Err() == nil; {
 			sleep(ctx, holdsPause)
 			var list []fsm.MemberHolds
-			if list, more = e.claims.some(); len(list) == 0 {
+			if list, more = c.some(); len(list) == 0 {
 				continue
 			}
-			if err := e.tellHolds(ctx, list); err != nil {
+			if err := c.tell(ctx, list); err != nil {
 				wait := retry.after()
-				e.log.Debug("the leader does not know yet which keys members use", "members", len(list), "retry_in", wait,
+				c.log.Debug("the leader does not know yet which keys members use", "members", len(list), "retry_in", wait,
 					"error", err)
 				sleep(ctx, wait)
 				continue
 			}
 			retry.reset()
-			e.claims.done(list)
+			c.done(list)
 		}
 	}
 }
 
-func (e *Engine) tellHolds(ctx context.Context, list []fsm.MemberHolds) error {
-	leader, self, ok := e.cfg.Servers.Leader()
+func (c *claims) tell(ctx context.Context, list []fsm.MemberHolds) error {
+	leader, self, ok := c.servers.Leader()
 	switch {
 	case self:
-		return e.recordHolds(ctx, list)
+		return c.record(ctx, list)
 	case !ok:
 		return noLeader()
 	}
-	return e.ask(ctx, leader, questionHolds, list, &struct{}{})
+	return ask(ctx, c.peers, leader, questionHolds, list, &struct{}{})
 }
 
-// holdsFor records the claims that another server sends. It sends those of any agents, and of no server but itself.
-func (e *Engine) holdsFor(ctx context.Context, list []fsm.MemberHolds) error {
+// recordFor records the claims that another server sends. It sends those of any agents, and of no server but itself.
+func (c *claims) recordFor(ctx context.Context, list []fsm.MemberHolds) error {
 	who, _ := transport.SubjectFrom(ctx)
 	if who.Kind != model.SubjectServer {
 		return model.Refuse(model.CodeForbidden, "%s is no server", who)
@@ -162,21 +167,21 @@ func (e *Engine) holdsFor(ctx context.Context, list []fsm.MemberHolds) error {
 				model.ClipText(one.Subject.String(), 100)).WithHint("each server says so itself")
 		}
 	}
-	return e.recordHolds(ctx, list)
+	return c.record(ctx, list)
 }
 
-// recordHolds commits claims in one group. It leaves out those that would change nothing, or that would be refused: the
+// record commits claims in one group. It leaves out those that would change nothing, or that would be refused: the
 // member may have been revoked meanwhile.
-func (e *Engine) recordHolds(ctx context.Context, list []fsm.MemberHolds) error {
-	state := e.cfg.Store.Current()
-	draft := state.NewDraft(max(state.Now, e.cfg.Servers.Now()))
+func (c *claims) record(ctx context.Context, list []fsm.MemberHolds) error {
+	state := c.store.Current()
+	draft := state.NewDraft(max(state.Now, c.servers.Now()))
 	var group []fsm.Command
 	for i := range list {
 		if !isNews(state, list[i]) {
 			continue
 		}
 		if refusal := draft.Try(&list[i]); refusal != nil {
-			e.log.Debug("which keys a member uses is not recorded", "member", list[i].Subject, "error", refusal)
+			c.log.Debug("which keys a member uses is not recorded", "member", list[i].Subject, "error", refusal)
 			continue
 		}
 		group = append(group, &list[i])
@@ -184,5 +189,5 @@ func (e *Engine) recordHolds(ctx context.Context, list []fsm.MemberHolds) error 
 	if len(group) == 0 {
 		return nil
 	}
-	return e.cfg.Servers.Submit(ctx, group)
+	return c.servers.Submit(ctx, group)
 }

@@ -1,13 +1,16 @@
 package trust_test
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
 )
 
 // A member whose claims change all the time makes few entries. Its last claim is recorded, and nobody else waits.
@@ -50,4 +53,38 @@ func (r *rig) entries() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.log)
+}
+
+// A server says only of itself, and of agents, which keys they use. What changes nothing is not written.
+func TestHoldsOfOthers(t *testing.T) {
+	r := newRig(t)
+	s1 := r.found(time.Hour)
+	s1.lead()
+	s2 := s1.joinServer("s2", time.Hour)
+	s1.agentFiles("n1")
+	digest := bytes.Repeat([]byte{1}, 32)
+	say := func(who model.Subject) error {
+		body := must(transport.EncodeCBOR([]fsm.MemberHolds{{Subject: who, Roots: digest}}))(t)
+		_, err := s2.AskPeer(t.Context(), "s1", "trust-holds", body)
+		return err
+	}
+	wantCode(t, say(who(model.SubjectServer, "s1")), model.CodeForbidden)
+	for _, subject := range []model.Subject{who(model.SubjectServer, "s2"), who(model.SubjectAgent, "n1")} {
+		if err := say(subject); err != nil {
+			t.Errorf("%s: %v", subject, err)
+		}
+		if row, _ := s1.machine.Current().TrustMemberOf(subject); !bytes.Equal(row.Roots, digest) {
+			t.Errorf("the row of %s has %x", subject, row.Roots)
+		}
+	}
+	entries := len(r.log)
+	if err := say(who(model.SubjectAgent, "n1")); err != nil {
+		t.Error(err)
+	}
+	if err := say(who(model.SubjectAgent, "nobody")); err != nil {
+		t.Error(err)
+	}
+	if len(r.log) != entries {
+		t.Errorf("%d entries more", len(r.log)-entries)
+	}
 }

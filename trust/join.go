@@ -96,7 +96,7 @@ func (e *Engine) answerJoin(ctx context.Context, source net.Addr,
 	}
 	e.log.Debug("a newcomer's request goes to the leader", "newcomer", source, "leader", leader.Name)
 	var reply transport.JoinReply
-	err = e.ask(ctx, leader, questionJoin, r, &reply)
+	err = ask(ctx, e.cfg.Peers, leader, questionJoin, r, &reply)
 	return reply, err
 }
 
@@ -123,15 +123,15 @@ func noLeader() *model.Error {
 	return model.Refuse(model.CodeNoLeader, "the cluster has no leader now").WithHint("try again in a few seconds")
 }
 
-// ask sends a question to the leader, and decodes its answer.
-func (e *Engine) ask(ctx context.Context, leader transport.ServerInfo, question string, q, answer any) error {
+// ask sends a question to another server, and decodes its answer. It blocks for at most askTime.
+func ask(ctx context.Context, peers Asker, server transport.ServerInfo, question string, q, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	body, err := transport.EncodeCBOR(q)
 	if err != nil {
 		return err
 	}
-	got, err := e.cfg.Peers.AskPeer(ctx, leader.APIAddress, question, body)
+	got, err := peers.AskPeer(ctx, server.APIAddress, question, body)
 	if err != nil {
 		return err
 	}
@@ -157,23 +157,23 @@ func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (
 		answer, err = answerPeer(e, body, func(q ownRenewal) (struct{}, error) { return struct{}{}, e.renewServer(ctx, q) })
 		return answer, true, err
 	case questionKeyring:
-		answer, err = answerAnywhere(body, func(struct{}) (keysReply, error) { return e.giveKeys(ctx) })
+		answer, err = answerAnywhere(body, func(struct{}) (keysReply, error) { return e.keyring.give(ctx) })
 		return answer, true, err
 	case questionProve:
-		answer, err = answerAnywhere(body, func(q proveQuestion) (proveReply, error) { return e.prove(ctx, q) })
+		answer, err = answerAnywhere(body, func(q proveQuestion) (proveReply, error) { return e.keyring.prove(ctx, q) })
 		return answer, true, err
 	case questionTakeKey:
-		answer, err = answerAnywhere(body, func(q givenKey) (struct{}, error) { return struct{}{}, e.takeKey(ctx, q) })
+		answer, err = answerAnywhere(body, func(q givenKey) (struct{}, error) { return struct{}{}, e.keyring.take(ctx, q) })
 		return answer, true, err
 	case questionCA:
-		answer, err = answerAnywhere(body, func(struct{}) (caReply, error) { return e.giveCA(ctx) })
+		answer, err = answerAnywhere(body, func(struct{}) (caReply, error) { return e.founding.giveCA(ctx) })
 		return answer, true, err
 	case questionPin:
-		answer, err = answerPeer(e, body, func(p shownKey) (struct{}, error) { return struct{}{}, e.pinFor(ctx, p) })
+		answer, err = answerPeer(e, body, func(p shownKey) (struct{}, error) { return struct{}{}, e.pins.pinFor(ctx, p) })
 		return answer, true, err
 	case questionHolds:
 		answer, err = answerPeer(e, body, func(q []fsm.MemberHolds) (struct{}, error) {
-			return struct{}{}, e.holdsFor(ctx, q)
+			return struct{}{}, e.claims.recordFor(ctx, q)
 		})
 		return answer, true, err
 	}
@@ -231,13 +231,13 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 			return transport.JoinReply{}, err
 		}
 	}
-	if err := e.tryGroup(state, group(all)); err != nil {
+	if err := tryGroup(e.cfg.Servers, state, group(all)); err != nil {
 		return transport.JoinReply{}, e.recordWaiting(ctx, r, all, err)
 	}
 	if e.issuer != nil {
 		return e.issuer.join(ctx, e, r, token, all)
 	}
-	ring, err := e.keyring()
+	ring, err := e.keyring.get()
 	if err != nil {
 		return transport.JoinReply{}, err
 	}
@@ -360,8 +360,8 @@ func group(all []newcomer) []fsm.Command {
 
 // tryGroup returns the refusal that a group of commands would get on a state now. Strangers and agents may send the
 // same wrong request again and again, and it must not fill the log.
-func (e *Engine) tryGroup(state *fsm.State, group []fsm.Command) error {
-	if refusal := state.NewDraft(max(state.Now, e.cfg.Servers.Now())).Try(group...); refusal != nil {
+func tryGroup(servers Cluster, state *fsm.State, group []fsm.Command) error {
+	if refusal := state.NewDraft(max(state.Now, servers.Now())).Try(group...); refusal != nil {
 		return refusal
 	}
 	return nil

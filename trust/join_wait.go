@@ -40,7 +40,7 @@ func (e *Engine) recordWaiting(ctx context.Context, r transport.JoinRequest, all
 		e.log.Info("a newcomer waits until a person approves it", "newcomer", all[0].admit.Subject, "token", wait.Token,
 			"key", model.Fingerprint(all[0].admit.Key), "address", wait.Address)
 	}
-	if now := e.tryGroup(e.cfg.Store.Current(), group(all)); now != nil {
+	if now := tryGroup(e.cfg.Servers, e.cfg.Store.Current(), group(all)); now != nil {
 		return now // it names the newcomer as its row does
 	}
 	return refusal // a person approved it at this moment, so it is admitted when it asks again

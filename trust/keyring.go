@@ -3,10 +3,12 @@ package trust
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/keyring"
@@ -19,40 +21,53 @@ type keysReply struct {
 	Keys [][]byte `cbor:"1,keyasint" debug:"secret"`
 }
 
-// keyring returns the keyring of this server. Code: not_found while the file is missing.
-func (e *Engine) keyring() (*keyring.Ring, error) {
-	if ring := e.ring.Load(); ring != nil {
+// serverKeyring is the keyring of this server: its file, and its keys in memory. It gets keys that are missing from
+// other servers, gives its own to them, and proves which it has. Engine.Run runs seek, and Engine passes it the
+// questions of other servers. keyringRotation and founding reach the keyrings of others through it. Changes of the file
+// hold the lock of dir. It is safe for concurrent use.
+type serverKeyring struct {
+	name    string // of this server
+	path    string // of the file
+	dir     transport.Managed
+	store   Store
+	servers Cluster
+	peers   Asker
+	log     hclog.Logger
+	ring    atomic.Pointer[keyring.Ring] // nil while the file is missing; see get
+}
+
+// get returns the keyring of this server. Code: not_found while the file is missing.
+func (k *serverKeyring) get() (*keyring.Ring, error) {
+	if ring := k.ring.Load(); ring != nil {
 		return ring, nil
 	}
 	return nil, model.Refuse(model.CodeNotFound, "keyring %s does not exist, so this server can't make certificates",
-		e.keyringPath()).
+		k.path).
 		WithHint("it is asked of the other servers; or run: outspan server keyring import")
 }
 
-func (e *Engine) keyringPath() string { return filepath.Join(e.cfg.DataDir, keyring.FileName) }
-
-// openKeyring opens the keyring, or opens it again after another process has changed it. A missing file is no error,
+// open opens the keyring, or opens it again after another process has changed it. A missing file is no error,
 // because other servers may have the keys.
-func (e *Engine) openKeyring() error {
-	ring, err := keyring.Open(e.keyringPath())
-	switch old := e.ring.Load(); {
+func (k *serverKeyring) open() error {
+	ring, err := keyring.Open(k.path)
+	switch old := k.ring.Load(); {
 	case errors.Is(err, &model.Error{Code: model.CodeNotFound}):
 		return nil
 	case err != nil:
 		return err
 	case old == nil || !slices.Equal(old.IDs(), ring.IDs()):
-		e.ring.Store(ring)
+		k.ring.Store(ring)
 	}
 	return nil
 }
 
 // lacks returns the keys that encrypt data keys of the state and are not in the keyring.
-func (e *Engine) lacks() (missing []keyring.ID) {
+func (k *serverKeyring) lacks() (missing []keyring.ID) {
 	var has []keyring.ID
-	if ring := e.ring.Load(); ring != nil {
+	if ring := k.ring.Load(); ring != nil {
 		has = ring.IDs()
 	}
-	return slices.DeleteFunc(needed(e.cfg.Store.Current()), func(id keyring.ID) bool { return slices.Contains(has, id) })
+	return slices.DeleteFunc(needed(k.store.Current()), func(id keyring.ID) bool { return slices.Contains(has, id) })
 }
 
 // needed returns the keys of the keyring that encrypt data keys of a state, without doubles.
@@ -65,27 +80,28 @@ func needed(state *fsm.State) (ids []keyring.ID) {
 	return ids
 }
 
-func (e *Engine) complete() bool { return e.ring.Load() != nil && len(e.lacks()) == 0 }
+// complete reports whether the keyring is there, and has each key that the state needs.
+func (k *serverKeyring) complete() bool { return k.ring.Load() != nil && len(k.lacks()) == 0 }
 
-// seekKeyring gets the keys that the keyring lacks, until ctx ends: from the file if another process has written it,
+// seek gets the keys that the keyring lacks, until ctx ends: from the file if another process has written it,
 // and otherwise from other servers. It also makes the key that the state uses the active one of the file.
-func (e *Engine) seekKeyring(ctx context.Context) {
-	e.onTopic(ctx, "keys", func() {
+func (k *serverKeyring) seek(ctx context.Context) {
+	onTopic(ctx, k.store, "keys", func() {
 		retry := backoff{first: time.Second, last: time.Minute}
 		for ctx.Err() == nil {
-			lacked := !e.complete()
-			err := e.completeKeyring(ctx)
+			lacked := !k.complete()
+			err := k.fill(ctx)
 			if err == nil {
-				err = e.activate(ctx)
+				err = k.activate(ctx)
 			}
-			if lacked && e.complete() {
-				e.log.Warn("the keyring lacked keys, and has them now", "file", e.keyringPath())
+			if lacked && k.complete() {
+				k.log.Warn("the keyring lacked keys, and has them now", "file", k.path)
 			}
 			if err == nil {
 				return
 			}
 			wait := retry.after()
-			e.log.Warn("the keyring is not as the state needs it yet", "lacks", e.lacks(), "retry_in", wait, "error", err)
+			k.log.Warn("the keyring is not as the state needs it yet", "lacks", k.lacks(), "retry_in", wait, "error", err)
 			sleep(ctx, wait)
 		}
 	})
@@ -101,22 +117,22 @@ func inUse(state *fsm.State) (id keyring.ID, ok bool) {
 }
 
 // activate makes the key in use the active one of the file. Codes: those of keyring.Ring.Activate and Managed.Lock.
-func (e *Engine) activate(ctx context.Context) error {
-	id, ok := inUse(e.cfg.Store.Current())
-	if ring := e.ring.Load(); !ok || ring == nil || ring.Active() == id {
+func (k *serverKeyring) activate(ctx context.Context) error {
+	id, ok := inUse(k.store.Current())
+	if ring := k.ring.Load(); !ok || ring == nil || ring.Active() == id {
 		return nil
 	}
-	return e.editKeyring(ctx, func(ring *keyring.Ring) error { return ring.Activate(id) })
+	return k.edit(ctx, func(ring *keyring.Ring) error { return ring.Activate(id) })
 }
 
-// editKeyring calls edit with the keyring as it is on the disk, while no other part of this process and no command
+// edit calls edit with the keyring as it is on the disk, while no other part of this process and no command
 // changes it. Codes: not_found if the file is missing; those of keyring.Open and Managed.Lock; and those of edit.
-func (e *Engine) editKeyring(ctx context.Context, edit func(*keyring.Ring) error) error {
-	return e.dir.Lock(ctx, func() error {
-		if err := e.openKeyring(); err != nil {
+func (k *serverKeyring) edit(ctx context.Context, edit func(*keyring.Ring) error) error {
+	return k.dir.Lock(ctx, func() error {
+		if err := k.open(); err != nil {
 			return err
 		}
-		ring, err := e.keyring()
+		ring, err := k.get()
 		if err != nil {
 			return err
 		}
@@ -124,14 +140,15 @@ func (e *Engine) editKeyring(ctx context.Context, edit func(*keyring.Ring) error
 	})
 }
 
-func (e *Engine) completeKeyring(ctx context.Context) error {
-	if e.complete() {
+// fill gets the keys that the keyring lacks, from the file or from other servers. Codes: those of open and fetch.
+func (k *serverKeyring) fill(ctx context.Context) error {
+	if k.complete() {
 		return nil
 	}
-	if err := e.openKeyring(); err != nil || e.complete() {
+	if err := k.open(); err != nil || k.complete() {
 		return err
 	}
-	return e.fetchKeyring(ctx)
+	return k.fetch(ctx)
 }
 
 // Bounds of the search for keys.
@@ -140,10 +157,10 @@ const (
 	keyTime       = 5 * time.Second // for an answer
 )
 
-// fetchKeyring asks the leader and other servers for the keys that are missing.
-func (e *Engine) fetchKeyring(ctx context.Context) error {
-	addresses, _ := e.cfg.Servers.Addresses()
-	if leader, self, ok := e.cfg.Servers.Leader(); ok && !self {
+// fetch asks the leader and other servers for the keys that are missing.
+func (k *serverKeyring) fetch(ctx context.Context) error {
+	addresses, _ := k.servers.Addresses()
+	if leader, self, ok := k.servers.Leader(); ok && !self {
 		addresses = slices.Insert(slices.DeleteFunc(addresses, func(a string) bool { return a == leader.APIAddress }), 0,
 			leader.APIAddress)
 	}
@@ -151,15 +168,15 @@ func (e *Engine) fetchKeyring(ctx context.Context) error {
 	answers, failures := make([][]keyring.Key, len(addresses)), make([]error, len(addresses))
 	var wg sync.WaitGroup
 	for i, address := range addresses {
-		wg.Go(func() { answers[i], failures[i] = e.askKeys(ctx, address) })
+		wg.Go(func() { answers[i], failures[i] = k.askKeys(ctx, address) })
 	}
 	wg.Wait()
 	for i := range answers {
-		if failures[i] == nil && !e.complete() {
-			failures[i] = e.addKeys(ctx, answers[i])
+		if failures[i] == nil && !k.complete() {
+			failures[i] = k.add(ctx, answers[i])
 		}
 	}
-	if e.complete() {
+	if k.complete() {
 		return nil
 	}
 	if err := errors.Join(failures...); err != nil {
@@ -169,29 +186,30 @@ func (e *Engine) fetchKeyring(ctx context.Context) error {
 		"put the keys of an export there: outspan server keyring import")
 }
 
-// addKeys makes the keyring from the keys of another server, or adds those that are missing.
-func (e *Engine) addKeys(ctx context.Context, keys []keyring.Key) error {
-	if e.ring.Load() != nil {
-		missing := e.lacks()
-		return e.editKeyring(ctx, func(ring *keyring.Ring) error {
+// add makes the keyring from the keys of another server, or adds those that are missing.
+func (k *serverKeyring) add(ctx context.Context, keys []keyring.Key) error {
+	if k.ring.Load() != nil {
+		missing := k.lacks()
+		return k.edit(ctx, func(ring *keyring.Ring) error {
 			return ring.Add(slices.DeleteFunc(keys, func(k keyring.Key) bool { return !slices.Contains(missing, k.ID()) })...)
 		})
 	}
-	return e.dir.Lock(ctx, func() error {
-		ring, err := keyring.Create(e.keyringPath(), keys...)
+	return k.dir.Lock(ctx, func() error {
+		ring, err := keyring.Create(k.path, keys...)
 		if err != nil {
 			return err
 		}
-		e.ring.Store(ring)
+		k.ring.Store(ring)
 		return nil
 	})
 }
 
-func (e *Engine) askKeys(ctx context.Context, address string) ([]keyring.Key, error) {
+func (k *serverKeyring) askKeys(ctx context.Context, address string) ([]keyring.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTime)
 	defer cancel()
 	var reply keysReply
-	if err := e.ask(ctx, transport.ServerInfo{APIAddress: address}, questionKeyring, struct{}{}, &reply); err != nil {
+	server := transport.ServerInfo{APIAddress: address}
+	if err := ask(ctx, k.peers, server, questionKeyring, struct{}{}, &reply); err != nil {
 		return nil, err
 	}
 	var keys []keyring.Key
@@ -208,27 +226,27 @@ func (e *Engine) askKeys(ctx context.Context, address string) ([]keyring.Key, er
 	return keys, nil
 }
 
-// giveKeys answers a server that lacks keys of its keyring. Every server gets the keys when it joins.
-func (e *Engine) giveKeys(ctx context.Context) (keysReply, error) {
-	who, err := e.askingServer(ctx)
+// give answers a server that lacks keys of its keyring. Every server gets the keys when it joins.
+func (k *serverKeyring) give(ctx context.Context) (keysReply, error) {
+	who, err := askingServer(ctx, k.store)
 	if err != nil {
 		return keysReply{}, err
 	}
-	ring, err := e.keyring()
+	ring, err := k.get()
 	if err != nil {
 		return keysReply{}, err
 	}
-	e.log.Warn("a server that lacks keys of the keyring gets them", "server", who.Name)
+	k.log.Warn("a server that lacks keys of the keyring gets them", "server", who.Name)
 	return keysReply{encodedKeys(ring)}, nil
 }
 
 // askingServer returns the server that asks. Codes: forbidden if the subject is no server; member_revoked.
-func (e *Engine) askingServer(ctx context.Context) (model.Subject, error) {
+func askingServer(ctx context.Context, store Store) (model.Subject, error) {
 	who, _ := transport.SubjectFrom(ctx)
 	if who.Kind != model.SubjectServer {
 		return who, model.Refuse(model.CodeForbidden, "%s is no server", who)
 	}
-	if row, ok := e.cfg.Store.Current().TrustMemberOf(who); ok && row.RevokedIndex != 0 {
+	if row, ok := store.Current().TrustMemberOf(who); ok && row.RevokedIndex != 0 {
 		return who, revoked(who)
 	}
 	return who, nil

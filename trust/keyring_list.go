@@ -19,12 +19,14 @@ type givenKey struct {
 // Keyring returns the keys of the keyring, and which of them each server has. Only the leader answers. It asks all
 // other servers, and blocks for at most about 5 s. Codes: no_leader; busy while the state has no CA; not_found if this
 // server has no keyring.
-func (e *Engine) Keyring(ctx context.Context) (api.Keyring, error) {
-	ring, err := e.leading()
+func (e *Engine) Keyring(ctx context.Context) (api.Keyring, error) { return e.keyring.list(ctx) }
+
+func (k *serverKeyring) list(ctx context.Context) (api.Keyring, error) {
+	ring, err := k.leading()
 	if err != nil {
 		return api.Keyring{}, err
 	}
-	state := e.cfg.Store.Current()
+	state := k.store.Current()
 	active, _ := inUse(state)
 	ids := needed(state)
 	var list api.Keyring
@@ -32,11 +34,11 @@ func (e *Engine) Keyring(ctx context.Context) (api.Keyring, error) {
 		list.Keys = append(list.Keys, api.KeyringKey{ID: string(k.ID()), Active: k.ID() == active,
 			Needed: slices.Contains(ids, k.ID()), Exported: exported(state, k.ID()), Created: k.Created()})
 	}
-	for _, id := range e.lacks() {
+	for _, id := range k.lacks() {
 		list.Keys = append(list.Keys, api.KeyringKey{ID: string(id), Active: id == active, Needed: true,
 			Exported: exported(state, id)})
 	}
-	list.Servers = e.shown(e.standings(ctx, e.cfg.Servers.Others(), ids))
+	list.Servers = k.shown(k.standings(ctx, k.servers.Others(), ids))
 	return list, nil
 }
 
@@ -48,20 +50,20 @@ func exported(state *fsm.State, id keyring.ID) bool {
 }
 
 // leading returns the keyring if this server leads, and the state has a CA. Codes: no_leader, busy, not_found.
-func (e *Engine) leading() (*keyring.Ring, error) {
-	if _, self, _ := e.cfg.Servers.Leader(); !self {
+func (k *serverKeyring) leading() (*keyring.Ring, error) {
+	if _, self, _ := k.servers.Leader(); !self {
 		return nil, noLeader()
 	}
-	if !e.cfg.Store.Current().Managed() {
+	if !k.store.Current().Managed() {
 		return nil, model.Refuse(model.CodeBusy, "the cluster has no CA yet").WithHint("try again in a moment")
 	}
-	return e.keyring()
+	return k.get()
 }
 
 // shown returns the servers as the API shows them, this server first.
-func (e *Engine) shown(all []standing) []api.KeyringServer {
-	own := e.lacks()
-	list := []api.KeyringServer{{Name: e.cfg.Name, Answers: true, Complete: len(own) == 0, Lacks: texts(own)}}
+func (k *serverKeyring) shown(all []standing) []api.KeyringServer {
+	own := k.lacks()
+	list := []api.KeyringServer{{Name: k.name, Answers: true, Complete: len(own) == 0, Lacks: texts(own)}}
 	for _, one := range all {
 		s := api.KeyringServer{Name: one.server.Name, Answers: one.err == nil, Lacks: texts(one.lacks),
 			Complete: one.err == nil && len(one.lacks) == 0}
@@ -82,10 +84,10 @@ func texts(ids []keyring.ID) []string {
 	return list
 }
 
-// takeKey adds a key of the leader to the keyring, or makes a keyring of it. Codes: forbidden, member_revoked, invalid,
-// those of editKeyring and of keyring.Ring.Add.
-func (e *Engine) takeKey(ctx context.Context, q givenKey) error {
-	who, err := e.askingServer(ctx)
+// take adds a key of the leader to the keyring, or makes a keyring of it. Codes: forbidden, member_revoked, invalid,
+// those of edit and of keyring.Ring.Add.
+func (k *serverKeyring) take(ctx context.Context, q givenKey) error {
+	who, err := askingServer(ctx, k.store)
 	if err != nil {
 		return err
 	}
@@ -93,20 +95,20 @@ func (e *Engine) takeKey(ctx context.Context, q givenKey) error {
 	if err != nil {
 		return err
 	}
-	if err := e.openKeyring(); err != nil {
+	if err := k.open(); err != nil {
 		return err
 	}
-	switch ring := e.ring.Load(); {
+	switch ring := k.ring.Load(); {
 	case ring == nil: // the cluster gets its first keys
-		err = e.addKeys(ctx, []keyring.Key{key})
+		err = k.add(ctx, []keyring.Key{key})
 	case slices.Contains(ring.IDs(), key.ID()):
 		return nil
 	default:
-		err = e.editKeyring(ctx, func(ring *keyring.Ring) error { return ring.Add(key) })
+		err = k.edit(ctx, func(ring *keyring.Ring) error { return ring.Add(key) })
 	}
 	if err != nil {
 		return err
 	}
-	e.log.Info("the keyring has another key", "key", key.ID(), "from", who.Name)
+	k.log.Info("the keyring has another key", "key", key.ID(), "from", who.Name)
 	return nil
 }

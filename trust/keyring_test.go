@@ -14,6 +14,7 @@ import (
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/trust"
 )
 
 // A server that lost its keyring starts, refuses what needs it, and gets the same keys from another server. A follower
@@ -134,4 +135,14 @@ func TestKeyringIsForServers(t *testing.T) {
 	wantCode(t, ask(who(model.SubjectAgent, "s2")), model.CodeForbidden)
 	s1.do(&fsm.MemberRevoke{Subject: who(model.SubjectServer, "s2")})
 	wantCode(t, ask(who(model.SubjectServer, "s2")), model.CodeMemberRevoked)
+}
+
+// With a damaged keyring, a server does not start. TestLostKeyring is about a missing one.
+func TestEngineNeedsAGoodKeyring(t *testing.T) {
+	s := newRig(t).found(time.Hour)
+	if err := os.WriteFile(filepath.Join(s.dir, keyring.FileName), []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := trust.NewEngine(trust.Config{Name: "s1", Cluster: "c1", DataDir: s.dir, Credentials: s.creds})
+	wantCode(t, err, model.CodeKeyringInvalid)
 }

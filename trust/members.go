@@ -33,35 +33,42 @@ type counted struct {
 	starting bool // an agent that has just got its certificate, and has no node yet
 }
 
-// countedMembers returns the members that a rotation of keys waits for: the servers in the configuration of the log,
+// memberList finds the members that the rotations wait for. It has no state of its own, and is safe for concurrent use.
+type memberList struct {
+	servers  Cluster
+	self     model.Subject
+	lifetime time.Duration // of new certificates
+}
+
+// counted returns the members that a rotation of keys waits for: the servers in the configuration of the log,
 // and the agents that may connect now or return by themselves. Revoked members don't count. An agent without a node
 // counts only while it may be about to start: older ones were never started, or their node was removed. The clock of
 // the state decides, because that of one server may be wrong. Servers come first, each kind in the order of its names.
 // Only the leader knows which other servers are absent.
-func (e *Engine) countedMembers(state *fsm.State) (all []counted) {
-	now := e.cfg.Servers.Now()
-	for _, s := range e.cfg.Servers.Servers() {
+func (l memberList) counted(state *fsm.State) (all []counted) {
+	now := l.servers.Now()
+	for _, s := range l.servers.Servers() {
 		c := counted{who: model.Subject{Kind: model.SubjectServer, Name: s.Name}}
 		c.row, _ = state.TrustMemberOf(c.who)
 		if c.row != nil && c.row.RevokedIndex != 0 {
 			continue
 		}
-		if !s.Answers && c.who != e.self {
+		if !s.Answers && c.who != l.self {
 			c.absent, c.since = true, max(now-model.Time(s.Silent.Milliseconds()), 0)
 		}
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b counted) int { return strings.Compare(a.who.Name, b.who.Name) })
 	for _, m := range state.TrustMembers.All() { // in the order of the subjects
-		if c, counts := e.countedAgent(state, m, now); counts {
+		if c, counts := l.agent(state, m, now); counts {
 			all = append(all, c)
 		}
 	}
 	return all
 }
 
-// countedAgent reports whether a member is an agent that countedMembers returns.
-func (e *Engine) countedAgent(state *fsm.State, m *fsm.TrustMember, now model.Time) (c counted, counts bool) {
+// agent reports whether a member is an agent that counted returns.
+func (l memberList) agent(state *fsm.State, m *fsm.TrustMember, now model.Time) (c counted, counts bool) {
 	if m.Subject.Kind != model.SubjectAgent || m.RevokedIndex != 0 ||
 		m.NotAfter+int64(state.Settings.RejoinGrace) <= state.Wall {
 		return counted{}, false
@@ -70,7 +77,7 @@ func (e *Engine) countedAgent(state *fsm.State, m *fsm.TrustMember, now model.Ti
 	n, known := state.NodeOf(m.Subject.Name)
 	switch {
 	case !known:
-		made := m.NotAfter - e.cfg.Lifetime.Milliseconds()
+		made := m.NotAfter - l.lifetime.Milliseconds()
 		c.absent, c.since, c.starting = true, now, true
 		return c, !c.expired && made+startsWithin.Milliseconds() > state.Wall
 	case n.Health == model.HealthOffline:

@@ -2,7 +2,6 @@ package trust
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"slices"
 	"sync"
@@ -19,8 +18,13 @@ const newsLife = 5 * time.Second
 // newsTopics are the topics of the state that change the news.
 var newsTopics = [...]fsm.Topic{"keys", "revoked"}
 
-// newsCache has the newest news, because all agents get the same. It is safe for concurrent use.
+// newsCache makes the news that agents ask for, and keeps the newest, because all agents get the same. The API calls it
+// through Engine.News. It is safe for concurrent use.
 type newsCache struct {
+	store   Store
+	servers Cluster
+	keyring *serverKeyring
+
 	mu      sync.Mutex
 	news    transport.TrustNews
 	made    time.Time
@@ -30,15 +34,16 @@ type newsCache struct {
 
 // News returns what the cluster trusts, from this server's own state. It does not block. Codes: busy if there is no CA
 // yet; those of openKey.
-func (e *Engine) News() (transport.TrustNews, error) {
-	c := &e.news
+func (e *Engine) News() (transport.TrustNews, error) { return e.news.newest() }
+
+func (c *newsCache) newest() (transport.TrustNews, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := e.cfg.Store.Current().MomentNumber()
+	at := c.store.Current().MomentNumber()
 	if !c.fresh() {
-		c.watch(e.cfg.Store)
-		state := e.cfg.Store.Current()
-		news, err := e.makeNews(state)
+		c.watch()
+		state := c.store.Current()
+		news, err := c.make(state)
 		if err != nil {
 			c.made = time.Time{}
 			return transport.TrustNews{}, err
@@ -65,22 +70,22 @@ func (c *newsCache) fresh() bool {
 }
 
 // watch watches the topics from now on.
-func (c *newsCache) watch(store Store) {
+func (c *newsCache) watch() {
 	for _, cancel := range c.cancel {
 		cancel()
 	}
 	c.changed, c.cancel = nil, nil
 	for _, topic := range newsTopics {
-		changed, cancel := store.WatchTopic(topic)
+		changed, cancel := c.store.WatchTopic(topic)
 		c.changed, c.cancel = append(c.changed, changed), append(c.cancel, cancel)
 	}
 }
 
-func (e *Engine) makeNews(state *fsm.State) (news transport.TrustNews, err error) {
+func (c *newsCache) make(state *fsm.State) (news transport.TrustNews, err error) {
 	if !state.Managed() {
 		return news, model.Refuse(model.CodeBusy, "the cluster has no CA yet").WithHint("try again in a moment")
 	}
-	ring, err := e.keyring()
+	ring, err := c.keyring.get()
 	if err != nil {
 		return news, err
 	}
@@ -88,7 +93,7 @@ func (e *Engine) makeNews(state *fsm.State) (news transport.TrustNews, err error
 		return news, err
 	}
 	news.Roots = roots(state)
-	servers, _ := e.cfg.Servers.Addresses()
+	servers, _ := c.servers.Addresses()
 	news.Servers = slices.Sorted(slices.Values(servers)) // each server lists itself first, and all digests must be equal
 	news.Revoked = revocations(state)
 	encoded, err := transport.EncodeCBOR(news)
@@ -115,56 +120,4 @@ func revocations(state *fsm.State) []transport.Revoked {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
 	return all
-}
-
-// keepKeys makes this server use the CAs and the gossip keys of its state, keeps them in its files, and then has the
-// leader record that it uses them.
-func (e *Engine) keepKeys(ctx context.Context) {
-	retry := backoff{first: time.Second, last: 10 * time.Minute}
-	for ctx.Err() == nil {
-		changed, cancelKeys := e.cfg.Store.WatchTopic("keys")
-		admitted, cancelRow := e.cfg.Store.WatchTopic(fsm.Topic("member/" + e.self.String()))
-		wait := lookAgain
-		if err := e.keepKeysNow(ctx); err != nil {
-			wait = retry.after()
-			e.log.Warn("the keys of the cluster are not in this server's files yet", "retry_in", wait, "error", err)
-		} else {
-			retry.reset()
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-changed:
-		case <-admitted:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		cancelKeys()
-		cancelRow()
-	}
-}
-
-func (e *Engine) keepKeysNow(ctx context.Context) error {
-	state := e.cfg.Store.Current()
-	if !state.Managed() { // this server has not caught up yet
-		return nil
-	}
-	ring, err := e.keyring()
-	if err != nil {
-		return err
-	}
-	gossip, err := gossipKeys(ring, state)
-	if err != nil {
-		return err
-	}
-	k := e.keeper()
-	err = k.adopt(ctx, keys{at: state.MomentNumber(), roots: roots(state), gossip: gossip}, func(*notes) {})
-	if roots, gossip, ok := k.uses(); ok {
-		e.Holds(e.self, roots, gossip)
-	}
-	return err
-}
-
-func (e *Engine) keeper() keeper {
-	return keeper{dir: e.dir, creds: e.cfg.Credentials, reload: e.cfg.Reload, gossip: e.cfg.Gossip}
 }

@@ -15,7 +15,7 @@ import (
 // yet; invalid; certificate_invalid if the CA has expired; those of the keyring.
 func (e *Engine) SignPerson(state *fsm.State, r pki.Request, ttl time.Duration) (cert *x509.Certificate, all [][]byte,
 	err error) {
-	ring, err := e.keyring()
+	ring, err := e.keyring.get()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -37,14 +39,20 @@ func (e *Engine) Proved(id pki.Identity, leaf *x509.Certificate) {
 	}
 }
 
-// pins has the keys that agents have shown after a recovery, until the state has them. It is safe for concurrent use.
+// pins has the keys that agents have shown after a recovery, until the state has them. Handshakes add keys through
+// Engine.Proved. Engine.Run runs keep, which has the leader record them; Engine passes it the keys of other servers. It
+// is safe for concurrent use.
 type pins struct {
+	store   Store
+	servers Cluster
+	peers   Asker
+	record  func(ctx context.Context, who model.Subject, q ownRenewal) error // Engine.record
+	log     hclog.Logger
+
 	mu    sync.Mutex
 	shown map[string]shownKey // by the agent's name: the first key that it showed
 	woken chan struct{}       // capacity 1; has a value when a key was added to shown
 }
-
-func newPins() *pins { return &pins{shown: map[string]shownKey{}, woken: make(chan struct{}, 1)} }
 
 // add notes a key, unless the agent has shown another one. It does not block.
 func (p *pins) add(k shownKey) {
@@ -72,29 +80,29 @@ func (p *pins) drop(name string) {
 	delete(p.shown, name)
 }
 
-// keepPins records the keys that agents have shown while their rows had AnyKey set. From then on, no other key of such
+// keep records the keys that agents have shown while their rows had AnyKey set. From then on, no other key of such
 // an agent counts.
-func (e *Engine) keepPins(ctx context.Context) {
+func (p *pins) keep(ctx context.Context) {
 	retry := backoff{first: time.Second, last: time.Minute}
 	for {
 		select {
-		case <-e.pins.woken:
+		case <-p.woken:
 		case <-ctx.Done():
 			return
 		}
-		for _, k := range e.pins.all() {
+		for _, k := range p.all() {
 			for ctx.Err() == nil {
-				err := e.pin(ctx, k)
+				err := p.pin(ctx, k)
 				if err == nil || settled(err) {
 					break
 				}
 				wait := retry.after()
-				e.log.Warn("the key of an agent is not in the recovered state yet", "agent", k.Name, "retry_in", wait,
+				p.log.Warn("the key of an agent is not in the recovered state yet", "agent", k.Name, "retry_in", wait,
 					"error", err)
 				sleep(ctx, wait)
 			}
 			retry.reset()
-			e.pins.drop(k.Name)
+			p.drop(k.Name)
 		}
 	}
 }
@@ -106,30 +114,30 @@ func settled(err error) bool {
 }
 
 // pin has the leader record the key of an agent.
-func (e *Engine) pin(ctx context.Context, k shownKey) error {
-	leader, self, ok := e.cfg.Servers.Leader()
+func (p *pins) pin(ctx context.Context, k shownKey) error {
+	leader, self, ok := p.servers.Leader()
 	switch {
 	case self:
-		return e.recordPin(ctx, k)
+		return p.recordPin(ctx, k)
 	case !ok:
 		return noLeader()
 	}
-	return e.ask(ctx, leader, questionPin, k, &struct{}{})
+	return ask(ctx, p.peers, leader, questionPin, k, &struct{}{})
 }
 
 // pinFor records a key that the sender of the request has seen. It refuses a sender that is no server.
-func (e *Engine) pinFor(ctx context.Context, k shownKey) error {
+func (p *pins) pinFor(ctx context.Context, k shownKey) error {
 	if who, _ := transport.SubjectFrom(ctx); who.Kind != model.SubjectServer {
 		return model.Refuse(model.CodeForbidden, "%s is no server", who)
 	}
-	return e.recordPin(ctx, k)
+	return p.recordPin(ctx, k)
 }
 
 // recordPin does nothing if the row takes only certain keys already.
-func (e *Engine) recordPin(ctx context.Context, k shownKey) error {
+func (p *pins) recordPin(ctx context.Context, k shownKey) error {
 	who := model.Subject{Kind: model.SubjectAgent, Name: k.Name}
-	if row, ok := e.cfg.Store.Current().TrustMemberOf(who); ok && !row.AnyKey {
+	if row, ok := p.store.Current().TrustMemberOf(who); ok && !row.AnyKey {
 		return nil
 	}
-	return e.record(ctx, who, ownRenewal{Old: k.Key, Key: k.Key, NotAfter: k.NotAfter, CA: k.CA})
+	return p.record(ctx, who, ownRenewal{Old: k.Key, Key: k.Key, NotAfter: k.NotAfter, CA: k.CA})
 }

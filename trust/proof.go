@@ -26,11 +26,15 @@ type proveReply struct {
 // proves now that it has every key that encrypts a data key of the state. It blocks until the server has answered, for
 // at most 5 s. While the state has no data key, it accepts every server. Codes: conflict.
 func (e *Engine) MayVote(ctx context.Context, name, address string) error {
-	ids := needed(e.cfg.Store.Current())
+	return e.keyring.mayVote(ctx, name, address)
+}
+
+func (k *serverKeyring) mayVote(ctx context.Context, name, address string) error {
+	ids := needed(k.store.Current())
 	if len(ids) == 0 {
 		return nil
 	}
-	lacks, err := e.askProof(ctx, transport.ServerInfo{Name: name, APIAddress: address}, ids)
+	lacks, err := k.askProof(ctx, transport.ServerInfo{Name: name, APIAddress: address}, ids)
 	if err != nil {
 		return model.Refuse(model.CodeConflict, "server %s did not prove that it has the keys of the keyring: %s", name,
 			model.Reason(err)).
@@ -55,9 +59,9 @@ func joinIDs(ids []keyring.ID) string {
 // askProof has a server prove that it has keys, and returns those that it lacks. It blocks for at most keyTime. Codes:
 // not_found if this server lacks one of the keys; forbidden for a wrong proof; invalid for a damaged answer; those of
 // the question.
-func (e *Engine) askProof(ctx context.Context, server transport.ServerInfo, ids []keyring.ID) (lacks []keyring.ID,
-	err error) {
-	ring, err := e.keyring()
+func (k *serverKeyring) askProof(ctx context.Context, server transport.ServerInfo,
+	ids []keyring.ID) (lacks []keyring.ID, err error) {
+	ring, err := k.get()
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +69,7 @@ func (e *Engine) askProof(ctx context.Context, server transport.ServerInfo, ids 
 	defer cancel()
 	challenge := keyring.NewChallenge()
 	var reply proveReply
-	if err := e.ask(ctx, server, questionProve, proveQuestion{challenge[:], ids}, &reply); err != nil {
+	if err := ask(ctx, k.peers, server, questionProve, proveQuestion{challenge[:], ids}, &reply); err != nil {
 		return nil, err
 	}
 	if len(reply.Proofs) != len(ids) {
@@ -88,21 +92,21 @@ func (e *Engine) askProof(ctx context.Context, server transport.ServerInfo, ids 
 }
 
 // prove answers a proveQuestion. Codes: forbidden, member_revoked, invalid.
-func (e *Engine) prove(ctx context.Context, q proveQuestion) (proveReply, error) {
-	if _, err := e.askingServer(ctx); err != nil {
+func (k *serverKeyring) prove(ctx context.Context, q proveQuestion) (proveReply, error) {
+	if _, err := askingServer(ctx, k.store); err != nil {
 		return proveReply{}, err
 	}
 	if len(q.Challenge) != len(keyring.Challenge{}) || len(q.Keys) > keyring.MaxKeys {
 		return proveReply{}, model.Refuse(model.CodeInvalid, "a challenge of %d bytes for %d keys", len(q.Challenge),
 			len(q.Keys))
 	}
-	ring := e.ring.Load()
+	ring := k.ring.Load()
 	reply := proveReply{Proofs: make([][]byte, len(q.Keys))}
 	for i, id := range q.Keys {
 		if ring == nil {
 			break
 		}
-		proof, err := ring.Prove(id, e.cfg.Name, keyring.Challenge(q.Challenge))
+		proof, err := ring.Prove(id, k.name, keyring.Challenge(q.Challenge))
 		if err == nil { // otherwise this server lacks the key
 			reply.Proofs[i] = proof[:]
 		}
@@ -119,7 +123,7 @@ type standing struct {
 
 // standings asks servers about keys, at most maxKeyServers at the same time. It blocks until all have answered or
 // failed.
-func (e *Engine) standings(ctx context.Context, servers []transport.ServerInfo, ids []keyring.ID) []standing {
+func (k *serverKeyring) standings(ctx context.Context, servers []transport.ServerInfo, ids []keyring.ID) []standing {
 	all := make([]standing, len(servers))
 	atOnce := make(chan struct{}, maxKeyServers)
 	var wg sync.WaitGroup
@@ -127,7 +131,7 @@ func (e *Engine) standings(ctx context.Context, servers []transport.ServerInfo, 
 		wg.Go(func() {
 			atOnce <- struct{}{}
 			defer func() { <-atOnce }()
-			lacks, err := e.askProof(ctx, server, ids)
+			lacks, err := k.askProof(ctx, server, ids)
 			all[i] = standing{server, lacks, err}
 		})
 	}

@@ -3,10 +3,6 @@ package trust
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -64,10 +60,10 @@ func (e *Engine) issue(ctx context.Context, state *fsm.State, who model.Subject,
 	old []byte) (transport.RenewReply, error) {
 	request.AdmittedAt = state.MomentNumber()
 	renew := &fsm.MemberRenew{Subject: who, Old: old, Key: request.KeyHash(), NotAfter: 1, CA: activeCA(state)}
-	if err := e.tryGroup(state, []fsm.Command{renew}); err != nil {
+	if err := tryGroup(e.cfg.Servers, state, []fsm.Command{renew}); err != nil {
 		return transport.RenewReply{}, err
 	}
-	ring, err := e.keyring()
+	ring, err := e.keyring.get()
 	if err != nil {
 		return transport.RenewReply{}, err
 	}
@@ -132,172 +128,8 @@ func (e *Engine) record(ctx context.Context, who model.Subject, q ownRenewal) er
 		e.log.Warn("a server of the cluster is no member in the state, and becomes one", "server", who.Name)
 	}
 	renew := []fsm.Command{&fsm.MemberRenew{Subject: who, Old: q.Old, Key: q.Key, NotAfter: q.NotAfter, CA: q.CA}}
-	if err := e.tryGroup(e.cfg.Store.Current(), renew); err != nil {
+	if err := tryGroup(e.cfg.Servers, e.cfg.Store.Current(), renew); err != nil {
 		return err
 	}
 	return e.cfg.Servers.Submit(ctx, renew)
-}
-
-// keepOwn renews this server's certificate before it expires, and has the leader record the new key. The certificate
-// needs no leader: the key of the CA is in the local state, and the key that decrypts it in the keyring.
-func (e *Engine) keepOwn(ctx context.Context) {
-	retry := backoff{first: time.Second, last: 10 * time.Minute}
-	for ctx.Err() == nil {
-		woken, cancel := e.cfg.Store.WatchTopic(fsm.Topic("member/" + e.self.String()))
-		keys, cancelKeys := e.cfg.Store.WatchTopic("keys")
-		wait, err := e.keepOwnNow(ctx)
-		if err != nil {
-			wait = retry.after()
-			e.log.Warn("this server's certificate is not renewed yet", "retry_in", wait, "error", err)
-		} else {
-			retry.reset()
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-woken:
-		case <-keys:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		cancel()
-		cancelKeys()
-	}
-}
-
-// keepOwnNow does what is due, and returns when to look again.
-func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error) {
-	state := e.cfg.Store.Current()
-	row, ok := state.TrustMemberOf(e.self)
-	switch {
-	case !state.Managed(): // this server has not caught up yet
-		return time.Minute, nil
-	case ok && row.RevokedIndex != 0:
-		return 0, revoked(e.self)
-	}
-	inFile, found, err := e.dir.Pair(pki.RoleServer)
-	if err != nil {
-		return 0, err
-	}
-	if !found {
-		return 0, model.Refuse(model.CodeCertificateInvalid, "%s does not exist", e.dir.CertFile(pki.RoleServer)).
-			WithHint("let this machine join again")
-	}
-	pair, writeErr := e.unwritten.settle(ctx, e.dir, pki.RoleServer, inFile)
-	own := ownRenewal{Old: pki.KeyHash(pair.Leaf)}
-	if due(pair.Leaf) || e.untilSuperseded(state, pair.Leaf) <= 0 {
-		if err := e.caughtUp(state, pair.Leaf); err != nil {
-			return 0, err
-		}
-		if e.unwritten, err = e.mintOwn(state, pair); err != nil {
-			return 0, err
-		}
-		e.unwritten.over = inFile.Leaf.Raw
-		pair, writeErr = e.unwritten.settle(ctx, e.dir, pki.RoleServer, inFile)
-	}
-	if err := e.useOwn(pair); err != nil {
-		return 0, err
-	}
-	own.Key, own.NotAfter = pki.KeyHash(pair.Leaf), pair.Leaf.NotAfter.UnixMilli()
-	if writeErr == nil { // the certificate in the files counts, because this process may end
-		own.CA = caWithID(state, pair.Leaf.AuthorityKeyId)
-	}
-	if ok {
-		own.Old = row.Key
-	}
-	if !ok || !bytes.Equal(own.Old, own.Key) || own.NotAfter != row.NotAfter || own.CA != "" && own.CA != row.CA {
-		if err := e.recordOwn(ctx, own); err != nil {
-			return 0, errors.Join(err, writeErr)
-		}
-	}
-	return max(min(untilRenewal(pair.Leaf), e.untilSuperseded(state, pair.Leaf)), time.Millisecond), writeErr
-}
-
-// useOwn makes the process use a certificate, unless it does so already. It also repeats a reload that failed.
-func (e *Engine) useOwn(pair tls.Certificate) (err error) {
-	if e.cfg.Credentials.Uses(pair.Leaf) {
-		return nil
-	}
-	if e.unwritten.pair.Leaf == nil {
-		err = e.cfg.Reload()
-	} else {
-		err = e.cfg.Credentials.Use(pair, e.unwritten.roots)
-	}
-	if err == nil {
-		e.log.Info("this server has a new certificate", "expires", pki.Stamp(pair.Leaf.NotAfter))
-	}
-	return err
-}
-
-// recordOwn has the leader record this server's new key.
-func (e *Engine) recordOwn(ctx context.Context, own ownRenewal) error {
-	leader, self, ok := e.cfg.Servers.Leader()
-	switch {
-	case self:
-		return e.record(ctx, e.self, own)
-	case !ok:
-		return noLeader()
-	}
-	return e.ask(ctx, leader, questionRenew, own, &struct{}{})
-}
-
-// caughtUp refuses to make a certificate from a state that is older than the one that the files come from: its CA may
-// have been dropped since. A server that starts has the state of its last snapshot until it hears from the leader. The
-// state of a leader is the newest one that there is. Code: stale.
-func (e *Engine) caughtUp(state *fsm.State, leaf *x509.Certificate) error {
-	known, err := readNotes(e.dir)
-	if err != nil { // the certificate tells too
-		known = notes{}
-	}
-	_, leads, _ := e.cfg.Servers.Leader()
-	if leads || state.MomentNumber() >= knownAt(known, leaf) {
-		return nil
-	}
-	return model.Refuse(model.CodeStale, "this server's state is older than its files").
-		WithHint("it makes no certificate until it has caught up with the other servers")
-}
-
-// ownKey returns the key of a server's next certificate: a new one. Without a leader it is that of the one before,
-// because nobody could record another, and the servers know this one by it if it has to join again.
-func ownKey(servers Cluster, old tls.Certificate) (*ecdsa.PrivateKey, error) {
-	_, _, led := servers.Leader()
-	if key, ok := old.PrivateKey.(*ecdsa.PrivateKey); ok && !led {
-		return key, nil
-	}
-	return pki.NewKey()
-}
-
-// mintOwn makes a certificate for this server, for the key of ownKey.
-func (e *Engine) mintOwn(state *fsm.State, old tls.Certificate) (unwritten, error) {
-	ring, err := e.keyring()
-	if err != nil {
-		return unwritten{}, err
-	}
-	ca, err := authority(ring, state)
-	if err != nil {
-		return unwritten{}, err
-	}
-	key, err := ownKey(e.cfg.Servers, old)
-	if err != nil {
-		return unwritten{}, err
-	}
-	der, err := pki.RequestFor(key, pki.RoleServer, e.cfg.Name, hostsOf(old.Leaf))
-	if err != nil {
-		return unwritten{}, err
-	}
-	request, err := pki.ParseRequest(der, pki.RoleServer)
-	if err != nil {
-		return unwritten{}, err
-	}
-	request.AdmittedAt = pki.AdmittedAt(old.Leaf)
-	cert, err := ca.Sign(request, e.cfg.Lifetime)
-	if err != nil {
-		return unwritten{}, err
-	}
-	gossip, err := gossipKeys(ring, state)
-	if err != nil {
-		return unwritten{}, err
-	}
-	pair := tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
-	return unwritten{pair: pair, roots: roots(state), gossip: gossip, at: state.MomentNumber()}, nil
 }

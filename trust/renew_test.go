@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,7 +13,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
-	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -83,70 +80,6 @@ func TestRenew(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Servers renew themselves at about half of each certificate's life, and have the leader record the new key, also
-// without leading. Without a leader they renew too, for the key that they have.
-func TestServersRenewThemselves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
-		r := newRig(t)
-		s1 := r.found(life)
-		s1.lead()
-		s2 := s1.joinServer("s2", life)
-		var stops []func()
-		for _, s := range []*site{s1, s2} {
-			stops = append(stops, s.run())
-		}
-		keys := func(s *site) (own, row string) {
-			m, _ := s1.machine.Current().TrustMemberOf(who(model.SubjectServer, s.name))
-			return string(pki.KeyHash(must(tlsLeaf(s))(t))), string(m.Key)
-		}
-		for cycle := range 3 {
-			before := map[*site]string{}
-			for _, s := range []*site{s1, s2} {
-				before[s], _ = keys(s)
-			}
-			time.Sleep(life * 44 / 100)
-			for s, old := range before {
-				if own, _ := keys(s); cycle == 0 && own != old {
-					t.Errorf("%s renewed too early", s.name)
-				}
-			}
-			if cycle == 1 {
-				r.setLeader("")
-			}
-			time.Sleep(life * 12 / 100)
-			for s, old := range before {
-				own, row := keys(s)
-				if own == old && cycle != 1 { // without a leader the certificate is a new one of the same key
-					t.Errorf("cycle %d: %s did not renew", cycle, s.name)
-				}
-				if cycle != 1 && own != row {
-					t.Errorf("cycle %d: the new key of %s is not recorded", cycle, s.name)
-				}
-				if left := time.Until(s.creds.NotAfter()); left < life/3 {
-					t.Errorf("cycle %d: %s uses a certificate with %s left", cycle, s.name, left)
-				}
-			}
-			r.setLeader("s2")
-			time.Sleep(time.Hour)
-			for s := range before {
-				if own, row := keys(s); own != row {
-					t.Errorf("cycle %d: the new key of %s is never recorded", cycle, s.name)
-				}
-			}
-		}
-		s1.do(&fsm.MemberRevoke{Subject: who(model.SubjectServer, "s2")})
-		own, _ := keys(s2)
-		time.Sleep(life)
-		if after, _ := keys(s2); after != own {
-			t.Error("a revoked server made itself a certificate")
-		}
-		for _, stop := range stops {
-			stop()
-		}
-	})
 }
 
 func (r *rig) setLeader(name string) {
@@ -292,77 +225,4 @@ func (s *site) agentFiles(name string) files {
 		t.Fatal(err)
 	}
 	return files{dir, must(dir.CredentialsAnyTime("c1", pki.RoleAgent, name))(t)}
-}
-
-// A server that was off for a year starts with its state alone: Revive renews its certificate and that of its agent,
-// with the keys that they had. A server that was revoked before stays out.
-func TestRevive(t *testing.T) {
-	const life = 30 * 24 * time.Hour
-	for name, test := range map[string]struct {
-		lead, revoke bool
-		noState      error
-		off          time.Duration
-		want         model.Code
-		renewed      bool
-	}{
-		"after a year":             {lead: true, off: 365 * 24 * time.Hour, renewed: true},
-		"soon":                     {lead: true, off: time.Hour},
-		"set up and never started": {off: 365 * 24 * time.Hour, renewed: true},
-		"no log yet": {noState: model.Refuse(model.CodeInvalid, "no log"),
-			off: 365 * 24 * time.Hour, renewed: true},
-		"revoked":                 {lead: true, revoke: true, off: 365 * 24 * time.Hour, want: model.CodeMemberRevoked},
-		"after the end of the CA": {lead: true, off: 11 * 365 * 24 * time.Hour, want: model.CodeCertificateInvalid},
-		"with a log that is broken": {lead: true, noState: errors.New("broken"), off: 365 * 24 * time.Hour,
-			want: model.CodeCertificateInvalid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
-				s := r.found(life)
-				if test.lead {
-					s.lead()
-					stop := s.run() // removes the file with the CA's key
-					synctest.Wait()
-					stop()
-				}
-				if test.revoke {
-					s.do(&fsm.MemberRevoke{Subject: who(model.SubjectServer, "s1")})
-				}
-				time.Sleep(test.off)
-				key := pki.KeyHash(must(tlsLeaf(s))(t))
-				unwritten, err := trust.Revive(t.Context(), trust.Revival{Name: "s1", Agent: true, DataDir: s.dir,
-					Logger: hclog.NewNullLogger(), State: func(context.Context) (fsm.State, error) {
-						if test.noState != nil {
-							return fsm.State{}, test.noState
-						}
-						return s.machine.State(), nil
-					}})
-				if codeOf(err) != test.want || unwritten != nil {
-					t.Fatalf("got %v, want code %q", err, test.want)
-				}
-				for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent} {
-					creds, err := transport.ManagedDir(s.dir).Credentials("c1", role, "s1")
-					if (err == nil) != (test.want == "") {
-						t.Fatalf("the certificate of the %s: %v", role, err)
-					}
-					if err == nil && test.renewed && !creds.NotAfter().Equal(time.Now().Add(life).Truncate(time.Second)) {
-						t.Errorf("the certificate of the %s expires at %s", role, creds.NotAfter())
-					}
-				}
-				if string(pki.KeyHash(must(tlsLeaf(s))(t))) != string(key) {
-					t.Error("the key is another one")
-				}
-			})
-		})
-	}
-}
-
-// With a damaged keyring, a server does not start. TestLostKeyring is about a missing one.
-func TestEngineNeedsAGoodKeyring(t *testing.T) {
-	s := newRig(t).found(time.Hour)
-	if err := os.WriteFile(filepath.Join(s.dir, keyring.FileName), []byte("damaged"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := trust.NewEngine(trust.Config{Name: "s1", Cluster: "c1", DataDir: s.dir, Credentials: s.creds})
-	wantCode(t, err, model.CodeKeyringInvalid)
 }

@@ -11,30 +11,30 @@ import (
 // keepAgent renews the certificate of the agent of this server's process once it has expired. An agent renews its own
 // certificate before that, but the servers refuse an expired one. It expires if the cluster had no leader for weeks, or
 // if the clock of this machine was behind at the start, so that Revive took it for valid.
-func (e *Engine) keepAgent(ctx context.Context) {
-	for e.cfg.Agent && ctx.Err() == nil {
-		if err := e.keepAgentNow(ctx); err != nil {
-			e.log.Warn("the certificate of this machine's agent is not renewed yet", "retry_in", lookAgain, "error", err)
+func (o *ownCertificates) keepAgent(ctx context.Context) {
+	for o.cfg.Agent && ctx.Err() == nil {
+		if err := o.keepAgentNow(ctx); err != nil {
+			o.log.Warn("the certificate of this machine's agent is not renewed yet", "retry_in", lookAgain, "error", err)
 		}
 		sleep(ctx, lookAgain)
 	}
 }
 
 // keepAgentNow does what is due. The key stays the same, so the agent needs no new row.
-func (e *Engine) keepAgentNow(ctx context.Context) error {
-	pair, found, err := e.dir.Pair(pki.RoleAgent)
+func (o *ownCertificates) keepAgentNow(ctx context.Context) error {
+	pair, found, err := o.dir.Pair(pki.RoleAgent)
 	if err != nil || !found || time.Now().Before(pair.Leaf.NotAfter) {
 		return err
 	}
-	state := e.cfg.Store.Current()
-	who := model.Subject{Kind: model.SubjectAgent, Name: e.cfg.Name}
+	state := o.cfg.Store.Current()
+	who := model.Subject{Kind: model.SubjectAgent, Name: o.cfg.Name}
 	if row, ok := state.TrustMemberOf(who); !ok || row.RevokedIndex != 0 {
 		return nil // a token lets it join again
 	}
-	if err := e.caughtUp(state, pair.Leaf); err != nil {
+	if err := o.caughtUp(state, pair.Leaf); err != nil {
 		return err
 	}
-	ring, err := e.keyring()
+	ring, err := o.keyring.get()
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (e *Engine) keepAgentNow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cert, err := signAgain(ca, pki.RoleAgent, e.cfg.Name, pair.Leaf, e.cfg.Lifetime)
+	cert, err := signAgain(ca, pki.RoleAgent, o.cfg.Name, pair.Leaf, o.cfg.Lifetime)
 	if err != nil {
 		return err
 	}
@@ -52,9 +52,9 @@ func (e *Engine) keepAgentNow(ctx context.Context) error {
 		return err
 	}
 	next := unwritten{pair: pair, roots: roots(state), gossip: gossip, at: state.MomentNumber()}
-	if err := next.write(ctx, e.dir, pki.RoleAgent); err != nil {
+	if err := next.write(ctx, o.dir, pki.RoleAgent); err != nil {
 		return err
 	}
-	e.log.Warn("the expired certificate of this machine's agent was renewed", "expires", pki.Stamp(cert.NotAfter))
+	o.log.Warn("the expired certificate of this machine's agent was renewed", "expires", pki.Stamp(cert.NotAfter))
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
@@ -17,16 +19,29 @@ import (
 // rotateLook is the time between two looks at the members during a rotation.
 const rotateLook = time.Second
 
-// rotateCA does the leader's work of a rotation of the CA, until ctx ends. It goes by the state alone, so the next
+// caRotation replaces the CA of the cluster. The rows of the CAs say how far a rotation has come, so it has no state of
+// its own. On the leader, Engine.Lead runs its steps, and the API begins a rotation with Engine.RotateCA. Any server
+// shows the progress with Engine.CAStatus. It is safe for concurrent use: the versions of the rows refuse a step that
+// was taken already.
+type caRotation struct {
+	server, cluster string // names
+	store           Store
+	servers         Cluster
+	keyring         *serverKeyring
+	members         memberList
+	log             hclog.Logger
+}
+
+// run does the leader's work of a rotation of the CA, until ctx ends. It goes by the state alone, so the next
 // leader continues where this one stopped.
-func (e *Engine) rotateCA(ctx context.Context) {
+func (r *caRotation) run(ctx context.Context) {
 	retry := backoff{first: time.Second, last: time.Minute}
 	for ctx.Err() == nil {
-		woken, cancel := e.cfg.Store.WatchTopic("keys")
-		wait, err := e.rotateCANow(ctx)
+		woken, cancel := r.store.WatchTopic("keys")
+		wait, err := r.turn(ctx)
 		if err != nil {
 			wait = retry.after()
-			e.log.Error("the rotation of the CA waits", "retry_in", wait, "error", err)
+			r.log.Error("the rotation of the CA waits", "retry_in", wait, "error", err)
 		} else {
 			retry.reset()
 		}
@@ -41,11 +56,11 @@ func (e *Engine) rotateCA(ctx context.Context) {
 	}
 }
 
-// rotateCANow takes the next step if no member is waited for, and returns when to look again. The version of each row
+// turn takes the next step if no member is waited for, and returns when to look again. The version of each row
 // in the step refuses the step of a leader with an older state.
-func (e *Engine) rotateCANow(ctx context.Context) (wait time.Duration, err error) {
-	state := e.cfg.Store.Current()
-	p := e.caProgress(state)
+func (r *caRotation) turn(ctx context.Context) (wait time.Duration, err error) {
+	state := r.store.Current()
+	p := r.progress(state)
 	var step []fsm.Command
 	switch {
 	case p.step == "" || p.step == api.CAForget:
@@ -53,7 +68,7 @@ func (e *Engine) rotateCANow(ctx context.Context) (wait time.Duration, err error
 	case p.step == api.CAGrace, len(p.waiting) > 0 && !(p.step == api.CARenew && plant.Is(plant.EarlyDrop)):
 		return rotateLook, nil
 	case p.step == api.CADistribute:
-		step, err = e.activateCA(state, p)
+		step, err = r.activate(state, p)
 	default:
 		for _, row := range p.old {
 			step = append(step, &fsm.KeyDrop{Name: row.Name})
@@ -64,16 +79,16 @@ func (e *Engine) rotateCANow(ctx context.Context) (wait time.Duration, err error
 	}
 	submit, cancel := context.WithTimeout(ctx, foundTime)
 	defer cancel()
-	if err := e.cfg.Servers.Submit(submit, step); err != nil {
+	if err := r.servers.Submit(submit, step); err != nil {
 		return 0, err
 	}
-	e.log.Info("the rotation of the CA goes on", "ca", p.next.Name, "done", p.step)
+	r.log.Info("the rotation of the CA goes on", "ca", p.next.Name, "done", p.step)
 	return rotateLook, nil
 }
 
-// activateCA returns the group that makes the incoming CA sign, and retires the one before. Codes: those of resealed.
-func (e *Engine) activateCA(state *fsm.State, p caProgress) (group []fsm.Command, err error) {
-	ring, err := e.keyring()
+// activate returns the group that makes the incoming CA sign, and retires the one before. Codes: those of resealed.
+func (r *caRotation) activate(state *fsm.State, p caProgress) (group []fsm.Command, err error) {
+	ring, err := r.keyring.get()
 	if err != nil {
 		return nil, err
 	}
@@ -98,18 +113,22 @@ func (e *Engine) activateCA(state *fsm.State, p caProgress) (group []fsm.Command
 // a CA; not_found for a name that no member has; conflict if too few servers would be left, if a grace comes too late,
 // or if this server's clock is wrong; those of the keyring.
 func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, error) {
+	return e.ca.begin(state, q)
+}
+
+func (r *caRotation) begin(state *fsm.State, q api.RotateCABody) ([]fsm.Command, error) {
 	if len(q.Names) > 0 && !q.Force {
 		return nil, model.Refuse(model.CodeInvalid, "names without force").
 			WithHint("to leave members behind, say force; otherwise give no names")
 	}
-	ring, err := e.keyring()
+	ring, err := r.keyring.get()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := authority(ring, state); err != nil {
 		return nil, err
 	}
-	p := e.caProgress(state)
+	p := r.progress(state)
 	running := p.step != "" && p.step != api.CAForget
 	if running && q.Grace != nil {
 		return nil, model.Refuse(model.CodeConflict, "a rotation of the CA is in progress, and its grace is %s",
@@ -120,17 +139,17 @@ func (e *Engine) RotateCA(state *fsm.State, q api.RotateCABody) ([]fsm.Command, 
 		passed = p.next.Passed
 	}
 	if q.Force {
-		if passed, err = e.leftBehind(state, p, passed, q.Names, running); err != nil {
+		if passed, err = r.leftBehind(state, p, passed, q.Names, running); err != nil {
 			return nil, err
 		}
 	}
 	var put *fsm.KeyPut
 	switch {
 	case !running:
-		if err := e.clockRight(state); err != nil {
+		if err := r.clockRight(state); err != nil {
 			return nil, err
 		}
-		put, err = newCA(ring, state, e.cfg.Cluster)
+		put, err = newCA(ring, state, r.cluster)
 	case q.Force && !slices.Equal(passed, p.next.Passed):
 		put, err = resealed(ring, state, p.next, p.next.Phase)
 	default:
@@ -152,16 +171,16 @@ const maxClockError = time.Hour
 
 // clockRight refuses to make a CA by a clock that is far from the median of the servers' clocks, which the state has.
 // Code: conflict.
-func (e *Engine) clockRight(state *fsm.State) error {
+func (r *caRotation) clockRight(state *fsm.State) error {
 	if state.Wall == 0 { // no entry has told the time yet
 		return nil
 	}
-	ahead := time.Duration(time.Now().UnixMilli()-state.WallAt(e.cfg.Servers.Now())) * time.Millisecond
+	ahead := time.Duration(time.Now().UnixMilli()-state.WallAt(r.servers.Now())) * time.Millisecond
 	if ahead.Abs() <= maxClockError {
 		return nil
 	}
 	return model.Refuse(model.CodeConflict, "the clock of the server %s differs by %s from the time of the cluster, so a "+
-		"CA that it makes may not be valid for the others", e.cfg.Name, ahead.Abs().Round(time.Second)).
+		"CA that it makes may not be valid for the others", r.server, ahead.Abs().Round(time.Second)).
 		WithHint("set the clock of that machine, wait a minute, and try again")
 }
 
@@ -183,10 +202,11 @@ func newCA(ring *keyring.Ring, state *fsm.State, cluster string) (*fsm.KeyPut, e
 
 // leftBehind adds to the members that a rotation leaves behind: those with the names or, without names, those that the
 // rotation waits for and that are absent. A majority of the servers must stay. Codes: not_found, conflict.
-func (e *Engine) leftBehind(state *fsm.State, p caProgress, passed, names []string, running bool) ([]string, error) {
+func (r *caRotation) leftBehind(state *fsm.State, p caProgress, passed, names []string,
+	running bool) ([]string, error) {
 	waiting := p.waiting
 	if !running || len(names) > 0 {
-		waiting = e.countedMembers(state)
+		waiting = r.members.counted(state)
 	}
 	left := slices.Clone(passed)
 	for _, name := range names {
@@ -209,7 +229,7 @@ func (e *Engine) leftBehind(state *fsm.State, p caProgress, passed, names []stri
 	slices.Sort(left)
 	left = slices.Compact(left)
 	servers, gone := 0, 0
-	for _, m := range e.countedMembers(state) {
+	for _, m := range r.members.counted(state) {
 		if m.who.Kind == model.SubjectServer {
 			servers++
 			if _, behind := slices.BinarySearch(left, m.who.String()); behind {

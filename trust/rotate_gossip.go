@@ -3,7 +3,10 @@ package trust
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/keyring"
@@ -23,16 +26,29 @@ const (
 	gossipPause = model.Minute    // from the last change of the newest key to a rotation that a revocation causes
 )
 
-// rotateGossip does the steps of rotations, and begins one after each revocation. It blocks until ctx ends.
-func (e *Engine) rotateGossip(ctx context.Context) {
+// gossipRotation replaces the gossip key of the cluster. The rows of the keys say which step a rotation is at; only
+// whether a person has forced it is in memory. On the leader, Engine.Lead runs its steps, and the API begins a rotation
+// with Engine.RotateGossip or forces it with Engine.ForceGossip. Any server shows the keys with Engine.GossipKeys. It
+// is safe for concurrent use.
+type gossipRotation struct {
+	store    Store
+	servers  Cluster
+	keyring  *serverKeyring
+	members  memberList
+	log      hclog.Logger
+	forcedBy atomic.Pointer[model.KeyName] // the newest key of the rotation that was forced; see Engine.ForceGossip
+}
+
+// run does the steps of rotations, and begins one after each revocation. It blocks until ctx ends.
+func (r *gossipRotation) run(ctx context.Context) {
 	retry := backoff{first: time.Second, last: time.Minute}
 	for ctx.Err() == nil {
-		keys, noKeys := e.cfg.Store.WatchTopic("keys")
-		members, noMembers := e.cfg.Store.WatchTopic("members")
-		holds, noHolds := e.cfg.Store.WatchTopic("holds")
-		if err := e.turnGossip(ctx); err != nil {
+		keys, noKeys := r.store.WatchTopic("keys")
+		members, noMembers := r.store.WatchTopic("members")
+		holds, noHolds := r.store.WatchTopic("holds")
+		if err := r.turn(ctx); err != nil {
 			wait := retry.after()
-			e.log.Warn("the rotation of the gossip key can't go on", "retry_in", wait, "error", err)
+			r.log.Warn("the rotation of the gossip key can't go on", "retry_in", wait, "error", err)
 			sleep(ctx, wait)
 		} else {
 			retry.reset()
@@ -53,19 +69,19 @@ func (e *Engine) rotateGossip(ctx context.Context) {
 	}
 }
 
-// turnGossip does the next step, if it may be done now.
-func (e *Engine) turnGossip(ctx context.Context) error {
-	state := e.cfg.Store.Current()
+// turn does the next step, if it may be done now.
+func (r *gossipRotation) turn(ctx context.Context) error {
+	state := r.store.Current()
 	keys := state.KeysOf(model.KeyGossip)
 	if len(keys) == 0 {
 		return nil
 	}
 	newest := keys[len(keys)-1]
-	known := knownToRevoked(state, newest) && e.cfg.Servers.Now()-newest.At >= model.Time(gossipPause)
+	known := knownToRevoked(state, newest) && r.servers.Now()-newest.At >= model.Time(gossipPause)
 	if len(keys) == 1 && !known {
 		return nil
 	}
-	ring, err := e.keyring()
+	ring, err := r.keyring.get()
 	if err != nil {
 		return err
 	}
@@ -76,7 +92,7 @@ func (e *Engine) turnGossip(ctx context.Context) error {
 		step = "a new key is handed out, because a member was revoked"
 		group, err = beginGossip(ring, state)
 	} else {
-		lacking, failed := e.lackingGossip(ring, state)
+		lacking, failed := r.lacking(ring, state)
 		without = running(lacking)
 		switch {
 		case failed != nil:
@@ -96,15 +112,15 @@ func (e *Engine) turnGossip(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, foundTime)
 	defer cancel()
-	if err := e.cfg.Servers.Submit(ctx, group); err != nil {
+	if err := r.servers.Submit(ctx, group); err != nil {
 		return err
 	}
 	if len(without) > 0 {
-		e.log.Warn("the rotation of the gossip key goes on without members that run, because it was forced: they may not "+
+		r.log.Warn("the rotation of the gossip key goes on without members that run, because it was forced: they may not "+
 			"hear the others until they take the keys from a server", "members", len(without),
 			"such_as", without[:min(len(without), shownLacking)])
 	}
-	e.log.Info("the gossip key changes: "+step, "newest", newest.Name)
+	r.log.Info("the gossip key changes: "+step, "newest", newest.Name)
 	return nil
 }
 
@@ -166,8 +182,8 @@ func dropGossip(keys []*fsm.TrustKey) (group []fsm.Command) {
 	return group
 }
 
-// lackingGossip returns the counted members that don't use exactly the gossip keys of the state, the active one first.
-func (e *Engine) lackingGossip(ring *keyring.Ring, state *fsm.State) (lacking []lackingMember, err error) {
+// lacking returns the counted members that don't use exactly the gossip keys of the state, the active one first.
+func (r *gossipRotation) lacking(ring *keyring.Ring, state *fsm.State) (lacking []lackingMember, err error) {
 	all, err := gossipKeys(ring, state)
 	if err != nil {
 		return nil, err
@@ -178,8 +194,8 @@ func (e *Engine) lackingGossip(ring *keyring.Ring, state *fsm.State) (lacking []
 	for _, row := range keys {
 		step = max(step, row.At)
 	}
-	now, forced := e.cfg.Servers.Now(), e.forced(keys[len(keys)-1].Name)
-	for _, c := range e.countedMembers(state) {
+	now, forced := r.servers.Now(), r.forced(keys[len(keys)-1].Name)
+	for _, c := range r.members.counted(state) {
 		if c.gossips() && (c.row == nil || !usesGossip(c.row, digest)) {
 			left := c.passed(now, step, forced) || forced && now-step >= model.Time(forcedAfter)
 			lacking = append(lacking, lackingMember{c, !left})
@@ -219,8 +235,8 @@ func usesGossip(m *fsm.TrustMember, digest []byte) bool {
 	return bytes.Equal(m.Gossip, digest) || len(m.Gossip) == 0 && len(m.Roots) > 0
 }
 
-// forced reports whether ForceGossip was called for the rotation that has this newest key.
-func (e *Engine) forced(newest model.KeyName) bool {
-	name := e.gossipForced.Load()
+// forced reports whether Engine.ForceGossip was called for the rotation that has this newest key.
+func (r *gossipRotation) forced(newest model.KeyName) bool {
+	name := r.forcedBy.Load()
 	return name != nil && *name == newest
 }

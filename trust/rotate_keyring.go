@@ -14,9 +14,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// keyringRotation is the rotation of the keyring that runs on this server, if any.
+// keyringRotation makes all servers use a new key of the keyring. It owns the key of an attempt that failed. On the
+// leader, the API begins a rotation with Engine.RotateKeyring, and founding calls handOut. It is safe for concurrent
+// use: a second rotation is refused while one runs.
 type keyringRotation struct {
-	e       *Engine
+	keyring *serverKeyring
 	running sync.Mutex // held by the rotation
 	next    keyring.ID // made by a rotation that has not succeeded yet, or ""; guarded by running
 }
@@ -28,20 +30,24 @@ type keyringRotation struct {
 // It blocks for at most about 20 s. Codes: those of Keyring; busy while another rotation runs; conflict if a server
 // does not answer or lacks a key; file_error; those of the log.
 func (e *Engine) RotateKeyring(ctx context.Context, dryRun bool) (api.KeyringRotation, error) {
-	ring, err := e.leading()
+	return e.rotation.rotate(ctx, dryRun)
+}
+
+func (r *keyringRotation) rotate(ctx context.Context, dryRun bool) (api.KeyringRotation, error) {
+	k := r.keyring
+	ring, err := k.leading()
 	if err != nil {
 		return api.KeyringRotation{}, err
 	}
-	r := &e.rotation
 	if !r.running.TryLock() {
 		return api.KeyringRotation{}, model.Refuse(model.CodeBusy, "the keyring is being rotated").
 			WithHint("look at the outcome with: outspan server keyring ls")
 	}
 	defer r.running.Unlock()
-	before, _ := inUse(e.cfg.Store.Current())
+	before, _ := inUse(k.store.Current())
 	reply := api.KeyringRotation{Before: string(before), DryRun: dryRun}
-	all := e.standings(ctx, e.cfg.Servers.Others(), needed(e.cfg.Store.Current()))
-	reply.Servers = e.shown(all)
+	all := k.standings(ctx, k.servers.Others(), needed(k.store.Current()))
+	reply.Servers = k.shown(all)
 	if dryRun {
 		return reply, nil
 	}
@@ -58,18 +64,18 @@ func (e *Engine) RotateKeyring(ctx context.Context, dryRun bool) (api.KeyringRot
 	if err := r.useKey(ctx, next.ID()); err != nil {
 		return reply, err
 	}
-	e.log.Info("the keyring has a new key, which encrypts the keys of the state now", "key", next.ID(), "before", before)
+	k.log.Info("the keyring has a new key, which encrypts the keys of the state now", "key", next.ID(), "before", before)
 	r.next, reply.Key = "", string(next.ID())
-	if err := e.activate(ctx); err != nil {
-		e.log.Warn("the new key is not the active one of the file yet", "error", err) // seekKeyring tries again
+	if err := k.activate(ctx); err != nil {
+		k.log.Warn("the new key is not the active one of the file yet", "error", err) // seek tries again
 	}
 	return reply, nil
 }
 
 // ready refuses a rotation if a server does not answer or lacks a key. Code: conflict.
 func (r *keyringRotation) ready(all []standing) error {
-	if own := r.e.lacks(); len(own) > 0 {
-		all = append([]standing{{server: transport.ServerInfo{Name: r.e.cfg.Name}, lacks: own}}, all...)
+	if own := r.keyring.lacks(); len(own) > 0 {
+		all = append([]standing{{server: transport.ServerInfo{Name: r.keyring.name}, lacks: own}}, all...)
 	}
 	var silent, lacking, reasons []string
 	for _, one := range all {
@@ -94,15 +100,15 @@ func (r *keyringRotation) ready(all []standing) error {
 }
 
 // nextKey returns the key of an earlier rotation that failed before its commit, or a new one. It is in this server's
-// file. Codes: those of editKeyring and of keyring.Ring.Generate.
+// file. Codes: those of serverKeyring.edit and of keyring.Ring.Generate.
 func (r *keyringRotation) nextKey(ctx context.Context, ring *keyring.Ring) (key keyring.Key, err error) {
 	for _, k := range ring.Keys() {
 		// If the outcome of that rotation was unknown, the state may use its key already.
-		if k.ID() == r.next && !slices.Contains(needed(r.e.cfg.Store.Current()), k.ID()) {
+		if k.ID() == r.next && !slices.Contains(needed(r.keyring.store.Current()), k.ID()) {
 			return k, nil
 		}
 	}
-	err = r.e.editKeyring(ctx, func(ring *keyring.Ring) (err error) {
+	err = r.keyring.edit(ctx, func(ring *keyring.Ring) (err error) {
 		key, err = ring.Generate()
 		return err
 	})
@@ -120,7 +126,7 @@ const maxHandOuts = 3
 func (r *keyringRotation) handOut(ctx context.Context, key keyring.Key) error {
 	have := map[model.ServerID]bool{}
 	for range maxHandOuts {
-		servers := slices.DeleteFunc(r.e.cfg.Servers.Others(), func(s transport.ServerInfo) bool { return have[s.ID] })
+		servers := slices.DeleteFunc(r.keyring.servers.Others(), func(s transport.ServerInfo) bool { return have[s.ID] })
 		if len(servers) == 0 {
 			return nil
 		}
@@ -130,7 +136,7 @@ func (r *keyringRotation) handOut(ctx context.Context, key keyring.Key) error {
 			wg.Go(func() { failures[i] = r.giveKey(ctx, server, key) })
 		}
 		wg.Wait()
-		all := r.e.standings(ctx, servers, []keyring.ID{key.ID()})
+		all := r.keyring.standings(ctx, servers, []keyring.ID{key.ID()})
 		for i := range all {
 			if all[i].err == nil && len(all[i].lacks) > 0 && failures[i] != nil {
 				all[i].err = failures[i]
@@ -148,7 +154,7 @@ func (r *keyringRotation) handOut(ctx context.Context, key keyring.Key) error {
 func (r *keyringRotation) giveKey(ctx context.Context, server transport.ServerInfo, key keyring.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, keyTime)
 	defer cancel()
-	return r.e.ask(ctx, server, questionTakeKey, givenKey{key.Encode()}, &struct{}{})
+	return ask(ctx, r.keyring.peers, server, questionTakeKey, givenKey{key.Encode()}, &struct{}{})
 }
 
 // useKey commits the group that encrypts all keys of the state anew. Another rotation may change a row meanwhile, or
@@ -156,11 +162,11 @@ func (r *keyringRotation) giveKey(ctx context.Context, server transport.ServerIn
 // of reencrypted and of the log.
 func (r *keyringRotation) useKey(ctx context.Context, by keyring.ID) error {
 	for try := 1; ; try++ {
-		group, err := reencrypted(r.e.ring.Load(), r.e.cfg.Store.Current(), by)
+		group, err := reencrypted(r.keyring.ring.Load(), r.keyring.store.Current(), by)
 		if err != nil {
 			return err
 		}
-		err = r.e.cfg.Servers.Submit(ctx, group)
+		err = r.keyring.servers.Submit(ctx, group)
 		refusal, _ := errors.AsType[*model.Error](err)
 		if refusal == nil || try == 3 || refusal.Code != model.CodeStale && refusal.Code != model.CodeInUse {
 			return err

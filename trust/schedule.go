@@ -4,12 +4,9 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/binary"
-	"math"
 	"math/rand/v2"
 	"time"
 
-	"github.com/outspan/outspan/fsm"
-	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
 )
@@ -46,18 +43,6 @@ const (
 // spreadOf returns a part of whole that follows from the certificate's key.
 func spreadOf(cert *x509.Certificate, whole time.Duration) time.Duration {
 	return whole / (1 << 16) * time.Duration(binary.BigEndian.Uint16(pki.KeyHash(cert)))
-}
-
-// untilSuperseded returns how long to wait until a certificate of this server is renewed because its CA was retired. It
-// is forever if the CA is not retired, or if the state does not know it: a server that was off for a whole rotation and
-// joined again has a certificate of a CA that is newer than its state.
-func (e *Engine) untilSuperseded(state *fsm.State, cert *x509.Certificate) time.Duration {
-	row, ok := state.TrustKeys.Get(caWithID(state, cert.AuthorityKeyId))
-	if !ok || row.Phase != model.KeyRetired {
-		return math.MaxInt64
-	}
-	passed := time.Duration(e.cfg.Servers.Now()-row.At) * time.Millisecond
-	return spreadOf(cert, serverSpread) - passed
 }
 
 // sleep waits for d, or until ctx ends.

@@ -30,8 +30,6 @@ var manyMethods = map[string]exception{
 	"internal/cli.app":         {131, "each command is a method, and all share streams, flags and the client"},
 	"reconcile.pass":           {251, "every pass of a decision reads and extends the same draft and plan"},
 	"transport/httpapi.Server": {116, "each operation is a handler, and all share the callbacks of the server"},
-	"trust.Engine": {102,
-		"what one server decides shares its state, keyring and credentials; the rotations are to become types"},
 	"transport/httpapi.reading": {85,
 		"each view is built from the same state, time and caller; a view of its own type would carry all three"},
 }
