@@ -2,6 +2,8 @@ package audit
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"regexp"
 	"strings"
@@ -65,6 +67,13 @@ const (
 
 // tokens finds texts that look like a token with its secret, for example if somebody took one for a name.
 var tokens = regexp.MustCompile(`os[a-z][0-9]+\.\S{16,}`)
+
+// NewCall returns a value for Line.Call.
+func NewCall() string {
+	var id [8]byte
+	rand.Read(id[:]) // never fails: without randomness, the runtime ends the process
+	return hex.EncodeToString(id[:])
+}
 
 // clean returns a text without tokens and characters that a terminal would not print, of at most the given size.
 func clean(text string, most int) string {

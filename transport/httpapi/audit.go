@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -109,9 +107,7 @@ func (s *Server) beginAudit(rt route, r *http.Request) error {
 	if log == nil || n.who.via != "" || !n.records(rt) || !rt.stream && !log.Required() {
 		return nil
 	}
-	var id [8]byte
-	rand.Read(id[:]) // never fails: without randomness, the runtime ends the process
-	n.call = hex.EncodeToString(id[:])
+	n.call = audit.NewCall()
 	line := s.auditLine(rt, r, n)
 	line.Stage = audit.Begun
 	if log.Required() {
