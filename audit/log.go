@@ -226,12 +226,13 @@ func (l *Log) write(first item) {
 		one := <-l.queue
 		batch, size = append(batch, one), size+len(one.line)
 	}
-	lines, waits := l.lostLine(), false
+	lines, told := l.lostLine()
+	waits := false
 	for _, one := range batch {
 		lines = append(lines, one.line...)
 		waits = waits || one.done != nil
 	}
-	err := l.put(lines, waits)
+	err := l.put(lines, told, waits)
 	if err != nil {
 		l.lose(len(batch), err.Error())
 	} else {
@@ -244,11 +245,8 @@ func (l *Log) write(first item) {
 	}
 }
 
-// put writes lines to all sinks. Once they are written, the lost lines that they tell of are told.
-func (l *Log) put(lines []byte, sync bool) error {
-	l.mu.Lock()
-	told := l.untold
-	l.mu.Unlock()
+// put writes lines to all sinks. They say how many lines were lost; told is that number.
+func (l *Log) put(lines []byte, told int, sync bool) error {
 	var failed error
 	for _, sink := range l.cfg.Sinks {
 		err := sink.Write(lines)
@@ -271,19 +269,19 @@ func (l *Log) put(lines []byte, sync bool) error {
 }
 
 // lostLine returns a line with the number of lost lines, or nothing.
-func (l *Log) lostLine() []byte {
+func (l *Log) lostLine() (line []byte, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.untold == 0 {
-		return nil
+		return nil, 0
 	}
-	return l.encode(Line{Stage: Lost, Count: l.untold})
+	return l.encode(Line{Stage: Lost, Count: l.untold}), l.untold
 }
 
 // tellLost writes how many lines were lost. So the log works again by itself also while nobody calls.
 func (l *Log) tellLost() {
-	if lines := l.lostLine(); lines != nil {
-		if err := l.put(lines, true); err != nil {
+	if line, lost := l.lostLine(); lost > 0 {
+		if err := l.put(line, lost, true); err != nil {
 			l.lose(0, err.Error())
 		}
 	}

@@ -131,7 +131,8 @@ func TestFileIsRotatedAndPrivate(t *testing.T) {
 	}
 	l, stop := run(t, audit.Config{Sinks: []audit.Sink{openFile(t, path, 2000, 2)}})
 	for i := range 100 {
-		if err := l.Begin(t.Context(), audit.Line{Stage: audit.Begun, Index: uint64(i + 1), Subject: "cert:alice"}); err != nil {
+		line := audit.Line{Stage: audit.Begun, Index: uint64(i + 1), Subject: "cert:alice"}
+		if err := l.Begin(t.Context(), line); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -252,7 +253,8 @@ func TestSlowDiskDelaysNobodyElse(t *testing.T) {
 		t.Errorf("recording took %s", took)
 	}
 	var refusal *model.Error
-	if err := l.Begin(t.Context(), audit.Line{}); !errors.As(err, &refusal) || refusal.Code != model.CodeAuditUnavailable {
+	err := l.Begin(t.Context(), audit.Line{})
+	if !errors.As(err, &refusal) || refusal.Code != model.CodeAuditUnavailable {
 		t.Errorf("a line that must be on disk: %v", err)
 	}
 	if l.Failing() == "" {

@@ -24,8 +24,14 @@ func TestAuditLogIsComplete(t *testing.T) {
 	}
 	c.waitEligible(t, c.agents...)
 	job := filepath.Join(c.dir, "job.hcl")
-	const text = "job \"web\" {\n  group \"g\" {\n    count = 1\n    exec {\n      command = \"/bin/sleep\"\n      args = [\"1000\"]\n    }\n" +
-		"    env = { PASSWORD = \"" + mark + "\" }\n  }\n}\n"
+	const text = `job "web" {
+  group "g" {
+    count = 1
+    exec {
+      command = "/bin/sleep"
+      args    = ["1000"]
+    }
+    env = { PASSWORD = "` + mark + "\" }\n  }\n}\n"
 	if err := os.WriteFile(job, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
