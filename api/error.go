@@ -126,6 +126,7 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeUnknownOutcome:   {http.StatusServiceUnavailable, ExitTransient},
 	model.CodeNotCaughtUp:      {http.StatusServiceUnavailable, ExitTransient},
 	model.CodeUnreachable:      {http.StatusServiceUnavailable, ExitTransient},
+	model.CodeAuditUnavailable: {http.StatusServiceUnavailable, ExitTransient},
 	model.CodeShutdownTimeout:  {http.StatusServiceUnavailable, ExitTransient},
 	model.CodeAgentUnreachable: {http.StatusBadGateway, ExitTransient},
 	model.CodeTimeout:          {http.StatusGatewayTimeout, ExitTransient},

@@ -48,6 +48,7 @@ const (
 	ProblemCARotation        ProblemCode = "ca_rotation_waits"
 	ProblemNodeTwice         ProblemCode = "node_twice"
 	ProblemCACertificate     ProblemCode = "ca_certificate"
+	ProblemAudit             ProblemCode = "audit_failing"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.

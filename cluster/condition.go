@@ -23,10 +23,11 @@ type Condition struct {
 	Expect     int    `cbor:"4,keyasint,omitempty"` // bootstrap_expect of the server's configuration
 	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when the server last saved a snapshot, Unix ms; 0 means never
 
-	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // validity of the server's own certificate
-	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // agents' certificates that expire soon, at most maxToldCerts
-	Gossip string      `cbor:"8,keyasint,omitempty"` // host:port of the server's gossip
-	Copies []NodeCopy  `cbor:"9,keyasint,omitempty"` // agents that two machines are, at most maxToldCerts
+	Cert   Lifetime    `cbor:"6,keyasint,omitempty"`  // validity of the server's own certificate
+	Agents []AgentCert `cbor:"7,keyasint,omitempty"`  // agents' certificates that expire soon, at most maxToldCerts
+	Gossip string      `cbor:"8,keyasint,omitempty"`  // host:port of the server's gossip
+	Copies []NodeCopy  `cbor:"9,keyasint,omitempty"`  // agents that two machines are, at most maxToldCerts
+	Audit  string      `cbor:"10,keyasint,omitempty"` // why the audit log can't be written; cut off as DataDir is
 }
 
 const (
@@ -63,6 +64,7 @@ type Certificates struct {
 	Own    transport.Lifetime
 	Agents map[string]transport.Lifetime // of agents that called, by node name; only those that expire soon
 	Copies []transport.Copy
+	Audit  string // why the audit log can't be written at present, or ""
 }
 
 func lifetime(l transport.Lifetime) Lifetime {
@@ -83,6 +85,7 @@ func (s *Server) Condition() Condition {
 	}
 	certs := s.cfg.Certificates()
 	c.Cert = lifetime(certs.Own)
+	c.Audit = certs.Audit[:min(len(certs.Audit), maxToldPath)]
 	for _, node := range soonest(certs.Agents) {
 		life := lifetime(certs.Agents[node])
 		c.Agents = append(c.Agents, AgentCert{Node: node, From: life.From, Until: life.Until})

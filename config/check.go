@@ -44,7 +44,8 @@ func (c *Config) check(files string, placeOf func(key, otherwise string) string)
 	case c.Limits.RequestsPerSecond < 1 || c.Limits.Connections < 1:
 		return invalid("limits", "limits must be at least 1")
 	}
-	for _, test := range []func(refuse) *model.Error{c.checkListen, c.checkTLS, c.checkServer, c.checkAgent} {
+	for _, test := range []func(refuse) *model.Error{c.checkListen, c.checkTLS, c.checkServer, c.checkAgent,
+		c.checkAudit} {
 		if refusal := test(invalid); refusal != nil {
 			return refusal
 		}
@@ -184,6 +185,25 @@ func (c *Config) checkAgent(invalid refuse) *model.Error {
 	}
 	if refusal := model.CheckAgentLabels(a.Labels); refusal != nil {
 		return invalid("agent.labels", "agent.labels: %s", refusal.Message).WithHint("%s", refusal.Hint)
+	}
+	return nil
+}
+
+func (c *Config) checkAudit(invalid refuse) *model.Error {
+	a := c.Audit
+	switch {
+	case (a.On() || a.Required) && c.Server == nil:
+		return invalid("audit", "audit is for servers, and this process is none").WithHint("remove the block")
+	case a.Required && !a.On():
+		return invalid("audit.required", "audit.required is true, and audit has no destination").
+			WithHint("add: file = \"/var/log/outspan/audit.log\"")
+	case a.File != "" && !filepath.IsAbs(a.File):
+		return invalid("audit.file", "audit.file is %q; it must be a whole path", a.File).
+			WithHint("write, for example: file = \"/var/log/outspan/audit.log\"")
+	case a.MaxBytes < 64<<10:
+		return invalid("audit.max_size", "audit.max_size is %d bytes; it must be at least 64KiB", a.MaxBytes)
+	case a.Keep < 1 || a.Keep > 1000:
+		return invalid("audit.keep", "audit.keep is %d; it must be 1 to 1000", a.Keep)
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ type Config struct {
 	Settings  *model.Settings // the first settings of a new cluster; nil means model.DefaultSettings
 	Limits    Limits
 	Metrics   bool // serve /metrics; default true
+	Audit     Audit
 }
 
 // Log configures the log of this process.
@@ -104,6 +105,19 @@ type Limits struct {
 	Connections int
 }
 
+// Audit configures the audit log of the server of this process. Without a destination there is none.
+type Audit struct {
+	File     string // absolute path; it is rotated and has the mode 0600
+	MaxBytes int64  // size at which File is rotated; default 64 MiB
+	Keep     int    // how many rotated files are kept; default 10
+	Stdout   bool   // also to the standard output
+	Syslog   bool   // also to the syslog of this machine
+	Required bool   // refuse what can't be recorded
+}
+
+// On reports whether there is an audit log.
+func (a Audit) On() bool { return a.File != "" || a.Stdout || a.Syslog }
+
 // Load reads files, and the *.hcl files of directories in the order of their names. Values of later files replace those
 // of earlier files. If decoding fails, the error lists all mistakes that the decoder found, one per line. Otherwise
 // Load checks the whole configuration, and returns the first mistake.
@@ -170,5 +184,6 @@ func defaults() *Config {
 		Listen: Listen{Address: "127.0.0.1", Port: model.DefaultPort, GossipPort: model.DefaultGossipPort},
 		Gossip: Gossip{Profile: "lan"},
 		Limits: Limits{RequestsPerSecond: 200, Connections: 16384},
+		Audit:  Audit{MaxBytes: 64 << 20, Keep: 10},
 	}
 }

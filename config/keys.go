@@ -39,6 +39,10 @@ func keys(c *Config) []hclfile.Field {
 		hclfile.Block("limits",
 			hclfile.Number("requests_per_second", &c.Limits.RequestsPerSecond),
 			hclfile.Number("connections", &c.Limits.Connections)),
+		hclfile.Block("audit",
+			hclfile.Text("file", &c.Audit.File), hclfile.Size("max_size", &c.Audit.MaxBytes),
+			hclfile.Number("keep", &c.Audit.Keep), hclfile.Flag("stdout", &c.Audit.Stdout),
+			hclfile.Flag("syslog", &c.Audit.Syslog), hclfile.Flag("required", &c.Audit.Required)),
 	}
 }
 

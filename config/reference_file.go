@@ -124,6 +124,7 @@ var fileTexts = []struct {
 			Default: "200", Example: "500"},
 		"connections": {Means: "connections of the API. SIGHUP reloads it", Default: "16384", Example: "4096"},
 	}},
+	{"audit", auditTexts},
 }
 
 var processTexts = map[string]hclfile.KeyText{
@@ -132,6 +133,21 @@ var processTexts = map[string]hclfile.KeyText{
 		Default: `"outspan"`, Example: `"prod"`},
 	"data_dir": {Means: "where the process keeps its data, 0700. An agent with another one is a new node. Needed",
 		Example: `"/var/lib/outspan"`},
+}
+
+var auditTexts = map[string]hclfile.KeyText{
+	"file": {
+		Means: "on servers: the audit log, with mode 0600. SIGHUP opens it again. Default: none. See " +
+			"[rights](rights.md#audit)", Example: `"/var/log/outspan/audit.log"`,
+	},
+	"max_size": {Means: "the size at which the file is renamed to FILE.1", Default: `"64MiB"`, Example: `"256MiB"`},
+	"keep":     {Means: "how many renamed files are kept", Default: "10", Example: "30"},
+	"stdout":   {Means: "write the lines to the standard output", Default: "false", Example: "true"},
+	"syslog":   {Means: "write the lines to the syslog of this machine", Default: "false", Example: "true"},
+	"required": {
+		Means: "refuse what can't be recorded: each write, each join and each read that reveals waits until its line is on " +
+			"disk", Default: "false", Example: "true",
+	},
 }
 
 var agentTexts = map[string]hclfile.KeyText{

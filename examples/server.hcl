@@ -50,3 +50,10 @@ log {
 limits {
   requests_per_second = 200
 }
+
+# audit {
+#   file     = "/var/log/outspan/audit.log" # who wrote, revealed or was refused what; 0600
+#   max_size = "64MiB"
+#   keep     = 10
+#   required = true # refuse what can't be recorded
+# }

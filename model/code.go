@@ -112,6 +112,8 @@ const (
 	CodeCertificateInvalid Code = "certificate_invalid"
 	CodeNotTLS             Code = "not_tls"          // the process at the address doesn't speak TLS 1.3 or our protocol
 	CodeShutdownTimeout    Code = "shutdown_timeout" // requests were cut off because they delayed a stop
+	// the server can't write its audit log, and its configuration says that it must
+	CodeAuditUnavailable Code = "audit_unavailable"
 )
 
 // Codes of the files and ports of one process.

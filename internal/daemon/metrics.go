@@ -189,5 +189,6 @@ func (m compareMetrics) note(r cluster.ComparisonResult) {
 // metrics is generated from them.
 func Collectors() []prometheus.Collector {
 	others := []prometheus.Collector{newRefusals(), newJoinRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
-	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)
+	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), newAuditMetrics().collectors(),
+		others)
 }

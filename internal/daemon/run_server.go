@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/audit"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
@@ -43,6 +44,8 @@ type serverPart struct {
 	counts   *metrics.Collector
 	trust    *trust.Engine      // nil if the cluster issues no certificates
 	files    *trust.FilesEngine // nil if it does
+	audit    *audit.Log         // nil if the configuration has none
+	audited  auditMetrics
 }
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
@@ -54,6 +57,9 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 			s.release()
 		}
 	}()
+	if err := s.openAudit(); err != nil {
+		return nil, err
+	}
 	if err := p.revive(ctx); err != nil {
 		return nil, err
 	}
@@ -169,7 +175,7 @@ func (s *serverPart) openAPI() (err error) {
 	registry := s.p.registry
 	s.loop = newLoopMetrics()
 	s.refusals, s.bodies = newRefusals(), transport.NewBodies(0, 0)
-	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(),
+	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(), s.audited.collectors(),
 		[]prometheus.Collector{s.counts, s.refusals, s.joins})...)
 	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
 	var gossip httpapi.GossipKeys
@@ -196,6 +202,7 @@ func (s *serverPart) openAPI() (err error) {
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
 		Bodies:  s.bodies, Refused: s.refusals.count, Copies: s.copies,
+		Audit: s.audit,
 	})
 	return err
 }
@@ -219,7 +226,10 @@ func (s *serverPart) run(ctx context.Context) error {
 	serve, stopServing := context.WithCancel(base)
 	defer stopServing()
 
-	failed := make(chan error, 4)
+	recording, stopRecording := context.WithCancel(base)
+	defer stopRecording()
+
+	failed := make(chan error, 5)
 	start := func(ctx context.Context, run func(context.Context) error) *sync.WaitGroup {
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -232,6 +242,10 @@ func (s *serverPart) run(ctx context.Context) error {
 	web := transport.NewHTTPServer(s.api, transport.HTTPConfig{
 		Agents: s.api.AnswerAgent, Bodies: s.bodies, Refused: s.refusals.count, Logger: s.p.log.Named("http"),
 	})
+	auditing := new(sync.WaitGroup)
+	if s.audit != nil {
+		auditing = start(recording, s.audit.Run)
+	}
 	listening := start(port, s.listener.Run)
 	agreeing := start(consensus, s.cluster.Run)
 	counting := start(consensus, s.counts.Run)
@@ -258,11 +272,16 @@ func (s *serverPart) run(ctx context.Context) error {
 	trusting.Wait()
 	closePort()
 	listening.Wait()
+	stopRecording()
+	auditing.Wait()
 	return failure
 }
 
 func (s *serverPart) reload(cfg *config.Config) error {
 	s.listener.SetLimits(transport.Limits{MaxAPI: cfg.Limits.Connections})
+	if s.audit != nil {
+		s.audit.Reopen()
+	}
 	s.api.SetLimits(httpapi.Limits{RequestsPerSecond: cfg.Limits.RequestsPerSecond})
 	return s.listener.Reload()
 }

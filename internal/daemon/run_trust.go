@@ -85,12 +85,12 @@ func stoppedState(ctx context.Context, dataDir string) (_ fsm.State, err error) 
 
 // joinAnswers returns what answers newcomers. s.trust and s.files are opened later, but before the listener runs.
 func (s *serverPart) joinAnswers() transport.AnswerJoin {
-	return func(ctx context.Context, source net.Addr, r transport.JoinRequest) (transport.JoinReply, error) {
+	return s.auditJoins(func(ctx context.Context, source net.Addr, r transport.JoinRequest) (transport.JoinReply, error) {
 		if s.trust == nil {
 			return s.files.AnswerJoin(ctx, source, r)
 		}
 		return s.trust.AnswerJoin(ctx, source, r)
-	}
+	})
 }
 
 // trustCluster is the trust.Cluster of a server.

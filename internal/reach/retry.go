@@ -240,7 +240,7 @@ func goOn(r *Request, err error, sent bool) bool {
 	}
 	switch e.Code {
 	case model.CodeNoLeader, model.CodeNotCaughtUp, model.CodeStaleTerm, model.CodeShutdownTimeout, model.CodeNotTLS,
-		model.CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy:
+		model.CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy, model.CodeAuditUnavailable:
 		return true
 	case model.CodeConflict:
 		return r.Lineage

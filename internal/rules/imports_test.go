@@ -19,7 +19,8 @@ var arrows = map[string][]string{
 	"pki":       {"model"}, // below client and transport, so that both load and check certificates in the same way
 	"keyring":   {"model", "internal/durable"},
 	"client":    {"model", "rights", "api", "pki", "internal/reach"},
-	"transport": {"model", "rights", "fsm", "api", "pki", "internal/reach"},
+	"audit":     {"model"},
+	"transport": {"model", "rights", "fsm", "api", "audit", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
 	"trust":     {"model", "fsm", "keyring", "pki", "transport", "api"},
 	"agent":     {"model", "api", "pki", "transport", "internal/durable", "internal/erase", "internal/reach"},
@@ -41,8 +42,8 @@ var arrows = map[string][]string{
 		"dist", "internal/cli/term", "internal/durable", "internal/hclfile", "internal/daemon", "internal/demo",
 		"internal/procs"},
 	"internal/cli/term": {"model", "api"}, // uses only the exit codes of api
-	"internal/daemon": {"model", "api", "fsm", "agent", "cluster", "config", "keyring", "reconcile", "pki",
-		"transport", "trust"},
+	"internal/daemon": {"model", "api", "fsm", "agent", "audit", "cluster", "config", "keyring", "reconcile",
+		"pki", "transport", "trust"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
 	"internal/durable":    {},

@@ -68,6 +68,8 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 // and those of the call.
 func (s *Server) AnswerAgent(ctx context.Context, who model.Subject, call transport.AgentCall,
 	question []byte) (answer []byte, err error) {
+	began := time.Now()
+	defer func() { s.auditAgent(who, call, err, began) }()
 	defer s.agentRecovered(call, &err)
 	err = s.rates.takeRequest(who)
 	if who.Kind != model.SubjectAgent {

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/audit"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -197,6 +198,8 @@ type Config struct {
 	Refused func(error)
 	// Copies notes agents that two machines seem to be. Optional.
 	Copies *transport.Copies
+	// Audit gets a line for each write, each refusal, and each read that reveals; see verbs.go. Optional.
+	Audit *audit.Log
 }
 
 // Servers has the parts for operations on the servers themselves. If a part is nil, the operations that need it answer

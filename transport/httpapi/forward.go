@@ -41,6 +41,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 		return
 	}
 	defer resp.Body.Close()
+	noteFrom(r.Context()).take(resp.Header.Get(headerNote))
 	body := io.Reader(resp.Body)
 	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // read first, so that a failure can be answered
 		whole, err := io.ReadAll(body)

@@ -233,6 +233,7 @@ func (j *judge) whileReadable(ctx context.Context, operation string, on rights.O
 	cancel context.CancelFunc, _ error) {
 	c := callerFrom(ctx)
 	may := func(state *fsm.State) error { return j.mayDo(state, c, verbs[operation], on) }
+	noteFrom(ctx).about(on)
 	if err := may(j.store.Current()); err != nil {
 		return nil, nil, err
 	}

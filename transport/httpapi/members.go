@@ -40,6 +40,7 @@ type MemberOwn struct {
 	Certificate transport.Lifetime
 	Agents      map[string]transport.Lifetime // certificates near their end, by the name of the agent that uses them
 	Copies      []transport.Copy              // agents that two machines are
+	Audit       string                        // why its audit log can't be written, or ""
 }
 
 func diskText(m *ServerEntry) string {

@@ -148,6 +148,9 @@ func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []f
 		if err == nil {
 			err = s.judge.mayRead(ctx, r, rt, out)
 		}
+		if err == nil && reveals[rt.id] {
+			noteFrom(ctx).about(answerObjects(&r.State, out)...)
+		}
 		if err != nil {
 			return nil, asAnswer(err)
 		}

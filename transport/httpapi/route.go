@@ -94,11 +94,12 @@ type operation struct {
 }
 
 // guard returns the handler of an operation. The handler checks the caller, the role, that this server knows of
-// revocations (inContact), the rate and the body. Then it answers the request here or on the leader. The server that
+// revocations (inContact), the rate, the body and the audit log. Then it answers here or on the leader. The server that
 // answers checks the rights, because others may not know of the newest ones yet.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return s.audited(rt, func(w http.ResponseWriter, r *http.Request) {
 		who, err := identify(r)
+		noteFrom(r.Context()).who = who
 		if err == nil {
 			err = who.may(rt)
 		}
@@ -127,6 +128,10 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			}
 			defer free()
 			ctx = withBody(ctx, raw)
+		}
+		if err := s.beginAudit(rt, r.WithContext(ctx)); err != nil {
+			s.refuse(w, rt, who, err)
+			return
 		}
 		s.answer(rt, who, next, w, r.WithContext(ctx))
 	})

@@ -75,3 +75,11 @@ var verbs = map[string]rights.Verb{
 	"list-roles": "auth.read", "get-role": "auth.read", "set-role": "auth.set", "remove-role": "auth.set",
 	"list-bindings": "auth.read", "grant": "auth.set", "revoke-binding": "auth.set",
 }
+
+// reveals lists the reads that the audit log records also if they are done, because they show secrets or what programs
+// wrote: the whole state, logs, and the environments of jobs. The audit log records every write too.
+var reveals = map[string]bool{
+	"save-snapshot": true,
+	"instance-logs": true, "job-logs": true,
+	"get-job": true, "get-job-version": true, "list-job-versions": true,
+}

@@ -67,7 +67,7 @@ func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) o
 		if err := decodeBody(ctx, p.body()); err != nil {
 			return nil, asAnswer(err)
 		}
-		w := writing{s: s, route: rt, params: *p.write(), by: callerFrom(ctx), input: in}
+		w := writing{s: s, route: rt, params: *p.write(), by: callerFrom(ctx), input: in, note: noteFrom(ctx)}
 		o, err := w.run(ctx, func(r *reading) ([]fsm.Command, error) { return c.prepare(r, in) })
 		if err != nil {
 			problem := *api.NewProblem(err)
@@ -113,6 +113,7 @@ type writing struct {
 	params WriteParams
 	by     caller
 	input  any
+	note   *auditNote
 }
 
 // run returns the stored outcome of an earlier request with the same id. If there is no such request, it prepares the
@@ -125,6 +126,9 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	}
 	commands, err := prepare(before)
 	if err == nil {
+		for _, one := range commands {
+			w.note.about(commandObjects(&before.State, one)...)
+		}
 		err = w.s.judge.mayWrite(before, w.route, w.by, commands)
 	}
 	if err != nil {
@@ -147,6 +151,7 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	if refusal := old.Conflict(w.by.Actor(), w.hash()); refusal != nil {
 		return nil, refusal
 	}
+	w.note.entry(old.Index, true)
 	if refusal := old.FirstRefusal(); refusal != nil {
 		return nil, refusedAt(refusal, old.Index)
 	}
@@ -195,6 +200,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 	if err != nil {
 		return nil, err
 	}
+	w.note.entry(result.Index, result.Replay)
 	index := result.Index
 	if result.Replay { // an equal request was committed after the call of stored: use the index of that one
 		r := w.s.reading()

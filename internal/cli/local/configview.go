@@ -22,6 +22,16 @@ type configShown struct {
 	Settings  *model.Settings   `json:"settings,omitempty"`
 	Telemetry map[string]bool   `json:"telemetry"`
 	Limits    limitsShown       `json:"limits"`
+	Audit     *auditShown       `json:"audit,omitempty"`
+}
+
+type auditShown struct {
+	File     string `json:"file,omitempty"`
+	MaxBytes int64  `json:"max_size_bytes"`
+	Keep     int    `json:"keep"`
+	Stdout   bool   `json:"stdout"`
+	Syslog   bool   `json:"syslog"`
+	Required bool   `json:"required"`
 }
 
 type logShown struct {
@@ -86,6 +96,9 @@ func configView(c *config.Config) configShown {
 		Gossip: gossipShown{c.Gossip.KeyFile, c.Gossip.Profile}, Settings: c.Settings,
 		Telemetry: map[string]bool{"prometheus": c.Metrics},
 		Limits:    limitsShown{c.Limits.RequestsPerSecond, c.Limits.Connections},
+	}
+	if a := c.Audit; a.On() {
+		v.Audit = &auditShown{a.File, a.MaxBytes, a.Keep, a.Stdout, a.Syslog, a.Required}
 	}
 	if s := c.Server; s != nil {
 		v.Server = &serverShown{s.BootstrapExpect, s.RetryJoin, s.RaftMultiplier}

@@ -1,0 +1,336 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/audit"
+	"github.com/outspan/outspan/model"
+)
+
+// run runs a log until the returned function is called or the test ends.
+func run(t *testing.T, cfg audit.Config) (l *audit.Log, stop func()) {
+	t.Helper()
+	cfg.Server = "s1"
+	l = audit.New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return l, stop
+}
+
+func openFile(t *testing.T, path string, size int64, keep int) audit.Sink {
+	t.Helper()
+	sink, err := audit.OpenFile(audit.FileConfig{Path: path, MaxBytes: size, Keep: keep})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sink
+}
+
+// linesOf returns the lines of a file, each of which must be whole.
+func linesOf(t *testing.T, path string) (all []audit.Line) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(raw) > 0 && !bytes.HasSuffix(raw, []byte("\n")) {
+		t.Errorf("%s does not end with a whole line", path)
+	}
+	for _, text := range bytes.Split(bytes.TrimSuffix(raw, []byte("\n")), []byte("\n")) {
+		var line audit.Line
+		if err := json.Unmarshal(text, &line); err != nil {
+			t.Errorf("%s: %v in %q", path, err, text)
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// sink is a Sink in memory that can fail or block.
+type sink struct {
+	mu      sync.Mutex
+	err     error
+	block   chan struct{}
+	written bytes.Buffer
+	synced  int
+}
+
+func (s *sink) Write(lines []byte) error {
+	s.mu.Lock()
+	block := s.block
+	s.mu.Unlock()
+	if block != nil {
+		<-block
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.written.Write(lines)
+	return nil
+}
+
+func (s *sink) Sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced++
+	return nil
+}
+
+func (s *sink) Reopen() error { return nil }
+func (s *sink) Close() error  { return nil }
+
+func (s *sink) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *sink) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written.String()
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: did not happen in 20 s", what)
+		}
+	}
+}
+
+func TestFileIsRotatedAndPrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(path, []byte(`{"half`), 0o644); err != nil { // what a crash left
+		t.Fatal(err)
+	}
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{openFile(t, path, 2000, 2)}})
+	for i := range 100 {
+		line := audit.Line{Stage: audit.Begun, Index: uint64(i + 1), Subject: "cert:alice"}
+		if err := l.Begin(t.Context(), line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	var last uint64
+	for _, name := range []string{path + ".2", path + ".1", path} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 || info.Size() > 2000 {
+			t.Errorf("%s has the mode %s and %d bytes", name, info.Mode(), info.Size())
+		}
+		for _, line := range linesOf(t, name) {
+			if last != 0 && line.Index != last+1 {
+				t.Errorf("line %d follows line %d", line.Index, last)
+			}
+			last = line.Index
+		}
+	}
+	if _, err := os.Stat(path + ".3"); err == nil || last != 100 {
+		t.Errorf("the last line is %d, and a third file is kept: %v", last, err == nil)
+	}
+}
+
+func TestFileThatWasMovedAwayIsBegunAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{openFile(t, path, 1<<20, 2)}})
+	begin := func(index uint64) {
+		t.Helper()
+		if err := l.Begin(t.Context(), audit.Line{Stage: audit.Begun, Index: index}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin(1)
+	if err := os.Rename(path, path+"-old"); err != nil {
+		t.Fatal(err)
+	}
+	l.Reopen()
+	until(t, "a new file", func() bool { _, err := os.Stat(path); return err == nil })
+	begin(2)
+	if err := os.Remove(path); err != nil { // without a word
+		t.Fatal(err)
+	}
+	until(t, "a new file without a request", func() bool { begin(3); _, err := os.Stat(path); return err == nil })
+	stop()
+	if old, now := linesOf(t, path+"-old"), linesOf(t, path); len(old) != 1 || now[0].Index != 3 {
+		t.Errorf("before %v, now %v", old, now)
+	}
+}
+
+// A write that is cut off leaves no half line, and the log tells how many lines are missing.
+func TestFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	lost := 0
+	var mu sync.Mutex
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{openFile(t, path, 1<<20, 2)},
+		Lost: func(n int) { mu.Lock(); lost += n; mu.Unlock() }})
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(n uint64) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: was.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer limit(was.Cur)
+	limit(4000)
+	done, refused := 0, 0
+	for i := range 40 {
+		err := l.Begin(t.Context(), audit.Line{Stage: audit.Begun, Index: uint64(i + 1), Subject: strings.Repeat("a", 100)})
+		var refusal *model.Error
+		switch {
+		case err == nil:
+			done++
+		case errors.As(err, &refusal) && refusal.Code == model.CodeAuditUnavailable:
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if done == 0 || refused == 0 || l.Failing() == "" {
+		t.Fatalf("%d done, %d refused, failing %q", done, refused, l.Failing())
+	}
+	limit(was.Cur)
+	until(t, "the log works again by itself", func() bool { return l.Failing() == "" })
+	stop()
+	lines := linesOf(t, path)
+	if last := lines[len(lines)-1]; last.Stage != audit.Lost || last.Count != refused || len(lines) != done+1 {
+		t.Errorf("%d lines, the last one %+v; want %d and one of %d lost", len(lines), last, done, refused)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if lost != refused {
+		t.Errorf("counted %d lost lines, want %d", lost, refused)
+	}
+}
+
+func TestDeviceThatIsFull(t *testing.T) {
+	l, _ := run(t, audit.Config{Sinks: []audit.Sink{openFile(t, "/dev/full", 1<<20, 2)}})
+	l.Record(audit.Line{Stage: audit.Ended})
+	until(t, "the failure", func() bool { return strings.Contains(l.Failing(), "no space") })
+	if err := l.Begin(t.Context(), audit.Line{}); err == nil {
+		t.Error("a line is on a full device")
+	}
+}
+
+// A disk that hangs delays only those who wait for their line, and those not for ever.
+func TestSlowDiskDelaysNobodyElse(t *testing.T) {
+	slow := &sink{block: make(chan struct{})}
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{slow}, Wait: 50 * time.Millisecond})
+	began := time.Now()
+	for i := range 10_000 {
+		l.Record(audit.Line{Stage: audit.Ended, Index: uint64(i + 1)})
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("recording took %s", took)
+	}
+	var refusal *model.Error
+	err := l.Begin(t.Context(), audit.Line{})
+	if !errors.As(err, &refusal) || refusal.Code != model.CodeAuditUnavailable {
+		t.Errorf("a line that must be on disk: %v", err)
+	}
+	if l.Failing() == "" {
+		t.Error("lines are lost and nobody is told")
+	}
+	close(slow.block)
+	until(t, "lost lines are told", func() bool { return strings.Contains(slow.text(), `"stage":"lost"`) })
+	stop()
+	if n := strings.Count(slow.text(), `"stage":"ended"`); n < 1000 || n > 9000 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+func TestLinesAreSyncedForThoseWhoWait(t *testing.T) {
+	s := &sink{}
+	l, _ := run(t, audit.Config{Sinks: []audit.Sink{s}, Required: true})
+	if err := l.Begin(t.Context(), audit.Line{Stage: audit.Begun}); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	synced := s.synced
+	s.mu.Unlock()
+	if synced == 0 || !strings.Contains(s.text(), `"stage":"begun"`) {
+		t.Errorf("%d syncs of %s", synced, s.text())
+	}
+	s.fail(errors.New("broken"))
+	if err := l.Begin(t.Context(), audit.Line{}); err == nil {
+		t.Error("a line was written that could not be")
+	}
+}
+
+func TestRefusalsAreCounted(t *testing.T) {
+	s := &sink{}
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})
+	for i := range 1000 {
+		l.Refuse(audit.Line{Stage: audit.Ended, Subject: "agent:n1", Code: "forbidden", Outcome: audit.Refused})
+		l.Refuse(audit.Line{Stage: audit.Ended, Peer: fmt.Sprintf("10.0.0.%d:%d", i%2, 2000+i), Code: "rate_limited", Outcome: audit.Refused})
+	}
+	stop()
+	told := map[string]int{}
+	for text := range strings.Lines(s.text()) {
+		var line audit.Line
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatal(err)
+		}
+		told[line.Code] += max(line.Count, 1)
+	}
+	if n := strings.Count(s.text(), "\n"); told["forbidden"] != 1000 || told["rate_limited"] != 1000 || n > 200 {
+		t.Errorf("%v in %d lines", told, n)
+	}
+}
+
+func TestLineHasOneLineAndNoToken(t *testing.T) {
+	s := &sink{}
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})
+	many := make([]string, 50)
+	many[0] = "job/a\n\x1b[31m\u009b&<web>"
+	l.Record(audit.Line{Subject: "cert:\"x\"\n{", Objects: many, RequestID: strings.Repeat("é", 5000),
+		Path: "/v1/tokens/osj1.server." + strings.Repeat("ab12", 20) + "." + strings.Repeat("cd34", 10)})
+	stop()
+	text := s.text()
+	var line audit.Line
+	if err := json.Unmarshal([]byte(text), &line); err != nil || strings.Count(text, "\n") != 1 {
+		t.Fatalf("%v in %q", err, text)
+	}
+	if len(text) > 2000 || strings.Contains(text, "cd34") || !strings.Contains(text, "&<web>") ||
+		strings.ContainsAny(text, "\x1b\u009b") || line.More != 30 || line.Path != "/v1/tokens/(secret)" {
+		t.Errorf("%d bytes: %s", len(text), text)
+	}
+}
+
+func TestCheckFile(t *testing.T) {
+	if err := audit.CheckFile(filepath.Join(t.TempDir(), "missing", "audit.log")); err == nil {
+		t.Error("a directory that does not exist is good")
+	}
+	if err := audit.CheckFile(filepath.Join(t.TempDir(), "audit.log")); err != nil {
+		t.Error(err)
+	}
+}
