@@ -69,7 +69,7 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 func (s *Server) AnswerAgent(ctx context.Context, who model.Subject, call transport.AgentCall,
 	question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
-	err = s.rates.takeRequest(who)
+	err = s.takeRequest(who)
 	if who.Kind != model.SubjectAgent {
 		err = model.Refuse(model.CodeForbidden, "%s may not speak the agents' protocol", who)
 	}
