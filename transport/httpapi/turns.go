@@ -72,13 +72,13 @@ func (t *turns) take(ctx context.Context, who model.Subject) (give func(), err e
 
 // lend returns the function that ends a turn.
 func (t *turns) lend(who model.Subject) (give func()) {
-	give = sync.OnceFunc(func() {
+	end := sync.OnceFunc(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.pass(who)
 	})
-	timer := time.AfterFunc(t.lent, give)
-	return func() { timer.Stop(); give() }
+	timer := time.AfterFunc(t.lent, end)
+	return func() { timer.Stop(); end() }
 }
 
 // forget removes a call that no longer waits. If its turn has begun meanwhile, forget passes the turn on.
