@@ -120,7 +120,7 @@ var fileTexts = []struct {
 		"prometheus": {Means: "serve `/metrics`", Default: "true", Example: "false"},
 	}},
 	{"limits", map[string]hclfile.KeyText{
-		"requests_per_second": {Means: "requests a second of one client of the API. SIGHUP reloads it",
+		"requests_per_second": {Means: "requests a second of one caller of the API. The leader counts over all servers. SIGHUP reloads it",
 			Default: "200", Example: "500"},
 		"connections": {Means: "connections of the API. SIGHUP reloads it", Default: "16384", Example: "4096"},
 	}},

@@ -55,6 +55,28 @@ func (s *State) RequestsFull(actor model.Actor) *model.Error {
 	return nil
 }
 
+// RequestsBeyondShare returns a refusal if RequestsFull does, or if the state keeps so many requests of one actor that
+// no room would be left for another actor with as many. The share of an actor is the room divided by the number of
+// actors with at least minRequestsOfActor requests, plus one. The leader asks before it proposes an entry. Apply does
+// not, so that it treats old entries as before. Code: busy.
+func (s *State) RequestsBeyondShare(actor model.Actor) *model.Error {
+	own, _ := s.requestsOf.Get(actor)
+	if own < minRequestsOfActor || s.Requests.Len() < maxRequests/2 || s.oldRequest() != nil {
+		return nil
+	}
+	many := 0
+	for _, n := range s.requestsOf.All() {
+		if n >= minRequestsOfActor {
+			many++
+		}
+	}
+	if share := maxRequests / (many + 1); own >= share {
+		return model.Refuse(model.CodeBusy, "%s made %d requests in the last %s, its share is %d", actor, own, requestMinimum,
+			share).WithHint("send fewer writes, or wait until its requests are %s old", requestMinimum)
+	}
+	return s.RequestsFull(actor)
+}
+
 // remember stores the outcome of a request, which is the first refusal among its results, if there is one. If many
 // requests are stored, it removes old ones.
 func (s *State) remember(e Entry, results []Result) {

@@ -83,6 +83,8 @@ type HTTPServer struct {
 	bodies  *Bodies
 	refused func(error)
 	log     hclog.Logger
+	// agentCalls has the open calls of agents.
+	agentCalls openCalls
 }
 
 // NewHTTPServer prepares a server; Run starts it. Answers have no time limit, because watches and log streams are
@@ -90,7 +92,7 @@ type HTTPServer struct {
 func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	cfg = cfg.withDefaults()
 	s := &HTTPServer{limit: cfg.ShutdownTimeout, agents: cfg.Agents, bodies: cfg.Bodies,
-		refused: cfg.Refused, log: cfg.Logger}
+		refused: cfg.Refused, log: cfg.Logger, agentCalls: openCalls{of: map[model.Subject]int{}}}
 	s.ending, s.end = context.WithCancel(context.Background())
 	base, cut := context.WithCancel(context.WithValue(context.Background(), stoppingKey{}, s.ending.Done()))
 	s.cut = cut

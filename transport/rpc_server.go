@@ -21,9 +21,10 @@ type AnswerAgent func(
 
 // Bounds of an agent's connection.
 const (
-	agentCallsOpen = 32               // calls at once; an agent needs four
-	agentCallTime  = 90 * time.Second // for one call, as for a read over HTTP
-	agentSilence   = 25 * time.Second // a connection without a frame for this time ends; a waiting agent sends pings
+	agentCallsOpen  = 32                 // calls at once on one connection; an agent needs four
+	agentCallsInAll = 4 * agentCallsOpen // calls at once of one agent, through all its connections to a server
+	agentCallTime   = 90 * time.Second   // for one call, as for a read over HTTP
+	agentSilence    = 25 * time.Second   // a connection without a frame for this time ends; a waiting agent sends pings
 )
 
 // agentConn is the server's end of an agent's connection. It costs one goroutine, plus one for each open call.
@@ -110,18 +111,49 @@ var (
 
 // begin starts a call. The room of the call's body is freed when the call is answered. Errors: busy, errCallTwice.
 func (c *agentConn) begin(ctx context.Context, s *HTTPServer, f frame) error {
+	if err := s.agentCalls.add(c.who); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, agentCallTime)
 	if err := c.enter(f.call, cancel); err != nil {
 		cancel()
+		s.agentCalls.done(c.who)
 		return err
 	}
 	s.running.add(1)
 	c.open.Go(func() {
 		defer s.running.add(-1)
+		defer s.agentCalls.done(c.who)
 		defer c.give(int64(len(f.body)))
 		c.run(ctx, f)
 	})
 	return nil
+}
+
+// openCalls counts the calls of each agent through all its connections to one server.
+type openCalls struct {
+	mu sync.Mutex
+	of map[model.Subject]int
+}
+
+// add counts one more call until done is called. Code: busy.
+func (o *openCalls) add(who model.Subject) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of[who] >= agentCallsInAll {
+		return model.Refuse(model.CodeBusy, "%s has %d calls open on this server, which is its share", who, o.of[who]).
+			WithHint("see whether several machines use its certificate")
+	}
+	o.of[who]++
+	return nil
+}
+
+func (o *openCalls) done(who model.Subject) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of[who]--; o.of[who] == 0 {
+		delete(o.of, who)
+	}
 }
 
 // enter adds a call to the open ones. Errors: busy, errCallTwice.

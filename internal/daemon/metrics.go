@@ -15,6 +15,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
+	"github.com/outspan/outspan/transport/httpapi"
 	"github.com/outspan/outspan/transport/metrics"
 	"github.com/outspan/outspan/trust"
 )
@@ -106,6 +107,23 @@ func (r refusals) count(err error) {
 	}
 }
 
+// beyondShares is the counter of requests that were refused because their callers had used up a share.
+type beyondShares struct{ *prometheus.CounterVec }
+
+func newBeyondShares() beyondShares {
+	b := beyondShares{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "outspan_share_refused_total",
+		Help: "Requests that were refused because their caller had used up its share, by share.",
+	}, []string{"share"})}
+	for _, share := range httpapi.Shares() {
+		b.WithLabelValues(string(share))
+	}
+	return b
+}
+
+// count adds 1 for a share.
+func (b beyondShares) count(share httpapi.Share) { b.WithLabelValues(string(share)).Inc() }
+
 // joinRefusals is the counter of refused joins.
 type joinRefusals struct{ *prometheus.CounterVec }
 
@@ -188,7 +206,8 @@ func (m compareMetrics) note(r cluster.ComparisonResult) {
 // Collectors returns outspan's own collectors of servers and agents, without values. The reference documentation of the
 // metrics is generated from them.
 func Collectors() []prometheus.Collector {
-	others := []prometheus.Collector{newRefusals(), newJoinRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
+	others := []prometheus.Collector{newRefusals(), newBeyondShares(), newJoinRefusals(), newCertificateEnd(),
+		metrics.New(metrics.Config{})}
 	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), newAuditMetrics().collectors(),
 		others)
 }

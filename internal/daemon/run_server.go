@@ -175,8 +175,9 @@ func (s *serverPart) openAPI() (err error) {
 	registry := s.p.registry
 	s.loop = newLoopMetrics()
 	s.refusals, s.bodies = newRefusals(), transport.NewBodies(0, 0)
+	beyond := newBeyondShares()
 	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(), s.audited.collectors(),
-		[]prometheus.Collector{s.counts, s.refusals, s.joins})...)
+		[]prometheus.Collector{s.counts, s.refusals, beyond, s.joins})...)
 	var renew func(context.Context, model.Subject, transport.RenewRequest) (transport.RenewReply, error)
 	var gossip httpapi.GossipKeys
 	var ring httpapi.Keyring
@@ -201,7 +202,7 @@ func (s *serverPart) openAPI() (err error) {
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
-		Bodies:  s.bodies, Refused: s.refusals.count, Copies: s.copies,
+		Bodies:  s.bodies, Refused: s.refusals.count, Beyond: beyond.count, Copies: s.copies,
 		Audit: s.audit,
 	})
 	return err

@@ -71,7 +71,7 @@ func (s *Server) AnswerAgent(ctx context.Context, who model.Subject, call transp
 	began := time.Now()
 	defer func() { s.auditAgent(who, call, err, began) }()
 	defer s.agentRecovered(call, &err)
-	err = s.rates.takeRequest(who)
+	err = s.takeRequest(who)
 	if who.Kind != model.SubjectAgent {
 		err = model.Refuse(model.CodeForbidden, "%s may not speak the agents' protocol", who)
 	}

@@ -28,6 +28,7 @@ const (
 // agentsAtOnce nodes.
 func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path string,
 	take func(*fsm.Node, T)) (silent []string) {
+	workFrom(ctx).end() // to wait for agents is no work
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	room := make(chan struct{}, agentsAtOnce)

@@ -196,6 +196,9 @@ type Config struct {
 	// Refused gets the errors of requests that are refused because of the caller, the caller's rate, the request's size,
 	// or the server's load. It must not block. Optional.
 	Refused func(error)
+	// Beyond gets the share of each request that is refused because its caller has used up that share. It must not block.
+	// Optional.
+	Beyond func(Share)
 	// Copies notes agents that two machines seem to be. Optional.
 	Copies *transport.Copies
 	// Audit gets a line for each write, each refusal, and each read that reveals; see verbs.go. Optional.
@@ -215,7 +218,8 @@ type Servers struct {
 
 // Limits limits requests and streams. The zero value means the defaults.
 type Limits struct {
-	// RequestsPerSecond is the limit for one caller, with a burst of twice as many; default 200.
+	// RequestsPerSecond is the limit for one caller, with a burst of twice as many; default 200. The leader also counts
+	// the requests that other servers forward.
 	RequestsPerSecond int
 	// Streams is how many event and log streams may be open; default 512. One caller may have a quarter of them.
 	Streams int

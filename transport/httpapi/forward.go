@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
@@ -42,6 +43,15 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	}
 	defer resp.Body.Close()
 	noteFrom(r.Context()).take(resp.Header.Get(headerNote))
+	if resp.ContentLength > mostPassed { // up to 4 MiB of it are in memory, whether the caller reads them or not
+		free, err := s.takeAnswer(who.Subject, resp.ContentLength)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		defer free()
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime(resp.ContentLength)))
+	}
 	body := io.Reader(resp.Body)
 	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // read first, so that a failure can be answered
 		whole, err := io.ReadAll(body)

@@ -62,11 +62,13 @@ func (r *rates) set(perSecond int) {
 }
 
 // takeRequest counts one request against a caller's rate. Code: rate_limited.
-func (r *rates) takeRequest(who model.Subject) error {
-	if r.take(who) {
+func (s *Server) takeRequest(who model.Subject) error {
+	if s.rates.take(who) {
 		return nil
 	}
-	return model.Refuse(model.CodeRateLimited, "%s sends more requests than limits.requests_per_second allows", who).
+	s.cfg.Beyond(ShareRequests)
+	return model.Refuse(model.CodeRateLimited,
+		"%s sends more requests than its share, which limits.requests_per_second allows", who).
 		WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
 }
 

@@ -160,7 +160,7 @@ func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []f
 }
 
 // readingFor returns a reading of the published state, after it has waited as the parameters of the read say. Codes:
-// invalid, not_caught_up, and those of ReadBarrier.
+// invalid, not_caught_up, busy, and those of ReadBarrier.
 func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Topic) (*reading, error) {
 	limit, err := p.wait()
 	if err != nil {
@@ -172,11 +172,19 @@ func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Top
 		}
 	}
 	if p.Index > 0 {
+		release, err := s.blocking.take(callerFrom(ctx).Subject)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		s.watches.until(ctx, nil, p.Index, limit, topics...)
 		if now := s.cfg.Store.Current().Index; now < p.Index && stops(ctx) {
 			return nil, model.Refuse(model.CodeNotCaughtUp, "this server is at index %d and stops before it has reached %d", now,
 				p.Index).WithHint("ask another server")
 		}
+	}
+	if err := workFrom(ctx).begin(ctx); err != nil {
+		return nil, err
 	}
 	return s.reading(), nil
 }

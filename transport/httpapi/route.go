@@ -72,6 +72,7 @@ type route struct {
 	write        bool
 	json         bool // takes a JSON body although it is not a write
 	alone        bool // answered also by a server that is not inContact
+	typed        bool // huma decodes the input, and encodes the answer as a whole
 }
 
 func (r route) match() string { return r.method + " " + r.path }
@@ -106,8 +107,8 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 		if err == nil && who.needsContact(rt) {
 			err = s.inContact()
 		}
-		if err == nil && who.via == "" && who.Kind != model.SubjectServer {
-			err = s.rates.takeRequest(who.Subject)
+		if err == nil && who.Kind != model.SubjectServer { // forwarded too: the leader counts over all servers
+			err = s.takeRequest(who.Subject)
 		}
 		if err != nil {
 			s.refuse(w, rt, who, err)
@@ -185,7 +186,7 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 // does not forward a request if no leader is known, or if another server has forwarded it already. Codes: no_leader,
 // and not_caught_up for a stale read.
 func (s *Server) answer(rt route, who caller, next http.Handler, w http.ResponseWriter, r *http.Request) {
-	next = s.judge.before(s, rt, who, next)
+	next = s.inShares(rt, who, s.judge.before(s, rt, who, next))
 	if rt.run == runHere {
 		next.ServeHTTP(w, r)
 		return

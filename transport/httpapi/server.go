@@ -32,7 +32,11 @@ type Server struct {
 	registrations *rates
 	inventories   *rates
 	reportBytes   *rates // of the reports of each agent
-	streams       *streams
+	streams       *places
+	snapshots     *places
+	blocking      *places // reads that wait for a change
+	turns         *turns
+	answers       *transport.Bodies // bytes of answers that are not read yet
 	watches       *watches
 	waiting       *sharedWaiting
 	judge         judge
@@ -62,12 +66,16 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Refused == nil {
 		cfg.Refused = func(error) {}
 	}
+	if cfg.Beyond == nil {
+		cfg.Beyond = func(Share) {}
+	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
-		reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store),
+		reportBytes: reportRates(), watches: newWatches(cfg.Store),
 		waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
 	}
+	s.openShares()
 	s.agents = agentCallState{
 		guard: &pollGuard{look: s.caughtUp, every: staleLook}, assigned: newAnswerDelay(delayAssigned),
 		services: newAnswerDelay(delayServices), peers: newAnswerDelay(delayPeers),
@@ -110,9 +118,10 @@ func (s *Server) operations() []operation {
 }
 
 func (s *Server) add(op operation) {
+	op.typed = op.register != nil
 	s.routes = append(s.routes, op.route)
 	s.byMatch[op.match()] = op.route
-	if op.register != nil {
+	if op.typed {
 		op.register(s.huma)
 		return
 	}

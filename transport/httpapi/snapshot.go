@@ -38,9 +38,15 @@ func (s *Server) snapshotOperations() []operation {
 }
 
 func (s *Server) saveSnapshot(w http.ResponseWriter, r *http.Request) {
+	release, err := s.snapshots.take(callerFrom(r.Context()).Subject)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer release()
 	ctx, cancel := context.WithTimeout(r.Context(), snapshotLimit)
 	defer cancel()
-	err := checkQuery(r, "consistency")
+	err = checkQuery(r, "consistency")
 	asked := consistency(r.URL.Query().Get("consistency"))
 	if err == nil && !slices.Contains([]consistency{"", readDefault, readConsistent, readStale}, asked) {
 		err = model.Refuse(model.CodeInvalid, "consistency: %q is none of default, consistent and stale", clip(string(asked)))
@@ -90,6 +96,12 @@ func (w *startedWriter) Write(p []byte) (int, error) {
 }
 
 func (s *Server) restoreSnapshot(w http.ResponseWriter, r *http.Request) {
+	release, err := s.snapshots.take(callerFrom(r.Context()).Subject)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer release()
 	ctx, cancel := context.WithTimeout(r.Context(), snapshotLimit)
 	defer cancel()
 	if s.cfg.Servers.Snapshots == nil {

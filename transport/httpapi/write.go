@@ -119,6 +119,9 @@ type writing struct {
 // run returns the stored outcome of an earlier request with the same id. If there is no such request, it prepares the
 // commands and commits them. For a dry run, it tries the commands instead, and commits nothing.
 func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command, error)) (*outcome, error) {
+	if err := workFrom(ctx).begin(ctx); err != nil {
+		return nil, err
+	}
 	before := w.s.reading()
 	before.by = w.by
 	if stored, err := w.stored(before); stored != nil || err != nil {
@@ -137,6 +140,7 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	if w.params.DryRun {
 		return w.try(before, commands)
 	}
+	workFrom(ctx).end()
 	return w.commit(ctx, before, commands)
 }
 
@@ -190,9 +194,10 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		entry.Rights = before.RightsIndex + 1
 	}
 	if w.params.RequestID != "" {
-		if refusal := before.RequestsFull(entry.Actor); refusal != nil {
+		if refusal := before.RequestsBeyondShare(entry.Actor); refusal != nil {
 			w.s.cfg.Refused(refusal)
-			return nil, refusal // the entry would be refused too, after the log has grown
+			w.s.cfg.Beyond(ShareRows)
+			return nil, refusal
 		}
 		entry.Request, entry.Body = model.RequestID(w.params.RequestID), w.hash()
 	}

@@ -1,0 +1,92 @@
+package httpapi
+
+import (
+	"runtime"
+	"sync"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// Share names something of which each subject has a share. A subject is a person's certificate, a token, a user of the
+// socket or an agent, through whatever connections it calls.
+type Share string
+
+// The shares of a subject. Beyond a share only the subject's own calls are refused, with the code busy, or
+// rate_limited for ShareRequests.
+const (
+	ShareRequests  Share = "requests"  // requests a second; the leader counts those that other servers forward
+	ShareWatches   Share = "watches"   // reads that wait for a change
+	ShareStreams   Share = "streams"   // streams of events and logs
+	ShareSnapshots Share = "snapshots" // snapshots that are being saved or restored
+	ShareBytes     Share = "bytes"     // bodies of requests in memory, and answers that are not read yet
+	ShareWork      Share = "work"      // answers that are being computed
+	ShareRows      Share = "rows"      // request ids that the state keeps
+)
+
+// Shares returns all shares.
+func Shares() []Share {
+	return []Share{ShareRequests, ShareWatches, ShareStreams, ShareSnapshots, ShareBytes, ShareWork, ShareRows}
+}
+
+const (
+	watchesOfOne   = 200 // a client that watches everything has about 20
+	snapshotsInAll = 16
+	snapshotsOfOne = 4
+)
+
+// openShares makes what counts the shares.
+func (s *Server) openShares() {
+	limit := s.cfg.Limits.Streams
+	s.streams = newPlaces(ShareStreams, limit, max(limit/4, 1), s.cfg.Beyond)
+	s.snapshots = newPlaces(ShareSnapshots, snapshotsInAll, snapshotsOfOne, s.cfg.Beyond)
+	s.blocking = newPlaces(ShareWatches, 0, watchesOfOne, s.cfg.Beyond)
+	s.turns = newTurns(runtime.GOMAXPROCS(0)/2, s.cfg.Beyond)
+	s.answers = transport.NewBodies(answersOfOne, answersInAll)
+	for _, bytes := range [...]*transport.Bodies{s.answers, s.cfg.Bodies} {
+		bytes.OnBeyond(func() { s.cfg.Beyond(ShareBytes) })
+	}
+}
+
+// places limits how many things of one kind may be open, in all and for each subject. Safe for concurrent use.
+type places struct {
+	share      Share
+	inAll, own int         // 0 in inAll means no limit
+	beyond     func(Share) // gets each refusal because of a subject's share
+
+	mu   sync.Mutex
+	open int
+	of   map[model.Subject]int
+}
+
+func newPlaces(share Share, inAll, own int, beyond func(Share)) *places {
+	return &places{share: share, inAll: inAll, own: own, beyond: beyond, of: map[model.Subject]int{}}
+}
+
+// take counts one thing as open. The caller must call release once, when it has ended. take does not block. Servers
+// have no share, because each acts for many subjects. The limit of all does not concern the users of the socket, so
+// that they can act while others use up everything. Code: busy.
+func (p *places) take(who model.Subject) (release func(), _ error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case who.Kind == model.SubjectServer:
+	case p.of[who] >= p.own:
+		p.beyond(p.share)
+		return nil, model.Refuse(model.CodeBusy, "%s has %d %s open on this server, which is its share", who, p.of[who],
+			p.share).WithHint("close some, or ask another server")
+	case p.inAll > 0 && p.open >= p.inAll && who.Kind != model.SubjectUID:
+		return nil, model.Refuse(model.CodeBusy, "%d %s are open already", p.open, p.share).
+			WithHint("ask another server, or close some")
+	}
+	p.open++
+	p.of[who]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.open--
+		if p.of[who]--; p.of[who] == 0 {
+			delete(p.of, who)
+		}
+	}, nil
+}
