@@ -22,7 +22,7 @@ type AnswerAgent func(
 // Bounds of an agent's connection.
 const (
 	agentCallsOpen  = 32                 // calls at once on one connection; an agent needs four
-	agentCallsInAll = 4 * agentCallsOpen // calls at once of one agent, through all its connections to a server
+	agentCallsInAll = 8 * agentCallsOpen // calls at once of one agent, through all its connections to a server
 	agentCallTime   = 90 * time.Second   // for one call, as for a read over HTTP
 	agentSilence    = 25 * time.Second   // a connection without a frame for this time ends; a waiting agent sends pings
 )

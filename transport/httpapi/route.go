@@ -108,7 +108,9 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			err = s.inContact()
 		}
 		if err == nil && who.Kind != model.SubjectServer { // forwarded too: the leader counts over all servers
-			err = s.takeRequest(who.Subject)
+			if err = s.takeRequest(who.Subject); err != nil {
+				s.holdRefusal(r.Context(), who.Subject)
+			}
 		}
 		if err != nil {
 			s.refuse(w, rt, who, err)

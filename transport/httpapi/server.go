@@ -36,6 +36,7 @@ type Server struct {
 	snapshots     *places
 	blocking      *places // reads that wait for a change
 	turns         *turns
+	held          *places           // refusals that wait before they are sent
 	answers       *transport.Bodies // bytes of answers that are not read yet
 	watches       *watches
 	waiting       *sharedWaiting

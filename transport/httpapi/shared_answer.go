@@ -25,8 +25,8 @@ func answerTime(n int64) time.Duration {
 func (s *Server) takeAnswer(who model.Subject, n int64) (free func(), err error) {
 	n = min(n, answersOfOne)
 	if s.answers.Take(who, n) != nil {
-		return nil, model.Refuse(model.CodeBusy, "%s has answers of %d MiB that it has not read yet, which is its share, or "+
-			"all callers together have too many", who, answersOfOne>>20).
+		return nil, model.Refuse(model.CodeBusy, "%s has not read its other answers: its share is %d MiB, and all "+
+			"callers together have %d MiB on this server", who, answersOfOne>>20, answersInAll>>20).
 			WithHint("read the answers that are open, or ask for less with limit, filter or fields")
 	}
 	return func() { s.answers.Give(who, n) }, nil

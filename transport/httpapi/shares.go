@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"context"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -33,6 +35,10 @@ const (
 	watchesOfOne   = 200 // a client that watches everything has about 20
 	snapshotsInAll = 16
 	snapshotsOfOne = 4
+
+	heldInAll   = 4096
+	heldOfOne   = 256
+	refusalTime = 250 * time.Millisecond
 )
 
 // openShares makes what counts the shares.
@@ -41,10 +47,28 @@ func (s *Server) openShares() {
 	s.streams = newPlaces(ShareStreams, limit, max(limit/4, 1), s.cfg.Beyond)
 	s.snapshots = newPlaces(ShareSnapshots, snapshotsInAll, snapshotsOfOne, s.cfg.Beyond)
 	s.blocking = newPlaces(ShareWatches, 0, watchesOfOne, s.cfg.Beyond)
+	s.held = newPlaces(ShareRequests, heldInAll, heldOfOne, func(Share) {})
 	s.turns = newTurns(runtime.GOMAXPROCS(0)/2, s.cfg.Beyond)
 	s.answers = transport.NewBodies(answersOfOne, answersInAll)
 	for _, bytes := range [...]*transport.Bodies{s.answers, s.cfg.Bodies} {
 		bytes.OnBeyond(func() { s.cfg.Beyond(ShareBytes) })
+	}
+}
+
+// holdRefusal waits for refusalTime before a caller beyond its rate is refused, so that one that repeats at once costs
+// less. It does not wait if many refusals of the caller, or of all callers, wait already.
+func (s *Server) holdRefusal(ctx context.Context, who model.Subject) {
+	release, err := s.held.take(who)
+	if err != nil {
+		return
+	}
+	defer release()
+	timer := time.NewTimer(refusalTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-transport.Stopping(ctx):
 	}
 }
 
