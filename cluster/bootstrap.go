@@ -264,6 +264,7 @@ func BeginAlone(dir string) error {
 	if err := makeDataDir(dir); err != nil {
 		return err
 	}
+	// A pledge may be older than the cluster that it begins. The server keeps it anyway, so a note would change nothing.
 	if _, err := os.Stat(filepath.Join(dir, filePledge)); err == nil {
 		return model.Refuse(model.CodeConflict, "the server in %s has begun a cluster already", dir).
 			WithHint("start it; to begin anew use an empty data directory")

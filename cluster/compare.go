@@ -68,7 +68,8 @@ func newComparer(s *Server) *comparer {
 }
 
 // The method soon requests a comparison after compareSoon. The method later requests a comparison when it has not been
-// called for compareLater, or at the time of the next regular comparison. Both return at once.
+// called for compareLater, or at the time of the next regular comparison. So snapshots that are more frequent than
+// compareLater delay a comparison, but never beyond the regular one. Both return at once.
 func (c *comparer) soon()  { signal(c.restored) }
 func (c *comparer) later() { signal(c.snapshot) }
 

@@ -94,13 +94,15 @@ func (s *jobs) RailLimit() int {
 }
 
 // RailRoom returns how many more stops that nobody ordered may begin now, and when the oldest counted stop leaves the
-// window. next is Never if no stop is counted.
+// window. next is Never if no stop is counted. If the limit has fallen since, several counted stops must leave the
+// window before there is room, so next is too early. The leader then looks once more and waits again.
 func (s *State) RailRoom() (room int, next model.Time) {
 	n, next := s.begun(RailStops, railWindow)
 	return max(s.RailLimit()-n, 0), next
 }
 
-// checkRail returns nil if one more stop that nobody ordered may begin now. Code: actor_rate.
+// checkRail returns nil if one more stop that nobody ordered may begin now. Code: actor_rate. The time in the refusal is
+// that of RailRoom, which may be too early. To change it would change the outcomes of old logs.
 func (s *State) checkRail() *model.Error {
 	room, next := s.RailRoom()
 	if room > 0 {

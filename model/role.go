@@ -27,7 +27,10 @@ const (
 	ModeNever   Mode = "never"
 	ModeWhen    Mode = "when"    // only while all gates in When hold
 	ModeRestart Mode = "restart" // replacement only: the new instance starts on the same node
-	ModeLast    Mode = "last"    // eviction only: after all other instances have left the node
+	// ModeLast is for evictions only, and is the preset of RoleSystem. That role, not the mode, keeps an instance on its
+	// node until all others have left. With another role it is like ModeAlways, except that an instance that stays
+	// unready is not replaced. It is accepted for each role, because old logs may have it.
+	ModeLast Mode = "last"
 )
 
 // Order says which comes first when an instance is replaced: the new instance, or the stop of the old one.

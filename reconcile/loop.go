@@ -148,7 +148,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.forget(state.Index)
 		if l.settle && len(l.flights) == 0 {
 			l.settle = false
-			l.pauseFor(ctx, l.pause)
+			l.pauseFor(ctx, max(l.pause, time.Until(l.rest)))
 			continue // a newer state may have been published meanwhile
 		}
 		wake := longSleep

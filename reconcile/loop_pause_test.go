@@ -195,3 +195,35 @@ func TestLoopRests(t *testing.T) {
 		})
 	}
 }
+
+// After a refusal the loop rests as long as after any other decision, also if planned entries were queued when the
+// refusal came.
+func TestLoopRestsAfterARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.nodes("n1")
+		r.think, r.latency = time.Second, 50*time.Millisecond
+		cfg := r.config()
+		cfg.Term = 7 // the log is in term 1, so it refuses entries of term 7
+		cfg.InFlight, cfg.Gap = 1, 100*time.Millisecond
+		began := make(chan time.Time, 100)
+		cfg.Reports = func(report reconcile.Report) {
+			if report.Took > 0 {
+				began <- time.Now().Add(-report.Took)
+			}
+		}
+		r.write(&fsm.JobSubmit{Spec: bigJob("web", 3000)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- reconcile.New(cfg).Run(ctx) }()
+		first := <-began
+		time.Sleep(10 * time.Millisecond)
+		r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"at": "now"}}) // the loop wakes before the refusal
+		if pause := (<-began).Sub(first); pause < 2*time.Second {
+			t.Errorf("a decision took 1s, and the next one began %s after its begin, want at least 2s", pause)
+		}
+		cancel()
+		<-done
+		time.Sleep(time.Second) // the rig's log ends with its last entry
+	})
+}

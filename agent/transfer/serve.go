@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,9 +25,12 @@ const (
 	headerHole = "Outspan-Chunk-Hole" // number of chunks of zeros from the requested one on; if set, the body is empty
 )
 
-// serveStall limits the time for sending one piece of an answer, such as a chunk. After this time the request is
-// aborted.
-const serveStall = 30 * time.Second
+const (
+	// serveStall limits the time for sending one piece of an answer, of at most sendPiece bytes. After this time the
+	// request is aborted. A whole chunk may take longer: its reader gives up after chunkTimeout.
+	serveStall = 30 * time.Second
+	sendPiece  = 256 << 10
+)
 
 // source is a slot's volumes while other agents may read them. During this time nothing writes to the volumes.
 type source struct {
@@ -123,7 +127,7 @@ func (s *source) sendManifest(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// sending is an io.Writer that fails if a Write takes longer than serveStall.
+// sending is an io.Writer that fails if a piece of a Write takes longer than serveStall.
 type sending struct{ w http.ResponseWriter }
 
 // Write implements io.Writer.
@@ -182,14 +186,20 @@ func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// send writes data to the reader. It returns false if this fails or takes longer than serveStall.
+// send writes data to the reader in pieces. It returns false if this fails, or if one piece takes longer than
+// serveStall.
 func send(w http.ResponseWriter, data []byte) bool {
 	control := http.NewResponseController(w)
-	if err := control.SetWriteDeadline(time.Now().Add(serveStall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return false
+	for piece := range slices.Chunk(data, sendPiece) {
+		err := control.SetWriteDeadline(time.Now().Add(serveStall))
+		if err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return false
+		}
+		if _, err := w.Write(piece); err != nil {
+			return false
+		}
 	}
-	_, err := w.Write(data)
-	return err == nil
+	return true
 }
 
 func problem(w http.ResponseWriter, err error) {

@@ -90,14 +90,14 @@ func (n *node) introduce(to *net.UDPAddr) {
 	if !ok {
 		return
 	}
-	meta, err := transport.EncodeCBOR(cluster.Meta{Role: pki.RoleAgent, BootID: n.boot,
-		Incarnation: n.process, Name: n.name})
+	n.mu.Lock()
+	life, boot, process := n.life, n.boot, n.process
+	n.mu.Unlock()
+	meta, err := transport.EncodeCBOR(cluster.Meta{Role: pki.RoleAgent, BootID: boot, Incarnation: process,
+		Name: n.name})
 	if err != nil {
 		return
 	}
-	n.mu.Lock()
-	life := n.life
-	n.mu.Unlock()
 	g.send(to, kindAlive, alive{
 		Incarnation: life, Node: string(n.id), Addr: own.IP.To4(), Port: uint16(own.Port), Meta: meta,
 		Vsn: versions(), //nolint:gosec // a port

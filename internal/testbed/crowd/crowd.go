@@ -97,7 +97,9 @@ func (c *Crowd) newNode(i int, ca *transport.Authority) (*node, error) {
 
 // start starts an agent as a new process, with a new incarnation.
 func (c *Crowd) start(n *node) {
+	n.mu.Lock()
 	n.process = ulid.Make().String()
+	n.mu.Unlock()
 	n.beater = cluster.NewBeater(cluster.BeaterConfig{Node: n.id, BootID: n.boot, Incarnation: n.process, Pool: n})
 	ctx, cancel := context.WithCancel(c.ctx)
 	ended := make(chan struct{})
@@ -134,8 +136,11 @@ func (c *Crowd) Kill(numbers ...int) {
 // Revive starts killed agents again, as after a boot of their machines. The agents are numbered as in Config.Labels.
 func (c *Crowd) Revive(numbers ...int) {
 	for _, i := range numbers {
-		c.nodes[i].boot = ulid.Make().String()
-		c.start(c.nodes[i])
+		n := c.nodes[i]
+		n.mu.Lock()
+		n.boot = ulid.Make().String()
+		n.mu.Unlock()
+		c.start(n)
 	}
 }
 

@@ -31,18 +31,19 @@ func (b *backoff) reset() { b.now = 0 }
 
 // node is one simulated agent.
 type node struct {
-	crowd         *Crowd
-	id            model.NodeID
-	name          string
-	boot, process string
-	labels        map[string]string
-	client        *transport.Client
-	beater        *cluster.Beater
-	inbox         chan []byte
-	end           context.CancelFunc // stops the agent
-	ended         chan struct{}      // closed when the agent has stopped
+	crowd  *Crowd
+	id     model.NodeID
+	name   string
+	labels map[string]string
+	client *transport.Client
+	beater *cluster.Beater
+	inbox  chan []byte
+	end    context.CancelFunc // stops the agent
+	ended  chan struct{}      // closed when the agent has stopped
 
 	mu         sync.Mutex
+	boot       string                                    // written only while the agent is stopped; gossip may read it then
+	process    string                                    // as boot
 	life       uint32                                    // incarnation in gossip
 	unanswered map[string]int                            // heartbeats in a row without an answer, by server
 	introduced map[string]bool                           // servers to which the agent has introduced itself
