@@ -98,7 +98,7 @@ type operation struct {
 // answers checks the rights, because others may not know of the newest ones yet.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := identify(r)
+		who, err := s.identify(r)
 		if err == nil {
 			err = who.may(rt)
 		}
