@@ -116,6 +116,7 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeCertificateInvalid: {http.StatusInternalServerError, ExitUsage},
 
 	model.CodeForbidden:          {http.StatusForbidden, ExitForbidden},
+	model.CodeUnauthenticated:    {http.StatusUnauthorized, ExitForbidden},
 	model.CodeCertificateRefused: {http.StatusForbidden, ExitForbidden},
 	model.CodeNotFound:           {http.StatusNotFound, ExitNotFound},
 	model.CodeEventCollected:     {http.StatusGone, ExitNotFound},

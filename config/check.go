@@ -41,6 +41,9 @@ func (c *Config) check(files string, placeOf func(key, otherwise string) string)
 		return invalid("log.format", "log.format is %q; use text or json", c.Log.Format)
 	case !slices.Contains([]string{"lan", "wan", "fast"}, c.Gossip.Profile):
 		return invalid("gossip.profile", "gossip.profile is %q; use lan, wan or fast", c.Gossip.Profile)
+	case c.Auth.Tokens && c.Server == nil:
+		return invalid("auth.tokens", "auth.tokens is set, and the process is no server").
+			WithHint("access tokens are for the API of servers: remove auth.tokens")
 	case c.Limits.RequestsPerSecond < 1 || c.Limits.Connections < 1:
 		return invalid("limits", "limits must be at least 1")
 	}

@@ -24,6 +24,7 @@ type Config struct {
 	Gossip    Gossip
 	Settings  *model.Settings // the first settings of a new cluster; nil means model.DefaultSettings
 	Limits    Limits
+	Auth      Auth
 	Metrics   bool // serve /metrics; default true
 	Audit     Audit
 }
@@ -95,6 +96,11 @@ type TLS struct {
 type Gossip struct {
 	KeyFile string // required unless TLS.Dir or TLS.Managed is set
 	Profile string // lan (default), wan or fast
+}
+
+// Auth says how callers of the API may prove who they are, besides by certificates.
+type Auth struct {
+	Tokens bool // take access tokens, also over connections without a certificate; default false
 }
 
 // Limits are limits of the API.

@@ -36,6 +36,7 @@ func keys(c *Config) []hclfile.Field {
 		hclfile.Block("gossip", hclfile.Text("key_file", &c.Gossip.KeyFile), hclfile.Text("profile", &c.Gossip.Profile)),
 		hclfile.Optional("settings", &c.Settings, model.DefaultSettings(), settingKeys),
 		hclfile.Block("telemetry", hclfile.Flag("prometheus", &c.Metrics)),
+		hclfile.Block("auth", hclfile.Flag("tokens", &c.Auth.Tokens)),
 		hclfile.Block("limits",
 			hclfile.Number("requests_per_second", &c.Limits.RequestsPerSecond),
 			hclfile.Number("connections", &c.Limits.Connections)),

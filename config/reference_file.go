@@ -119,6 +119,13 @@ var fileTexts = []struct {
 	{"telemetry", map[string]hclfile.KeyText{
 		"prometheus": {Means: "serve `/metrics`", Default: "true", Example: "false"},
 	}},
+	{"auth", map[string]hclfile.KeyText{
+		"tokens": {
+			Means: "on servers: take access tokens of scripts, also over connections without a certificate. See " +
+				"[rights](rights.md#scripts-and-ci)",
+			Default: "false", Example: "true",
+		},
+	}},
 	{"limits", map[string]hclfile.KeyText{
 		"requests_per_second": {Means: "requests a second of one caller of the API. The leader counts over all servers. SIGHUP reloads it",
 			Default: "200", Example: "500"},

@@ -30,7 +30,7 @@ func CheckPresent(s State) error {
 	for _, part := range []func(){
 		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.nodeIndexes, c.unsettledIndexes, c.groups, c.jobs, c.versions,
 		c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes,
-		c.jobSums, c.rails, c.trustKeys, c.joinTokens, c.trustMembers, c.people, c.newcomers, c.rights,
+		c.jobSums, c.rails, c.trustKeys, c.joinTokens, c.trustMembers, c.people, c.newcomers, c.rights, c.accessTokens,
 	} {
 		if part(); len(c.found) >= maxFindings {
 			break

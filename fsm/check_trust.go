@@ -137,7 +137,7 @@ func (c *checker) newcomerSteps(before *State) {
 	}
 }
 
-// CheckTrust compares the keys, join tokens, members, people and rights of a state with those of a later state. A
+// CheckTrust compares the keys, join tokens, members, people, rights and access tokens of a state with those of a later state. A
 // restore does not take them back, so the later state may be a restored one, for which CheckStep has no meaning.
 // CheckTrust returns Findings with each difference that must never occur (S9, S19), or nil. A recovery begins a new
 // history for CheckTrust too.
@@ -180,6 +180,7 @@ func (c *checker) trustSteps(before *State) {
 		c.holds(S19, row.has || row.before.VoidBefore == 0 && row.before.overdue(c.s.Wall), "person %s was dropped", name)
 	}
 	c.newcomerSteps(before)
+	c.accessTokenSteps(before)
 	c.holds(S19, c.s.RightsIndex >= before.RightsIndex, "the rights of index %d became those of %d", before.RightsIndex,
 		c.s.RightsIndex)
 	for id, row := range differences(before.JoinTokens, c.s.JoinTokens) {

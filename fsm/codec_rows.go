@@ -95,6 +95,8 @@ var rowTables = [...]rowTable{
 	rows(23, "roles", func(s *State) *Table[rights.RoleName, *RightsRole] { return &s.Roles },
 		func(r *RightsRole) rights.RoleName { return r.Name }),
 	rows(24, "bindings", func(s *State) *Table[string, *RightsBinding] { return &s.Bindings }, (*RightsBinding).rowKey),
+	rows(25, "accesstokens", func(s *State) *Table[model.TokenID, *AccessToken] { return &s.AccessTokens },
+		func(t *AccessToken) model.TokenID { return t.ID }),
 	rows(21, "newcomers", func(s *State) *Table[string, *Newcomer] { return &s.Newcomers }, (*Newcomer).rowKey),
 }
 

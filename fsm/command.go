@@ -108,6 +108,8 @@ var kinds = [...]kindInfo{
 	{105, "role.remove", 1, func() Command { return new(RoleRemove) }},
 	{106, "binding.add", 1, func() Command { return new(BindingAdd) }},
 	{107, "binding.remove", 1, func() Command { return new(BindingRemove) }},
+	{108, "access.create", 1, func() Command { return new(AccessTokenCreate) }},
+	{109, "access.revoke", 1, func() Command { return new(AccessTokenRevoke) }},
 }
 
 // Kind implements Command.
@@ -304,3 +306,9 @@ func (*BindingAdd) Kind() Kind { return 106 }
 
 // Kind implements Command.
 func (*BindingRemove) Kind() Kind { return 107 }
+
+// Kind implements Command.
+func (*AccessTokenCreate) Kind() Kind { return 108 }
+
+// Kind implements Command.
+func (*AccessTokenRevoke) Kind() Kind { return 109 }

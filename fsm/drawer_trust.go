@@ -10,7 +10,7 @@ import (
 )
 
 // trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, the members that the tokens
-// admitted, people, newcomers that need an approval, and who may do what. It only stores rows. Each table is written
+// admitted, people, newcomers that need an approval, access tokens, and who may do what. It only stores rows. Each table is written
 // only by its put and del methods. A restore keeps the rows of this drawer; see WithTrustOf.
 type trust struct {
 	TrustKeys    Table[model.KeyName, *TrustKey]
@@ -20,7 +20,8 @@ type trust struct {
 	Newcomers    Table[string, *Newcomer]    // by rowKey
 	Roles        Table[rights.RoleName, *RightsRole]
 	Bindings     Table[string, *RightsBinding] // by rowKey
-	RightsIndex  uint64                        // of the last change of a role or binding; 0 if there was none
+	RightsIndex  uint64                        // of the last change of rights; 0 if there was none
+	AccessTokens Table[model.TokenID, *AccessToken]
 
 	revokedAgents Table[string, present] // by name
 }
@@ -31,6 +32,7 @@ func (s *trust) fork(undo *undoLog) {
 	s.TrustMembers, s.revokedAgents = s.TrustMembers.fork(undo), s.revokedAgents.fork(undo)
 	s.Newcomers = s.Newcomers.fork(undo)
 	s.Roles, s.Bindings = s.Roles.fork(undo), s.Bindings.fork(undo)
+	s.AccessTokens = s.AccessTokens.fork(undo)
 }
 
 func (s *trust) putTrustKey(k *TrustKey) { s.TrustKeys.put(k.Name, k) }
@@ -66,6 +68,10 @@ func (s *trust) delRole(name rights.RoleName) { s.Roles.del(name) }
 func (s *trust) putBinding(b *RightsBinding) { s.Bindings.put(b.rowKey(), b) }
 
 func (s *trust) delBinding(role rights.RoleName, to string) { s.Bindings.del(bindingKey(role, to)) }
+
+func (s *trust) putAccessToken(t *AccessToken) { s.AccessTokens.put(t.ID, t) }
+
+func (s *trust) delAccessToken(id model.TokenID) { s.AccessTokens.del(id) }
 
 // index builds the index after the rows were read from a snapshot.
 func (s *trust) index() {
@@ -113,7 +119,7 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 	return s.TrustMembers.Get(who.String())
 }
 
-// WithTrustOf returns s with the keys, join tokens, members, people, newcomers and rights of the state live. After a
+// WithTrustOf returns s with the keys, join tokens, members, people, newcomers, rights and access tokens of the state live. After a
 // restore of an older snapshot, a spent token is therefore still spent, a revoked member still revoked, a rejected
 // newcomer still rejected, and a role that was taken away is still away. A restore must not open the cluster: the
 // setting join_approval stays on if it is on in live, and rejoin_grace is the smaller of both. The index of the entry

@@ -66,6 +66,7 @@ func (c *RestoreMark) apply(s *State) error {
 		s.beginRestore()
 		if c.Recovered {
 			data["tokens_revoked"] = fmt.Sprint(c.recoverTrust(s))
+			s.voidAccessTokens()
 		}
 		if c.VoidPeople {
 			voidPeople(s)

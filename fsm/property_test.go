@@ -63,6 +63,14 @@ type randomLog struct {
 
 	saved  *State        // the state of the last snapshot that was saved, or nil
 	people []*personCert // certificates that were recorded
+	tokens []*madeToken  // access tokens that were made
+}
+
+// madeToken is an access token.
+type madeToken struct {
+	id      model.TokenID
+	ends    int64
+	revoked bool // it was revoked since, or the state was recovered
 }
 
 // personCert is a certificate of a person.
@@ -89,7 +97,7 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	e := w.entry(h.term)
 	draws := []func() []Command{w.newcomers}
 	if h.restores {
-		draws = append(draws, w.people, w.rights, w.founding)
+		draws = append(draws, w.people, w.rights, w.founding, w.accessTokens)
 	}
 	for _, draw := range draws {
 		if group := draw(); group != nil {
@@ -135,6 +143,7 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	}
 	h.first = after
 	h.peopleHold(e, results)
+	h.tokensHold(e, results)
 	switch {
 	case !h.restores:
 	case w.rarely(15):
@@ -169,6 +178,39 @@ func (h *randomLog) peopleHold(e Entry, results []Result) {
 	}
 }
 
+// tokensHold checks that an access token counts until it ends or is revoked, or the state is recovered, and never again
+// (S19).
+func (h *randomLog) tokensHold(e Entry, results []Result) {
+	for i, r := range results {
+		if r.Refusal != nil || r.Replay {
+			continue
+		}
+		for _, c := range e.Groups[i] {
+			switch c := c.(type) {
+			case *AccessTokenCreate:
+				h.tokens = append(h.tokens, &madeToken{id: c.ID, ends: (h.first.Wall + int64(c.TTL)) * unixMs})
+			case *AccessTokenRevoke:
+				h.revoke(func(t *madeToken) bool { return t.id == c.ID })
+			case *RestoreMark:
+				h.revoke(func(*madeToken) bool { return c.Recovered && !c.Confirm })
+			}
+		}
+	}
+	for _, t := range h.tokens {
+		now := h.first.Wall * unixMs
+		row, ok := h.first.AccessTokens.Get(t.id)
+		if counts := ok && row.CountsAt(now); counts != (!t.revoked && now < t.ends) {
+			h.t.Fatalf("S19: after %v, access token %+v counts at %d: %v", e.names(), *t, now, counts)
+		}
+	}
+}
+
+func (h *randomLog) revoke(which func(*madeToken) bool) {
+	for _, t := range h.tokens {
+		t.revoked = t.revoked || which(t)
+	}
+}
+
 func (h *randomLog) voids(which func(*personCert) bool) {
 	for _, p := range h.people {
 		p.void = p.void || which(p)
@@ -198,6 +240,7 @@ func (h *randomLog) restore() {
 		}
 	}
 	h.peopleHold(Entry{}, nil)
+	h.tokensHold(Entry{}, nil)
 }
 
 // budgetHolds checks an accepted stop without bypass that is the only command of its entry. If the group's budget

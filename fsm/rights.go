@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"slices"
+
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/rights"
 )
@@ -37,7 +39,7 @@ type RoleSet struct {
 	Role rights.Role `cbor:"1,keyasint"`
 }
 
-// RoleRemove removes a role. Codes: not_found; in_use if a binding gives it.
+// RoleRemove removes a role. Codes: not_found; in_use if a binding or an access token gives it.
 type RoleRemove struct {
 	Name rights.RoleName `cbor:"1,keyasint"`
 }
@@ -127,6 +129,12 @@ func (c *RoleRemove) apply(s *State) error {
 				WithHint("first: outspan auth revoke %s '%s'", c.Name, b.To)
 		}
 		break
+	}
+	for _, t := range s.AccessTokens.All() {
+		if slices.Contains(t.Roles, c.Name) && t.counts(s) {
+			return model.Refuse(model.CodeInUse, "the access token %s has the role %s", t.Name, c.Name).
+				WithHint("first: outspan auth token revoke %s", t.Name)
+		}
 	}
 	s.delRole(c.Name)
 	s.changedRights("role/"+string(c.Name), "set", "removed")

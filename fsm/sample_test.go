@@ -170,6 +170,7 @@ func sampleState() State {
 	putSample(&s.Newcomers, (*Newcomer).rowKey)
 	putSample(&s.Roles, func(r *RightsRole) rights.RoleName { return r.Name })
 	putSample(&s.Bindings, (*RightsBinding).rowKey)
+	putSample(&s.AccessTokens, func(t *AccessToken) model.TokenID { return t.ID })
 	if err := s.buildIndexes(); err != nil {
 		panic(err)
 	}

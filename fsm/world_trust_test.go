@@ -328,6 +328,30 @@ func (w world) rights() []Command {
 		&BindingRemove{role, to})}
 }
 
+// accessTokens mostly draws nothing, and otherwise a new access token, or the end of one.
+func (w world) accessTokens() []Command {
+	if !w.rarely(3) {
+		return nil
+	}
+	if w.rarely(3) {
+		return []Command{&AccessTokenRevoke{key(w, w.s.AccessTokens)}}
+	}
+	c := &AccessTokenCreate{ID: w.tokenID(), Name: pick(w, "ci", "ci", "nightly", "shop@ci", "a b"), Hash: w.hash(),
+		TTL: pick(w, model.Second, 10*model.Second, model.Hour, maxAccessTTL+1)}
+	c.Subject = model.Subject{Kind: pick(w, model.SubjectToken, model.SubjectToken, model.SubjectToken, model.SubjectCert),
+		Name: c.Name}
+	if w.bool() {
+		c.Roles = []rights.RoleName{pick[rights.RoleName](w, "shop", "bank", rights.Viewer, "Bad")}
+	}
+	if w.rarely(3) {
+		c.Groups = []string{pick(w, "shop", "")}
+	}
+	if w.rarely(10) {
+		c.ID = key(w, w.s.AccessTokens)
+	}
+	return []Command{c}
+}
+
 // founding mostly draws nothing. Otherwise it draws the first keys and members of a cluster, or an export of the
 // keyring.
 func (w world) founding() []Command {

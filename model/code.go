@@ -61,6 +61,7 @@ const (
 	CodeRequestConflict  Code = "request_id_conflict"
 	CodeBusy             Code = "busy"
 	CodeForbidden        Code = "forbidden"
+	CodeUnauthenticated  Code = "unauthenticated" // the request proves no identity: it has no good access token
 	CodeNoLeader         Code = "no_leader"
 	CodeUnknownOutcome   Code = "unknown"
 	CodeTimeout          Code = "timeout"

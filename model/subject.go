@@ -6,18 +6,19 @@ import "strings"
 type SubjectKind string
 
 // The kinds. A server, an agent and a person each show a certificate of the cluster's CA. The kernel identifies a local
-// user on the unix socket of a server or agent.
+// user on the unix socket of a server or agent. A script sends the secret of its access token.
 const (
 	SubjectServer SubjectKind = "server"
 	SubjectAgent  SubjectKind = "agent"
 	SubjectCert   SubjectKind = "cert"
 	SubjectUID    SubjectKind = "uid"
+	SubjectToken  SubjectKind = "token"
 )
 
 // Valid reports whether k is one of the kinds above.
 func (k SubjectKind) Valid() bool {
 	switch k {
-	case SubjectServer, SubjectAgent, SubjectCert, SubjectUID:
+	case SubjectServer, SubjectAgent, SubjectCert, SubjectUID, SubjectToken:
 		return true
 	}
 	return false
@@ -27,11 +28,11 @@ func (k SubjectKind) Valid() bool {
 type Subject struct {
 	Kind SubjectKind `cbor:"1,keyasint"`
 	// Name is the name in the certificate: of the server, the node or the person. For a local user it is the user id and
-	// the server or node whose socket it used: "0@s1".
+	// the server or node whose socket it used: "0@s1". For an access token it is the name of the token.
 	Name string `cbor:"2,keyasint"`
 }
 
-// String returns the subject as "kind:name": "server:s1", "agent:n1", "cert:alice" or "uid:0@s1".
+// String returns the subject as "kind:name": "server:s1", "agent:n1", "cert:alice", "uid:0@s1" or "token:ci".
 func (s Subject) String() string { return string(s.Kind) + ":" + s.Name }
 
 // Actor returns the origin of the subject's writes, which is its String.

@@ -76,7 +76,7 @@ func (p KeyPhase) Before(q KeyPhase) bool {
 	return slices.Index(KeyPhases(), p) < slices.Index(KeyPhases(), q)
 }
 
-// TokenID names a join token: 12 lower case letters and digits. It is not secret.
+// TokenID names a join token or an access token: 12 lower case letters and digits. It is not secret.
 type TokenID string
 
 // tokenIDLength is the number of characters of a TokenID.

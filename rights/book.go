@@ -15,7 +15,7 @@ const groupPrefix = "group:"
 type Caller struct {
 	Subject model.Subject
 	Groups  []string // as the identity provider names them
-	// Roles are those of an access token. A caller with such a token has these roles and no others.
+	// Roles are those that an access token gives, next to those of bindings.
 	Roles []RoleName
 	// Local says that the caller uses the unix socket of a server. It may do everything: whoever is root on a server can
 	// read its disk anyway, and needs a way in if no binding is right any more.
@@ -83,13 +83,10 @@ func (b *Book) find(who Caller, accepts func(*Grant) bool) (why Reason, ok bool)
 	if who.Local {
 		return Reason{Role: Admin}, true
 	}
-	if who.Roles != nil {
-		for _, name := range who.Roles {
-			if b.accepts(name, accepts) {
-				return Reason{Role: name}, true
-			}
+	for _, name := range who.Roles {
+		if b.accepts(name, accepts) {
+			return Reason{Role: name}, true
 		}
-		return Reason{}, false
 	}
 	for i := range b.bindings {
 		if one := &b.bindings[i]; one.includes(who) && b.accepts(one.Role, accepts) {
@@ -180,14 +177,12 @@ func (b *Book) RolesOf(who Caller) []RoleName {
 	if who.Local {
 		return []RoleName{Admin}
 	}
-	if who.Roles != nil {
-		return who.Roles
-	}
-	roles := []RoleName{}
+	roles := append([]RoleName{}, who.Roles...)
 	for i := range b.bindings {
 		if one := &b.bindings[i]; one.includes(who) && !slices.Contains(roles, one.Role) {
 			roles = append(roles, one.Role)
 		}
 	}
-	return roles
+	slices.Sort(roles)
+	return slices.Compact(roles)
 }

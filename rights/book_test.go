@@ -26,6 +26,7 @@ func TestMay(t *testing.T) {
 		{Role: rights.Admin, To: "cert:root*"}, {Role: "gone", To: "cert:*"}})
 	shop := rights.Object{Job: "shop-web", Class: "production"}
 	bob, rita, root, eve := cert("bob", "shop"), cert("rita"), cert("root2"), cert("eve", "shops")
+	ci := model.Subject{Kind: model.SubjectToken, Name: "ci"}
 	tests := []struct {
 		who  rights.Caller
 		verb rights.Verb
@@ -48,9 +49,10 @@ func TestMay(t *testing.T) {
 		{root, "node.fly", rights.Object{}, ""},
 		{eve, "node.read", rights.Object{Node: "n1"}, ""},
 		{rights.Caller{Local: true}, "auth.set", rights.Object{}, rights.Admin},
-		{rights.Caller{Subject: root.Subject, Roles: []rights.RoleName{"shop"}}, "snapshot.save", rights.Object{}, ""},
-		{rights.Caller{Subject: root.Subject, Roles: []rights.RoleName{"gone", "shop"}}, "job.stop", shop, "shop"},
-		{rights.Caller{Subject: root.Subject, Roles: []rights.RoleName{}}, "node.read", rights.Object{}, ""},
+		{rights.Caller{Subject: ci, Roles: []rights.RoleName{"shop"}}, "snapshot.save", rights.Object{}, ""},
+		{rights.Caller{Subject: ci, Roles: []rights.RoleName{"gone", "shop"}}, "job.stop", shop, "shop"},
+		{rights.Caller{Subject: ci}, "node.read", rights.Object{}, ""},
+		{rights.Caller{Subject: root.Subject, Roles: []rights.RoleName{"shop"}}, "snapshot.save", rights.Object{}, "admin"},
 	}
 	for _, tt := range tests {
 		why, ok := book.May(tt.who, tt.verb, tt.on)

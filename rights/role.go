@@ -183,7 +183,7 @@ func (g *Grant) never(scope Scope) (v Verb, lost bool) {
 // Binding gives a role to subjects.
 type Binding struct {
 	Role RoleName `json:"role" cbor:"1,keyasint"`
-	// To is a pattern for subjects ("cert:alice", "cert:*", "token:4f…"), or "group:" and the name of a group.
+	// To is a pattern for subjects ("cert:alice", "cert:*", "token:ci"), or "group:" and the name of a group.
 	To string `json:"to" cbor:"2,keyasint"`
 }
 
@@ -193,7 +193,7 @@ func (b *Binding) Check() *model.Error {
 	kind, _, _ := strings.Cut(b.To, ":")
 	if kind+":" != groupPrefix && !slices.Contains(boundKinds[:], model.SubjectKind(kind)) {
 		return model.Refuse(model.CodeInvalid, "%q is neither a subject that can have roles nor a group",
-			model.ClipText(b.To, 100)).WithHint("write cert:NAME, cert:* or group:NAME")
+			model.ClipText(b.To, 100)).WithHint("write cert:NAME, cert:*, token:NAME or group:NAME")
 	}
 	return b.CheckShape()
 }
@@ -209,7 +209,7 @@ func (b *Binding) CheckShape() *model.Error {
 		return model.Refuse(model.CodeInvalid, "%q is too long, or has control characters", model.ClipText(b.To, 100))
 	case kind == "" || name == "":
 		return model.Refuse(model.CodeInvalid, "%q is neither a subject nor a group", model.ClipText(b.To, 100)).
-			WithHint("write cert:NAME, cert:* or group:NAME")
+			WithHint("write cert:NAME, cert:*, token:NAME or group:NAME")
 	case kind+":" == groupPrefix:
 		return nil
 	}
@@ -218,7 +218,7 @@ func (b *Binding) CheckShape() *model.Error {
 
 // boundKinds are the kinds of subjects that can have roles. Servers and agents have what their certificates allow, and
 // local users of a server may do everything.
-var boundKinds = [...]model.SubjectKind{model.SubjectCert}
+var boundKinds = [...]model.SubjectKind{model.SubjectCert, model.SubjectToken}
 
 // Equal reports whether two lists have the same grants in the same order.
 func Equal(a, b []Grant) bool {

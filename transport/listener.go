@@ -59,6 +59,9 @@ type ListenerConfig struct {
 	Limits           Limits
 	// Join answers newcomers, which have no certificate. If it is nil, the port does not offer the protocol for newcomers.
 	Join AnswerJoin
+	// Tokens says that the API also takes peers without a certificate, which send access tokens. Raft and the protocol of
+	// agents demand a certificate anyway.
+	Tokens bool
 	// Copies notes agents whose replaced certificates are still in use elsewhere. Optional.
 	Copies *Copies
 }
@@ -74,6 +77,7 @@ type Listener struct {
 	raft       *budget
 	api        *budget
 	join       *budget
+	bare       *budget // of connections without a certificate
 	raftQ      *queue
 	apiQ       *queue
 	wg         sync.WaitGroup
@@ -112,6 +116,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 		raft:       newBudget(lim.MaxRaft, lim.MaxRaft),
 		api:        newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
 		join:       newJoinBudget(),
+		bare:       newBudget(maxBare, maxBarePerSource),
 		raftQ:      newQueue(raw.Addr()),
 		apiQ:       newQueue(raw.Addr()),
 	}
@@ -120,7 +125,8 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 	return l, nil
 }
 
-// config returns the TLS configuration of the port. It demands a certificate, except for the protocol of newcomers.
+// config returns the TLS configuration of the port. It demands a certificate, except for the protocol of newcomers, and
+// for HTTP if cfg.Tokens is set.
 // With this configuration, the listener also records which pending connections have sent a whole hello.
 func (l *Listener) config() *tls.Config {
 	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, reach.ProtoHTTP2, reach.ProtoHTTP1)
@@ -137,6 +143,8 @@ func (l *Listener) config() *tls.Config {
 			return nil, errMixedHello
 		case newcomer && l.cfg.Join != nil:
 			return l.joinConfig(), nil
+		case l.cfg.Tokens && onlyHTTP(hello.SupportedProtos):
+			return l.cfg.Credentials.bareConfig(), nil
 		}
 		return next(hello) // a newcomer to a port without Join finds no protocol in common
 	}
@@ -168,7 +176,7 @@ func (l *Listener) Stats() ListenerStats {
 		JoinRefused:     l.count.refusedJoin.Load(),
 		Pending:         l.pending.len(),
 		Raft:            l.raft.len(),
-		API:             l.api.len(),
+		API:             l.api.len() + l.bare.len(),
 		Join:            l.join.len(),
 	}
 }
@@ -282,6 +290,10 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	if !l.pending.remove(g) {
 		return // already closed to make room for another connection
 	}
+	if len(state.PeerCertificates) == 0 { // only bareConfig lets such a peer in
+		l.deliverBare(ctx, g, conn)
+		return
+	}
 	if g.peer, err = pki.Peer(state); err != nil {
 		l.reject(limit, g, err)
 		return
@@ -289,6 +301,28 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	g.proof = state.PeerCertificates
 	l.seen.note(g.peer, g.proof[0])
 	l.deliver(ctx, g, conn, state.NegotiatedProtocol)
+}
+
+// Bounds of open connections without a certificate. They have an account of their own, so that they take no place from
+// others.
+const (
+	maxBare          = 2048
+	maxBarePerSource = 256
+)
+
+// deliverBare gives a connection without a certificate to the HTTP server, which must refuse requests without a good
+// access token.
+func (l *Listener) deliverBare(ctx context.Context, g *gate, conn *tls.Conn) {
+	if !g.enter(l.bare, g.source) {
+		l.count.refusedAPI.Add(1)
+		l.warn("connection without a certificate over the limit", "remote", g.source)
+		_ = g.Close()
+		return
+	}
+	if !l.apiQ.push(ctx, conn, l.cfg.HandshakeTimeout) {
+		l.count.refusedAPI.Add(1)
+		_ = g.Close()
+	}
 }
 
 // Reload reads the credentials again (SIGHUP). It closes accepted and dialled connections to peers whose CA is no

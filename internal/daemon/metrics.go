@@ -93,10 +93,10 @@ func newRefusals() refusals {
 	return r
 }
 
-// refusalCodes returns the codes of the refusals that are counted: no permission, too many requests, a request that is
+// refusalCodes returns the codes of the refusals that are counted: no identity, no permission, too many requests, a request that is
 // too large, and a malformed request.
 func refusalCodes() []model.Code {
-	return []model.Code{model.CodeForbidden, model.CodeRateLimited, model.CodeBusy, model.CodeTooLarge,
+	return []model.Code{model.CodeUnauthenticated, model.CodeForbidden, model.CodeRateLimited, model.CodeBusy, model.CodeTooLarge,
 		model.CodeInvalid, model.CodeMediaType}
 }
 

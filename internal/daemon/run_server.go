@@ -68,7 +68,8 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	}
 	s.peers = transport.NewPeerClient(transport.Dialer{Credentials: s.creds})
 	if s.listener, err = p.listen(ctx, p.cfg.Listen.Port, transport.ListenerConfig{Credentials: s.creds,
-		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers(), Copies: s.copies}); err != nil {
+		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers(), Tokens: p.cfg.Auth.Tokens,
+		Copies: s.copies}); err != nil {
 		return nil, err
 	}
 	p.own = p.advertised(s.listener)
@@ -197,7 +198,7 @@ func (s *serverPart) openAPI() (err error) {
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: s.peerAnswers(), Verifier: verifier{s.cluster}, Keyring: ring},
-		Managed: s.trust != nil, JoinRoot: joinRoot,
+		Managed: s.trust != nil, JoinRoot: joinRoot, Tokens: s.p.cfg.Auth.Tokens,
 		Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),

@@ -10,6 +10,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/rights"
 )
 
@@ -50,7 +51,7 @@ type canIRead struct {
 	ReadParams
 	Verb   string `query:"verb" required:"true" doc:"such as node.drain" example:"node.drain"`
 	Object string `query:"object" doc:"such as node/n1, job/web, instance/ID or class/batch; default: on anything at all"`
-	As     string `query:"as" doc:"another subject, such as cert:alice; it takes the right auth.read"`
+	As     string `query:"as" doc:"another subject, such as cert:alice or token:ci; it takes the right auth.read"`
 }
 
 func authOperations(s *Server) []operation {
@@ -232,7 +233,7 @@ func (r *reading) rightsChanges(before *rights.Book) []api.RightsChange {
 const maxChanged = 200
 
 // knownPeople returns the people with certificates of the cluster that count, those whom bindings name, and the caller
-// of a write, sorted; at most maxChanged.
+// of a write, sorted; then the access tokens that count. It returns at most maxChanged of each.
 func (r *reading) knownPeople() (all []rights.Caller) {
 	names := []string{}
 	for name, p := range r.People.All() {
@@ -253,12 +254,22 @@ func (r *reading) knownPeople() (all []rights.Caller) {
 	for _, name := range names[:min(len(names), maxChanged)] {
 		all = append(all, rights.Caller{Subject: model.Subject{Kind: model.SubjectCert, Name: name}})
 	}
+	left := maxChanged
+	for _, t := range r.AccessTokens.All() {
+		if left == 0 {
+			break
+		}
+		if t.CountsAt(r.wall.UnixNano()) {
+			all = append(all, rights.Caller{Subject: t.Subject, Roles: t.Roles, Groups: t.Groups})
+			left--
+		}
+	}
 	return all
 }
 
 func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Identity, error) {
 	c := callerFrom(ctx)
-	who, _ := c.person()
+	who, _ := c.person(&r.State)
 	book := j.books.of(&r.State)
 	v := api.Identity{Subject: c.String(), Roles: book.RolesOf(who), Verbs: []rights.Verb{}, Local: who.Local}
 	for _, verb := range rights.Verbs() {
@@ -271,7 +282,7 @@ func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Iden
 
 func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permission, error) {
 	c := callerFrom(ctx)
-	self, _ := c.person()
+	self, _ := c.person(&r.State)
 	book := j.books.of(&r.State)
 	verb := rights.Verb(in.Verb)
 	if _, ok := verb.Info(); !ok {
@@ -283,12 +294,11 @@ func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permiss
 		if !book.MayAny(self, "auth.read") {
 			return api.Permission{}, refusedRight(c, "auth.read", rights.Object{})
 		}
-		subject, ok := model.ParseSubject(in.As)
-		if !ok || subject.Kind != model.SubjectCert && subject.Kind != model.SubjectUID {
-			return api.Permission{}, model.Refuse(model.CodeInvalid, "%q is no subject that can have roles", clip(in.As)).
-				WithHint("write cert:NAME")
+		other, err := r.subjectNamed(in.As)
+		if err != nil {
+			return api.Permission{}, err
 		}
-		who, _ = caller{Subject: subject}.person()
+		who, _ = other.person(&r.State)
 	}
 	v := api.Permission{Subject: who.Subject.String(), Verb: verb, Object: in.Object, Would: []api.BindingBody{}}
 	if v.Object != "" && !strings.Contains(v.Object, "/") {
@@ -321,4 +331,25 @@ func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permiss
 		v.Role, v.Binding = "", ""
 	}
 	return v, nil
+}
+
+// subjectNamed returns a subject that can have roles as a caller, with its access token if it has one. Codes: invalid;
+// not_found if there is no such token.
+func (r *reading) subjectNamed(text string) (caller, error) {
+	subject, ok := model.ParseSubject(text)
+	c := caller{Subject: subject}
+	if !ok || c.role() != pki.RoleCLI {
+		return caller{}, model.Refuse(model.CodeInvalid, "%q is no subject that can have roles", clip(text)).
+			WithHint("write cert:NAME or token:NAME")
+	}
+	if subject.Kind != model.SubjectToken {
+		return c, nil
+	}
+	tokens := r.AccessTokensOf(subject, r.wall.UnixNano())
+	if len(tokens) == 0 {
+		return caller{}, model.Refuse(model.CodeNotFound, "there is no access token %q that counts", clip(subject.Name)).
+			WithHint("list them with: outspan auth token ls")
+	}
+	c.token = tokens[0].ID
+	return c, nil
 }

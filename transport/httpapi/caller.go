@@ -2,12 +2,10 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
-	"github.com/outspan/outspan/transport"
 )
 
 // headerForwarded carries the subject of the original caller from the forwarding server to the leader. A request with
@@ -17,7 +15,8 @@ const headerForwarded = "Outspan-Forwarded-For"
 // caller is the sender of a request. If a server forwarded the request, via is the name of that server.
 type caller struct {
 	model.Subject
-	via string
+	token model.TokenID // the id of its access token; empty if it has none
+	via   string
 }
 
 // role returns the role that decides what the caller may do.
@@ -27,32 +26,10 @@ func (c caller) role() pki.Role {
 		return pki.RoleServer
 	case model.SubjectAgent:
 		return pki.RoleAgent
-	case model.SubjectCert, model.SubjectUID:
+	case model.SubjectCert, model.SubjectUID, model.SubjectToken:
 		return pki.RoleCLI
 	}
 	return "" // may call nothing
-}
-
-// identify returns who sent a request. For a forwarded request, that is the original caller. Code: forbidden.
-func identify(r *http.Request) (caller, error) {
-	peer, ok := transport.SubjectFrom(r.Context())
-	if !ok {
-		return caller{}, model.Refuse(model.CodeForbidden, "the connection proves no identity").
-			WithHint("%s, or use the server's unix socket", makeOne)
-	}
-	header := r.Header.Get(headerForwarded)
-	if header == "" {
-		return caller{Subject: peer}, nil
-	}
-	if peer.Kind != model.SubjectServer {
-		return caller{}, model.Refuse(model.CodeForbidden, "only a server may send %s; %s did", headerForwarded, peer)
-	}
-	text, err := url.PathUnescape(header)
-	subject, ok := model.ParseSubject(text)
-	if err != nil || !ok {
-		return caller{}, model.Refuse(model.CodeForbidden, "%s from %s is not a subject", headerForwarded, peer)
-	}
-	return caller{Subject: subject, via: peer.Name}, nil
 }
 
 // forwardedFor returns the value of headerForwarded.

@@ -8,8 +8,11 @@ import (
 	"github.com/outspan/outspan/pki"
 )
 
-// revokes reports whether somebody's certificate or rights may have been taken away.
-func (s *Server) revokes() bool { return s.cfg.Managed || s.cfg.Store.Current().RightsIndex > 0 }
+// revokes reports whether somebody's certificate, rights or access token may have been taken away.
+func (s *Server) revokes() bool {
+	state := s.cfg.Store.Current()
+	return s.cfg.Managed || state.RightsIndex > 0 || state.AccessTokens.Len() > 0
+}
 
 // inContact returns an error if this server may not know of a revocation, because it has not been up to date with a
 // leader for longer than staleLimit. Until it first is, the time since its start counts. It never fails on the leader,

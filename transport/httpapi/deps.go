@@ -166,6 +166,9 @@ type Config struct {
 	// contact to a leader refuses people over TCP.
 	Managed bool
 
+	// Tokens says that this server takes access tokens.
+	Tokens bool
+
 	// JoinRoot returns the root that join tokens name in a cluster that does not make its certificates itself. If it is
 	// nil, machines join such a cluster with certificates that people make.
 	JoinRoot func() (*x509.Certificate, error)

@@ -85,6 +85,9 @@ func forwarded(ctx context.Context, address string, who caller, r *http.Request)
 		}
 	}
 	req.Header.Set(headerForwarded, who.forwardedFor())
+	if who.token != "" {
+		req.Header.Set(headerForwardedToken, string(who.token))
+	}
 	return req, nil
 }
 

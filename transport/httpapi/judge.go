@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
@@ -37,29 +38,41 @@ func (b *books) of(state *fsm.State) *rights.Book {
 	return b.book
 }
 
-// person returns the caller as package rights knows it. ok is false for servers and agents: their certificates say what
-// they may do.
-func (c caller) person() (who rights.Caller, ok bool) {
-	return rights.Caller{Subject: c.Subject, Local: c.Kind == model.SubjectUID}, c.role() == pki.RoleCLI
+// person returns the caller as package rights knows it, with the roles and groups of its access token. ok is false for
+// servers and agents: their certificates say what they may do. A caller whose token does not count has no rights.
+func (c caller) person(state *fsm.State) (who rights.Caller, ok bool) {
+	if c.counts(state) != nil {
+		return rights.Caller{}, true
+	}
+	who = rights.Caller{Subject: c.Subject, Local: c.Kind == model.SubjectUID}
+	if t, ok := c.accessToken(state); ok {
+		who.Roles, who.Groups = t.Roles, t.Groups
+	}
+	return who, c.role() == pki.RoleCLI
 }
 
 // mayCall refuses a caller that may not call an operation on any object. For a verb of scope 0 nothing else is checked.
-// Code: forbidden.
+// Codes: forbidden, unauthenticated.
 func (j *judge) mayCall(rt route, c caller) error {
-	who, ok := c.person()
+	state := j.store.Current()
+	if err := c.counts(state); err != nil {
+		return err
+	}
+	who, ok := c.person(state)
 	if !ok {
 		return nil
 	}
+	book := j.books.of(state)
 	verb, listed := verbs[rt.id]
 	if !listed {
 		return model.Refuse(model.CodeForbidden, "%s has no verb, so nobody may call it", rt.id)
 	}
 	if rt.id == "why" && !slices.ContainsFunc([]rights.Verb{"node.read", "job.read", "instance.read"},
-		func(v rights.Verb) bool { return j.book().MayAny(who, v) }) {
+		func(v rights.Verb) bool { return book.MayAny(who, v) }) {
 		return refusedRight(c, "instance.read", rights.Object{})
 	}
-	may := verb == noRight || j.book().MayAny(who, verb) ||
-		verb == "node.approve" && j.book().MayAny(who, "server.approve") // mayWrite knows which of them it takes
+	may := verb == noRight || book.MayAny(who, verb) ||
+		verb == "node.approve" && book.MayAny(who, "server.approve") // mayWrite knows which of them it takes
 	if may {
 		return nil
 	}
@@ -84,9 +97,12 @@ func (j *judge) before(s *Server, rt route, c caller, next http.Handler) http.Ha
 }
 
 // mayDo refuses a caller that may not do something to one of the objects. Without objects it takes a right that no list
-// of names restricts. Code: forbidden.
+// of names restricts. Codes: forbidden, unauthenticated.
 func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights.Object) error {
-	who, ok := c.person()
+	if err := c.counts(state); err != nil {
+		return err
+	}
+	who, ok := c.person(state)
 	if !ok || verb == noRight {
 		return nil
 	}
@@ -101,8 +117,6 @@ func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights
 	}
 	return nil
 }
-
-func (j *judge) book() *rights.Book { return j.books.of(j.store.Current()) }
 
 func refusedRight(c caller, verb rights.Verb, on rights.Object) error {
 	what := string(verb)
@@ -123,7 +137,7 @@ func withBlank(text string) string {
 
 // mayWrite refuses a caller that may not do what the commands do. Code: forbidden.
 func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command) error {
-	who, ok := c.person()
+	who, ok := c.person(&r.State)
 	if !ok {
 		return nil
 	}
@@ -199,7 +213,7 @@ func (j *judge) mayRead(ctx context.Context, r *reading, rt route, answer any) e
 
 // hides returns the function that says whether a list leaves an item out because the caller may not read it.
 func (j *judge) hides(ctx context.Context, r *reading, rt route) func(item any) bool {
-	who, ok := callerFrom(ctx).person()
+	who, ok := callerFrom(ctx).person(&r.State)
 	verb, book := verbs[rt.id], j.books.of(&r.State)
 	if !ok || verb == noRight || book.Reach(who, verb) == rights.Everything {
 		return func(any) bool { return false }
@@ -242,13 +256,19 @@ func (j *judge) whileReadable(ctx context.Context, operation string, on rights.O
 }
 
 // whileAllowed returns the context of a stream. It is canceled within a second after the caller has lost the right to
-// read it. The caller must call cancel once the stream has ended.
+// read it, or its access token has ended. The caller must call cancel once the stream has ended.
 func (j *judge) whileAllowed(ctx context.Context, c caller, may func(*fsm.State) error) (_ context.Context,
 	cancel func()) {
-	if _, ok := c.person(); !ok {
+	state := j.store.Current()
+	if _, ok := c.person(state); !ok {
 		return ctx, func() {}
 	}
-	ctx, stop := context.WithCancel(ctx)
+	var stop context.CancelFunc
+	if t, ok := c.accessToken(state); ok {
+		ctx, stop = context.WithDeadline(ctx, time.Unix(0, t.Ends))
+	} else {
+		ctx, stop = context.WithCancel(ctx)
+	}
 	go func() {
 		for {
 			woken, leave := j.store.WatchTopic("rights")

@@ -92,14 +92,14 @@ func (r *rig) startWith(name string, edit func(*httpapi.Config)) *server {
 	r.t.Helper()
 	creds := must(r.ca.Credentials(pki.RoleServer, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
-	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
+	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds, Tokens: true}))(r.t)
 	s := &server{r: r, name: name, address: l.Addr().String(), fresh: true, stale: 7 * time.Millisecond}
 	peers := transport.NewPeerClient(transport.Dialer{Credentials: creds})
 	s.passing = &passing{RoundTripper: peers}
 	agents := transport.NewAgentTransport(transport.Dialer{Credentials: creds})
 	config := httpapi.Config{
 		Name: name, Version: "1.2.3", Store: store{r.machine, r}, Consensus: s, Freshness: s,
-		Liveness: s, Explainer: r, Planner: r,
+		Liveness: s, Explainer: r, Planner: r, Tokens: true,
 		Servers:       httpapi.Servers{List: r, Ops: r, Snapshots: r, Peers: r, Verifier: r, Keyring: r},
 		PeerTransport: s.passing, AgentTransport: agents,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),

@@ -99,7 +99,7 @@ type operation struct {
 // answers checks the rights, because others may not know of the newest ones yet.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return s.audited(rt, func(w http.ResponseWriter, r *http.Request) {
-		who, err := identify(r)
+		who, err := s.identify(r)
 		noteFrom(r.Context()).who = who
 		if err == nil {
 			err = who.may(rt)

@@ -32,6 +32,7 @@ type Server struct {
 	registrations *rates
 	inventories   *rates
 	reportBytes   *rates // of the reports of each agent
+	wrongTokens   *rates // of requests without a good access token, by source
 	streams       *places
 	snapshots     *places
 	blocking      *places // reads that wait for a change
@@ -73,7 +74,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
-		reportBytes: reportRates(), watches: newWatches(cfg.Store),
+		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), watches: newWatches(cfg.Store),
 		waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
 	}
 	s.openShares()

@@ -190,7 +190,8 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.Actor(),
 		Groups: [][]fsm.Command{commands},
 	}
-	if _, judged := w.by.person(); judged && before.RightsIndex > 0 { // 0: everybody is an administrator
+	// With RightsIndex 0, everybody with a certificate is an administrator. A token may be revoked meanwhile.
+	if _, judged := w.by.person(&before.State); judged && (before.RightsIndex > 0 || w.by.token != "") {
 		entry.Rights = before.RightsIndex + 1
 	}
 	if w.params.RequestID != "" {
