@@ -23,6 +23,7 @@ type RoleReply struct {
 	Written
 	Role    *Role          `json:"role,omitempty" doc:"absent when it was removed"`
 	Changes []RightsChange `json:"changes" doc:"what known people gain and lose"`
+	Notes   []string       `json:"notes,omitempty" doc:"what the changes don't show, for people"`
 }
 
 // Binding gives a role to people or to a group.
@@ -43,6 +44,7 @@ type BindingBody struct {
 type BindingReply struct {
 	Written
 	Changes []RightsChange `json:"changes" doc:"what known people gain and lose"`
+	Notes   []string       `json:"notes,omitempty" doc:"what the changes don't show, for people"`
 }
 
 // RightsChange is what a known person gains and loses by a change of rights. Known are those with a certificate of the
@@ -51,6 +53,7 @@ type RightsChange struct {
 	Subject string        `json:"subject"`
 	Gains   []rights.Verb `json:"gains" doc:"on something, or on more than before"`
 	Loses   []rights.Verb `json:"loses" doc:"on everything, or on all but what names match"`
+	Differs []rights.Verb `json:"differs,omitempty" doc:"on something before and after, by other lists of names"`
 }
 
 // Identity is who the caller is, and what it may do.

@@ -85,7 +85,7 @@ func (c *DrainStart) check() *model.Error {
 func (s *State) sameDrain(c *DrainStart, old *Drain) bool {
 	asked := map[string]bool{}
 	for _, name := range c.Nodes {
-		n, refusal := s.NamedNode(name)
+		n, refusal := s.Finder(nil).NamedNode(name)
 		switch {
 		case refusal == nil && slices.ContainsFunc(old.Nodes, func(p DrainNode) bool { return p.Node == n.ID }):
 			asked[string(n.ID)] = true
@@ -101,7 +101,7 @@ func (s *State) sameDrain(c *DrainStart, old *Drain) bool {
 // drainable returns the named node if a drain can start on it; the node may be offline. Codes: not_found, disabled,
 // already_draining.
 func (s *State) drainable(name string) (*Node, *model.Error) {
-	n, refusal := s.NamedNode(name)
+	n, refusal := s.Finder(nil).NamedNode(name)
 	if refusal != nil {
 		return nil, refusal
 	}

@@ -29,26 +29,27 @@ func TestFindAndNamed(t *testing.T) {
 		s.Backups.put(model.BackupID(name), &Backup{})
 		s.Instances.put(model.InstanceID(name), &Instance{ID: model.InstanceID(name)})
 	}
+	all := s.Finder(nil)
 	type finder struct {
 		noun        string
 		find, named func(string) *model.Error
 	}
 	finders := []finder{
 		{"job", func(n string) *model.Error {
-			return found(s.FindJob(n))
-		}, func(n string) *model.Error { return found(s.NamedJob(n)) }},
-		{"drain", func(n string) *model.Error { return found(s.FindDrain(n)) },
-			func(n string) *model.Error { return found(s.NamedDrain(n)) }},
-		{"deployment", func(n string) *model.Error { return found(s.FindDeployment(n)) },
-			func(n string) *model.Error { return found(s.NamedDeployment(n)) }},
-		{"volume", func(n string) *model.Error { return found(s.FindVolume(n)) },
-			func(n string) *model.Error { return found(s.NamedVolume(n)) }},
-		{"transfer", func(n string) *model.Error { return found(s.FindTransfer(n)) },
-			func(n string) *model.Error { return found(s.NamedTransfer(n)) }},
-		{"backup", func(n string) *model.Error { return found(s.FindBackup(n)) },
-			func(n string) *model.Error { return found(s.NamedBackup(n)) }},
-		{"instance", func(n string) *model.Error { return found(s.FindInstance(n)) },
-			func(n string) *model.Error { return found(s.NamedInstance(n)) }},
+			return found(all.FindJob(n))
+		}, func(n string) *model.Error { return found(all.NamedJob(n)) }},
+		{"drain", func(n string) *model.Error { return found(all.FindDrain(n)) },
+			func(n string) *model.Error { return found(all.NamedDrain(n)) }},
+		{"deployment", func(n string) *model.Error { return found(all.FindDeployment(n)) },
+			func(n string) *model.Error { return found(all.NamedDeployment(n)) }},
+		{"volume", func(n string) *model.Error { return found(all.FindVolume(n)) },
+			func(n string) *model.Error { return found(all.NamedVolume(n)) }},
+		{"transfer", func(n string) *model.Error { return found(all.FindTransfer(n)) },
+			func(n string) *model.Error { return found(all.NamedTransfer(n)) }},
+		{"backup", func(n string) *model.Error { return found(all.FindBackup(n)) },
+			func(n string) *model.Error { return found(all.NamedBackup(n)) }},
+		{"instance", func(n string) *model.Error { return found(all.FindInstance(n)) },
+			func(n string) *model.Error { return found(all.NamedInstance(n)) }},
 	}
 	verbs := map[string]string{"transfer": "volume ls", "backup": "volume backups"}
 	for _, f := range finders {
@@ -79,29 +80,29 @@ func TestFindAndNamed(t *testing.T) {
 		refusedWith(t, f.noun, f.named(""), model.CodeNotFound, verb)
 	}
 	for _, name := range []string{"node-1", "1.local"} {
-		if n, refusal := s.FindNode(name); refusal != nil || n.ID != "node-1" {
+		if n, refusal := all.FindNode(name); refusal != nil || n.ID != "node-1" {
 			t.Errorf("find node %s: %v %v", name, n, refusal)
 		}
-		if n, refusal := s.NamedNode(name); refusal != nil || n.ID != "node-1" {
+		if n, refusal := all.NamedNode(name); refusal != nil || n.ID != "node-1" {
 			t.Errorf("named node %s: %v %v", name, n, refusal)
 		}
 	}
-	refusedWith(t, "node", found(s.FindNode("node")), model.CodeAmbiguous, "more than one node")
-	refusedWith(t, "node", found(s.NamedNode("node-")), model.CodeNotFound, "did you mean 1.local or 2.local?")
-	refusedWith(t, "node", found(s.NamedNode("2.lo")), model.CodeNotFound, "did you mean 2.local?")
-	refusedWith(t, "node", found(s.NamedNode("x")), model.CodeNotFound, "node ls")
-	refusedWith(t, "job", found(s.FindJob("ap-ia")), model.CodeNotFound, "did you mean api-a?")
-	refusedWith(t, "job", found(s.NamedJob("web-porb")), model.CodeNotFound, "web-prod?")
-	refusedWith(t, "node", found(s.FindNode("1.locla")), model.CodeNotFound, "did you mean 1.local?")
-	refusedWith(t, "job", found(s.FindJob("node-1")), model.CodeNotFound, "node-1 is a node: outspan node status node-1")
-	refusedWith(t, "node", found(s.NamedNode("api-c")), model.CodeNotFound, "api-c is a job: outspan job status api-c")
-	refusedWith(t, "instance", found(s.FindInstance("1.local")), model.CodeNotFound,
+	refusedWith(t, "node", found(all.FindNode("node")), model.CodeAmbiguous, "more than one node")
+	refusedWith(t, "node", found(all.NamedNode("node-")), model.CodeNotFound, "did you mean 1.local or 2.local?")
+	refusedWith(t, "node", found(all.NamedNode("2.lo")), model.CodeNotFound, "did you mean 2.local?")
+	refusedWith(t, "node", found(all.NamedNode("x")), model.CodeNotFound, "node ls")
+	refusedWith(t, "job", found(all.FindJob("ap-ia")), model.CodeNotFound, "did you mean api-a?")
+	refusedWith(t, "job", found(all.NamedJob("web-porb")), model.CodeNotFound, "web-prod?")
+	refusedWith(t, "node", found(all.FindNode("1.locla")), model.CodeNotFound, "did you mean 1.local?")
+	refusedWith(t, "job", found(all.FindJob("node-1")), model.CodeNotFound, "node-1 is a node: outspan node status node-1")
+	refusedWith(t, "node", found(all.NamedNode("api-c")), model.CodeNotFound, "api-c is a job: outspan job status api-c")
+	refusedWith(t, "instance", found(all.FindInstance("1.local")), model.CodeNotFound,
 		"1.local is a node: outspan instance ls --node 1.local")
-	refusedWith(t, "instance", found(s.NamedInstance("api-x")), model.CodeNotFound, "at least 6 characters")
+	refusedWith(t, "instance", found(all.NamedInstance("api-x")), model.CodeNotFound, "at least 6 characters")
 	s.Jobs.put("shop", &Job{Name: "shop"})
-	refusedWith(t, "instance", found(s.NamedInstance("shop")), model.CodeNotFound,
+	refusedWith(t, "instance", found(all.NamedInstance("shop")), model.CodeNotFound,
 		"shop is a job: outspan instance ls --job shop")
-	refusedWith(t, "drain", found(s.FindDrain("api-")), model.CodeAmbiguous, "it may be api-a, api-b or api-c")
+	refusedWith(t, "drain", found(all.FindDrain("api-")), model.CodeAmbiguous, "it may be api-a, api-b or api-c")
 	refusedWith(t, "server", model.NoSuch("server", "x", nil), model.CodeNotFound, "server members")
 }
 

@@ -48,6 +48,9 @@ type JobSubmit struct {
 	// If not nil, the index that the job must have. 0 means that the job must not exist.
 	IfIndex *uint64 `cbor:"2,keyasint,omitempty"`
 	Message string  `cbor:"3,keyasint,omitempty"`
+	// IfClass, here and in the commands below: if not empty, the class that the job must have, because the caller was
+	// judged by it. Code: stale.
+	IfClass model.ClassName `cbor:"4,keyasint,omitempty"`
 }
 
 // JobRevert submits the spec of another kept version again, as a new version. Codes: not_found, stale if IfVersion is
@@ -67,6 +70,11 @@ type JobRevert struct {
 	// only scaling should change counts. If the spec of Version is refused with these counts, the same applies as for
 	// KeepCounts.
 	CurrentCounts bool `cbor:"6,keyasint,omitempty"`
+
+	IfClass model.ClassName `cbor:"7,keyasint,omitempty"`
+	// IfTarget is, if not 0, the index at which Version was made: a job that was purged and made again has other versions
+	// with the same numbers.
+	IfTarget uint64 `cbor:"8,keyasint,omitempty"`
 }
 
 // JobScale changes a group's count, without a new version. The same count again changes nothing. Codes: not_found,
@@ -75,6 +83,8 @@ type JobScale struct {
 	Job   model.JobName `cbor:"1,keyasint"`
 	Group string        `cbor:"2,keyasint"`
 	Count int           `cbor:"3,keyasint"`
+
+	IfClass model.ClassName `cbor:"4,keyasint,omitempty"`
 }
 
 // JobStop stops every instance of a job. If Purge is true, it also removes the job once the last instance is confirmed
@@ -82,6 +92,8 @@ type JobScale struct {
 type JobStop struct {
 	Job   model.JobName `cbor:"1,keyasint"`
 	Purge bool          `cbor:"2,keyasint,omitempty"`
+
+	IfClass model.ClassName `cbor:"3,keyasint,omitempty"`
 }
 
 // JobRestart replaces every instance of a job by one of a new version with the same spec. If Group is not empty, it
@@ -90,4 +102,6 @@ type JobStop struct {
 type JobRestart struct {
 	Job   model.JobName `cbor:"1,keyasint"`
 	Group string        `cbor:"2,keyasint,omitempty"`
+
+	IfClass model.ClassName `cbor:"3,keyasint,omitempty"`
 }

@@ -44,6 +44,11 @@ func (c *JobSubmit) apply(s *State) error {
 				WithHint("plan again, then run with the new index")
 		}
 	}
+	if exists {
+		if refusal := old.judgedAs(c.IfClass); refusal != nil {
+			return refusal
+		}
+	}
 	if refusal := s.around(spec.Name).check(&spec); refusal != nil {
 		return refusal
 	}
@@ -213,10 +218,23 @@ func (s *jobs) GroupsOf(job model.JobName) func(func(model.GroupID, *Group) bool
 	return s.groupsOf(job)
 }
 
+// judgedAs refuses a command whose caller was judged by another class than the job has now. An empty class is that of
+// a caller for whom it does not matter. Code: stale.
+func (j *Job) judgedAs(class model.ClassName) *model.Error {
+	if class == "" || j.Class == class {
+		return nil
+	}
+	return model.Refuse(model.CodeStale, "job %s has the class %s, and no longer %s", j.Name, j.Class, class).
+		WithHint("try again; nothing was changed")
+}
+
 func (c *JobStop) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
+	}
+	if refusal := job.judgedAs(c.IfClass); refusal != nil {
+		return refusal
 	}
 	next := *job
 	next.Stopped, next.Purge, next.Index = true, job.Purge || c.Purge, s.Index
@@ -274,6 +292,9 @@ func (c *JobRestart) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
+	}
+	if refusal := job.judgedAs(c.IfClass); refusal != nil {
+		return refusal
 	}
 	v, ok := s.Versions.Get(versionKey(c.Job, job.Version))
 	if !ok || job.Stopped {

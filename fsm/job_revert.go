@@ -15,6 +15,9 @@ func (c *JobRevert) apply(s *State) error {
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
 	}
+	if refusal := job.judgedAs(c.IfClass); refusal != nil {
+		return refusal
+	}
 	if c.IfVersion != 0 && c.IfVersion != job.Version {
 		return model.Refuse(model.CodeStale, "job %s is at version %d, not %d", c.Job, job.Version, c.IfVersion)
 	}
@@ -22,6 +25,10 @@ func (c *JobRevert) apply(s *State) error {
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "job %s has no version %d", c.Job, c.Version).
 			WithHint("list them with: outspan job history %s", c.Job)
+	}
+	if c.IfTarget != 0 && c.IfTarget != v.Index {
+		return model.Refuse(model.CodeStale, "version %d of job %s was made again meanwhile", c.Version, c.Job).
+			WithHint("try again")
 	}
 	if c.Version == job.Version {
 		return model.Refuse(model.CodeConflict, "job %s is at version %d already", c.Job, c.Version).

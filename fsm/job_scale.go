@@ -32,6 +32,9 @@ func (c *JobScale) apply(s *State) error {
 	if !ok {
 		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
 	}
+	if refusal := job.judgedAs(c.IfClass); refusal != nil {
+		return refusal
+	}
 	row, ok := s.Versions.Get(versionKey(c.Job, job.Version))
 	if !ok || job.Stopped {
 		return model.Refuse(model.CodeConflict, "job %s is stopped", c.Job).

@@ -131,7 +131,8 @@ func (w world) crowdedCommand() []Command {
 		&NodeIntent{ID: w.node().ID, Intent: pick(w, model.IntentActive, model.IntentCordoned)},
 		&DrainStart{ID: model.DrainID(w.fresh("d")), Nodes: []string{string(w.node().ID)},
 			Options: model.DrainOptions{Deadline: model.Hour}},
-		&NodeIntent{ID: w.node().ID, Intent: model.IntentActive}, &JobScale{key(w, w.s.Jobs), "g", w.int(1, 5)})}
+		&NodeIntent{ID: w.node().ID, Intent: model.IntentActive},
+		&JobScale{Job: key(w, w.s.Jobs), Group: "g", Count: w.int(1, 5)})}
 }
 
 // agentWorks draws an agent's report about some of its instances. Instances that should run are reported as ready, and

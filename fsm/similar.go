@@ -10,12 +10,12 @@ import (
 
 // Similar returns at most three names that a mistyped word may have meant: names of jobs and nodes, or of groups if the
 // word has a slash.
-func (s *State) Similar(word string) []string {
+func (f Finder) Similar(word string) []string {
 	if strings.Contains(word, "/") {
-		return similar(s.Groups, model.GroupID(word))
+		return similar(f.state.Groups, model.GroupID(word), f.seesRow("group"))
 	}
-	near := similar(s.Jobs, model.JobName(word))
-	for _, name := range similar(s.nodeNames, word) {
+	near := similar(f.state.Jobs, model.JobName(word), f.seesRow("job"))
+	for _, name := range similar(f.state.nodeNames, word, f.seesNode) {
 		if !slices.Contains(near, name) {
 			near = append(near, name)
 		}
@@ -23,9 +23,9 @@ func (s *State) Similar(word string) []string {
 	return near[:min(len(near), maxNear)]
 }
 
-// similar returns at most three keys of a table: those nearest to word. At most three letters may differ, and at most a
-// third of the letters of word.
-func similar[K ~string, V any](t Table[K, V], word K) []string {
+// similar returns at most three keys of a table that sees accepts: those nearest to word. At most three letters may
+// differ, and at most a third of the letters of word.
+func similar[K ~string, V any](t Table[K, V], word K, sees func(key string) bool) []string {
 	var found []string
 	least := min(len(word)/3, 3)
 	if least == 0 {
@@ -33,9 +33,10 @@ func similar[K ~string, V any](t Table[K, V], word K) []string {
 	}
 	for key := range t.All() {
 		switch d := model.Distance(string(word), string(key)); {
+		case d > least || d == least && len(found) == maxNear || !sees(string(key)):
 		case d < least:
 			least, found = d, []string{string(key)}
-		case d == least && len(found) < maxNear:
+		default:
 			found = append(found, string(key))
 		}
 	}
@@ -44,13 +45,13 @@ func similar[K ~string, V any](t Table[K, V], word K) []string {
 
 // orSimilar looks for a row with search. If nothing has the name, the refusal suggests similar names.
 func orSimilar[K ~string, V any](
-	s *State, search func(Table[K, V], K, string) (V, *model.Error), t Table[K, V], key K, noun string,
+	f Finder, search func(Finder, Table[K, V], K, string) (V, *model.Error), t Table[K, V], key K, noun string,
 ) (V, *model.Error) {
-	row, refusal := search(t, key, noun)
-	if refusal = s.suggest(noun, string(key), refusal); !plain(noun, string(key), refusal) {
+	row, refusal := search(f, t, key, noun)
+	if refusal = f.suggest(noun, string(key), refusal); !plain(noun, string(key), refusal) {
 		return row, refusal
 	}
-	return row, didYouMean(similar(t, key), refusal)
+	return row, didYouMean(similar(t, key, f.seesRow(noun)), refusal)
 }
 
 func didYouMean(near []string, refusal *model.Error) *model.Error {
@@ -67,12 +68,12 @@ func plain(noun, word string, refusal *model.Error) bool {
 
 // suggest replaces the hint of a plain refusal by a better one, if a job or a node has the name, or if names of nodes
 // are similar.
-func (s *State) suggest(noun, word string, refusal *model.Error) *model.Error {
+func (f Finder) suggest(noun, word string, refusal *model.Error) *model.Error {
 	if !plain(noun, word, refusal) {
 		return refusal
 	}
-	_, isJob := s.Jobs.Get(model.JobName(word))
-	_, isNode := s.node(word)
+	isJob := f.state.Jobs.Has(model.JobName(word)) && f.sees("job/"+word)
+	isNode := f.seesNode(word)
 	switch {
 	case isJob && noun == "instance":
 		return refusal.WithHint("%s is a job: outspan instance ls --job %s", word, word)
@@ -83,7 +84,7 @@ func (s *State) suggest(noun, word string, refusal *model.Error) *model.Error {
 	case isNode:
 		return refusal.WithHint("%s is a node: outspan node status %s", word, word)
 	case noun == "node":
-		return didYouMean(similar(s.nodeNames, word), refusal)
+		return didYouMean(similar(f.state.nodeNames, word, f.seesNode), refusal)
 	}
 	return refusal
 }

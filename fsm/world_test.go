@@ -169,9 +169,11 @@ func (w world) drawings() []drawing {
 		{2, func() Command {
 			return &JobRevert{Job: key(w, w.s.Jobs), Version: uint64(w.int(1, 4)), IfVersion: uint64(w.int(0, 1))}
 		}},
-		{3, func() Command { return &JobScale{key(w, w.s.Jobs), pick(w, "a", "b", "c"), w.int(-1, 4)} }},
+		{3, func() Command {
+			return &JobScale{Job: key(w, w.s.Jobs), Group: pick(w, "a", "b", "c"), Count: w.int(-1, 4)}
+		}},
 		{1, w.jobStop},
-		{1, func() Command { return &JobRestart{key(w, w.s.Jobs), pick(w, "", "a", "b")} }},
+		{1, func() Command { return &JobRestart{Job: key(w, w.s.Jobs), Group: pick(w, "", "a", "b")} }},
 		{3, w.step},
 		{3, w.promote},
 		{1, w.settings},
@@ -345,7 +347,7 @@ func (w world) jobStop() Command {
 	if w.bool() {
 		return w.submit()
 	}
-	return &JobStop{key(w, w.s.Jobs), w.bool()}
+	return &JobStop{Job: key(w, w.s.Jobs), Purge: w.bool()}
 }
 
 func (w world) step() Command {

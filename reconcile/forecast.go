@@ -57,7 +57,7 @@ func beginForecast(in Input, nodes []string, options model.DrainOptions) (begin 
 	after fsm.State, _ *model.Error) {
 	draft := in.State.NewDraft(in.Now)
 	for _, name := range nodes {
-		n, refusal := draft.State().NamedNode(name)
+		n, refusal := draft.State().Finder(nil).NamedNode(name)
 		if refusal != nil {
 			continue
 		}

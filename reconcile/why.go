@@ -23,14 +23,15 @@ func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 	if g, ok := s.Groups.Get(model.GroupID(object)); ok {
 		return e.whyOneGroup(g), nil
 	}
-	if job, refusal := s.FindJob(object); refusal == nil {
+	all := s.Finder(nil)
+	if job, refusal := all.FindJob(object); refusal == nil {
 		return e.whyJob(job), nil
 	}
-	if d, refusal := s.FindDrain(object); refusal == nil {
+	if d, refusal := all.FindDrain(object); refusal == nil {
 		return e.whyDrain(d), nil
 	}
-	node, noNode := s.FindNode(object)
-	inst, noInstance := s.FindInstance(object)
+	node, noNode := all.FindNode(object)
+	inst, noInstance := all.FindInstance(object)
 	switch {
 	case noNode == nil && (node.Name == object || string(node.ID) == object):
 		// a complete name must not be read as the prefix of an instance's id

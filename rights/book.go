@@ -56,44 +56,111 @@ func NewBook(roles []Role, bindings []Binding) *Book {
 	return b
 }
 
+// Permissions is what one caller may do: the grants of its roles, by verb. It does not change, so it is safe for
+// concurrent use.
+type Permissions struct {
+	local bool
+	held  map[Verb][]held
+}
+
+// held is a grant that a caller has, and by which role and binding.
+type held struct {
+	reason Reason
+	grant  *Grant
+}
+
+// For returns what a caller may do. It searches all bindings, so callers that ask more than once keep the result.
+func (b *Book) For(who Caller) *Permissions {
+	p := &Permissions{local: who.Local, held: map[Verb][]held{}}
+	for _, name := range who.Roles {
+		p.add(b.roles[name], Reason{Role: name})
+	}
+	if who.Local {
+		return p
+	}
+	subject := who.Subject.String()
+	for i := range b.bindings {
+		if one := &b.bindings[i]; one.includes(subject, who.Groups) {
+			p.add(b.roles[one.Role], Reason{one.Role, one})
+		}
+	}
+	return p
+}
+
+func (p *Permissions) add(role Role, reason Reason) {
+	for i := range role.Allow {
+		for _, v := range verbs {
+			if g := &role.Allow[i]; g.names(v.Verb) {
+				p.held[v.Verb] = append(p.held[v.Verb], held{reason, g})
+			}
+		}
+	}
+}
+
+// find returns the reason of the first grant for a verb that a condition accepts.
+func (p *Permissions) find(verb Verb, accepts func(*Grant) bool) (why Reason, ok bool) {
+	if p.local {
+		return Reason{Role: Admin}, true
+	}
+	for _, h := range p.held[verb] {
+		if accepts(h.grant) {
+			return h.reason, true
+		}
+	}
+	return Reason{}, false
+}
+
 // May reports whether the caller may do something, and by which grant. Of several, it is the one whose role's name
 // comes first.
-func (b *Book) May(who Caller, verb Verb, on Object) (why Reason, ok bool) {
-	return b.find(who, func(g *Grant) bool { return g.Covers(verb, on) })
+func (p *Permissions) May(verb Verb, on Object) (why Reason, ok bool) {
+	return p.find(verb, func(g *Grant) bool { return g.includes(on) })
 }
 
 // MayAny reports whether there can be an object on which the caller may do something. If not, the caller need not learn
 // which objects exist.
-func (b *Book) MayAny(who Caller, verb Verb) bool {
-	_, ok := b.find(who, func(g *Grant) bool { return g.names(verb) })
+func (p *Permissions) MayAny(verb Verb) bool {
+	_, ok := p.find(verb, func(*Grant) bool { return true })
 	return ok
 }
+
+// Reach returns on how much the caller may do something. It is Everything only by a grant without lists of names.
+func (p *Permissions) Reach(verb Verb) Reach {
+	if _, ok := p.find(verb, func(g *Grant) bool { return len(g.Jobs)+len(g.Nodes)+len(g.Classes) == 0 }); ok {
+		return Everything
+	}
+	if p.MayAny(verb) {
+		return Something
+	}
+	return Nothing
+}
+
+// Same reports whether the caller of p and that of other have a verb by the same lists of names.
+func (p *Permissions) Same(other *Permissions, verb Verb) bool {
+	return p.local == other.local && slices.EqualFunc(p.held[verb], other.held[verb], func(a, b held) bool {
+		return slices.EqualFunc(a.grant.lists(), b.grant.lists(), func(x, y grantList) bool {
+			return slices.Equal(x.patterns, y.patterns)
+		})
+	})
+}
+
+// May is Permissions.May for one question.
+func (b *Book) May(who Caller, verb Verb, on Object) (why Reason, ok bool) {
+	return b.For(who).May(verb, on)
+}
+
+// MayAny is Permissions.MayAny for one question.
+func (b *Book) MayAny(who Caller, verb Verb) bool { return b.For(who).MayAny(verb) }
+
+// Reach is Permissions.Reach for one question.
+func (b *Book) Reach(who Caller, verb Verb) Reach { return b.For(who).Reach(verb) }
 
 // MayRunAs reports whether the caller may submit this job with programs that run as a user. "" is the user that the
 // agent chooses, which needs no right.
 func (b *Book) MayRunAs(who Caller, user string, on Object) bool {
-	_, ok := b.find(who, func(g *Grant) bool {
-		return g.Covers(SubmitJob, on) && (user == "" || matchesAny(g.Users, user))
+	_, ok := b.For(who).find(SubmitJob, func(g *Grant) bool {
+		return g.includes(on) && (user == "" || matchesAny(g.Users, user))
 	})
 	return ok
-}
-
-// find returns the first grant of the caller that a condition accepts.
-func (b *Book) find(who Caller, accepts func(*Grant) bool) (why Reason, ok bool) {
-	if who.Local {
-		return Reason{Role: Admin}, true
-	}
-	for _, name := range who.Roles {
-		if b.accepts(name, accepts) {
-			return Reason{Role: name}, true
-		}
-	}
-	for i := range b.bindings {
-		if one := &b.bindings[i]; one.includes(who) && b.accepts(one.Role, accepts) {
-			return Reason{one.Role, one}, true
-		}
-	}
-	return Reason{}, false
 }
 
 func (b *Book) accepts(name RoleName, accepts func(*Grant) bool) bool {
@@ -117,17 +184,22 @@ func (b *Book) Would(verb Verb, on Object) (all []Binding) {
 	return all
 }
 
-// includes reports whether the binding gives its role to the caller.
-func (b *Binding) includes(who Caller) bool {
+// includes reports whether the binding gives its role to a subject or to one of its groups.
+func (b *Binding) includes(subject string, groups []string) bool {
 	if group, is := strings.CutPrefix(b.To, groupPrefix); is {
-		return slices.Contains(who.Groups, group)
+		return slices.Contains(groups, group)
 	}
-	return model.MatchGlob(b.To, who.Subject.String())
+	return model.MatchGlob(b.To, subject)
 }
 
 // Covers reports whether the grant allows a verb on an object.
 func (g *Grant) Covers(verb Verb, on Object) bool {
-	return g.names(verb) && within(g.Jobs, on.Job) && within(g.Nodes, on.Node) && within(g.Classes, on.Class)
+	return g.names(verb) && g.includes(on)
+}
+
+// includes reports whether the lists of the grant allow an object.
+func (g *Grant) includes(on Object) bool {
+	return within(g.Jobs, on.Job) && within(g.Nodes, on.Node) && within(g.Classes, on.Class)
 }
 
 // names reports whether the grant allows a verb on any object. A list that the verb's objects can't satisfy excludes
@@ -158,20 +230,6 @@ const (
 	Everything
 )
 
-// Reach returns on how much a caller may do something. It is Everything only by a grant without lists of names.
-func (b *Book) Reach(who Caller, verb Verb) Reach {
-	all := func(g *Grant) bool {
-		return g.names(verb) && len(g.Jobs)+len(g.Nodes)+len(g.Classes) == 0
-	}
-	if _, ok := b.find(who, all); ok {
-		return Everything
-	}
-	if b.MayAny(who, verb) {
-		return Something
-	}
-	return Nothing
-}
-
 // RolesOf returns the roles of a caller, sorted.
 func (b *Book) RolesOf(who Caller) []RoleName {
 	if who.Local {
@@ -179,7 +237,7 @@ func (b *Book) RolesOf(who Caller) []RoleName {
 	}
 	roles := append([]RoleName{}, who.Roles...)
 	for i := range b.bindings {
-		if one := &b.bindings[i]; one.includes(who) && !slices.Contains(roles, one.Role) {
+		if one := &b.bindings[i]; one.includes(who.Subject.String(), who.Groups) && !slices.Contains(roles, one.Role) {
 			roles = append(roles, one.Role)
 		}
 	}

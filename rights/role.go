@@ -107,8 +107,8 @@ func validRoleName(name RoleName) bool {
 }
 
 // lists returns the lists of names of a grant.
-func (g *Grant) lists() [4]grantList {
-	return [...]grantList{{"jobs", g.Jobs, ScopeJob}, {"nodes", g.Nodes, ScopeNode}, {"classes", g.Classes, ScopeClass},
+func (g *Grant) lists() []grantList {
+	return []grantList{{"jobs", g.Jobs, ScopeJob}, {"nodes", g.Nodes, ScopeNode}, {"classes", g.Classes, ScopeClass},
 		{"users", g.Users, 0}}
 }
 

@@ -143,7 +143,7 @@ func (e *Engine) mayRejoin(state *fsm.State, who model.Subject, leaf *x509.Certi
 // registered one. An empty boot proves nothing. After a recovery the caller must leave it out: gossip shows it to
 // everyone, and the key in the row may have been replaced since. Code: node_taken.
 func (e *Engine) nodeFree(state *fsm.State, name, boot string) error {
-	n, refusal := state.NamedNode(name)
+	n, refusal := state.Finder(nil).NamedNode(name)
 	if refusal != nil || boot != "" && n.Agent.BootID == boot || !e.cfg.Servers.Heard(n.ID) {
 		return nil
 	}

@@ -139,6 +139,7 @@ func (a *app) changeBinding(verb, short, done, long, example string,
 			return a.Show(term.Result{JSON: got.Raw, Names: []string{args[0]}, Text: func(p *term.Page) {
 				p.Line("role %s %s: %s %s", args[0], write.would(done), args[1], write.done(got.Value.Index))
 				rightsChanges(p, got.Value.Changes)
+				rightsNotes(p, got.Value.Notes)
 			}})
 		},
 	}
@@ -152,11 +153,17 @@ func rightsChanges(p *term.Page, changes []api.RightsChange) {
 		for _, part := range [...]struct {
 			word  string
 			verbs []rights.Verb
-		}{{"gains", one.Gains}, {"loses", one.Loses}} {
+		}{{"gains", one.Gains}, {"loses", one.Loses}, {"has on other things than before:", one.Differs}} {
 			if len(part.verbs) > 0 {
 				p.Line("  %s %s %s", one.Subject, part.word, rightsText(part.verbs))
 			}
 		}
+	}
+}
+
+func rightsNotes(p *term.Page, notes []string) {
+	for _, note := range notes {
+		p.Line("  note: %s", note)
 	}
 }
 

@@ -105,6 +105,7 @@ func (a *app) setRoles(ctx context.Context, file rolefile.File, write writeFlags
 	var names []string
 	done := rolesSet{Roles: []api.RoleReply{}, Bindings: []api.BindingReply{}}
 	made := map[rights.RoleName]bool{}
+	var notes []string                           // of the newest answer
 	options := func(n int) client.WriteOptions { // a request id names one write
 		o := write.options()
 		if o.RequestID != "" {
@@ -117,6 +118,7 @@ func (a *app) setRoles(ctx context.Context, file rolefile.File, write writeFlags
 		if err != nil {
 			return err
 		}
+		notes = got.Value.Notes
 		made[r.Name], names, done.Roles = true, append(names, string(r.Name)), append(done.Roles, got.Value)
 		page = append(page, func(p *term.Page) {
 			p.Line("role %s %s %s", r.Name, write.would("is set"), write.done(got.Value.Index))
@@ -133,6 +135,7 @@ func (a *app) setRoles(ctx context.Context, file rolefile.File, write writeFlags
 		if err != nil {
 			return err
 		}
+		notes = got.Value.Notes
 		names, done.Bindings = append(names, string(b.Role)), append(done.Bindings, got.Value)
 		page = append(page, func(p *term.Page) {
 			p.Line("role %s %s: %s %s", b.Role, write.would("is given"), b.To, write.done(got.Value.Index))
@@ -143,6 +146,7 @@ func (a *app) setRoles(ctx context.Context, file rolefile.File, write writeFlags
 		for _, one := range page {
 			one(p)
 		}
+		rightsNotes(p, notes)
 	})
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func TestExpiredAgentStarts(t *testing.T) {
 	m.start("n1", fmt.Sprintf("agent {\n  allow_root = true\n  servers = [%q]\n}\n", first.p.own))
 	m.write("n1", transport.ManagedFiles{Pairs: map[pki.Role]tls.Certificate{pki.RoleAgent: good}})
 	eventually(t, "the node is registered", func() bool {
-		_, refusal := first.machine.Current().NamedNode("n1")
+		_, refusal := first.machine.Current().Finder(nil).NamedNode("n1")
 		return refusal == nil
 	})
 	row, _ := first.machine.Current().TrustMemberOf(model.Subject{Kind: model.SubjectAgent, Name: "n1"})
@@ -81,7 +81,7 @@ func TestExpiredAgentReturns(t *testing.T) {
 	m.start("n1", fmt.Sprintf("agent {\n  allow_root = true\n  servers = [%q]\n}\n", first.p.own))
 	eventually(t, "the node is registered, and the key before ended", func() bool {
 		state := first.machine.Current()
-		_, refusal := state.NamedNode("n1")
+		_, refusal := state.Finder(nil).NamedNode("n1")
 		row, _ := state.TrustMemberOf(model.Subject{Kind: model.SubjectAgent, Name: "n1"})
 		return refusal == nil && !row.Counts(pki.KeyHash(good.Leaf))
 	})

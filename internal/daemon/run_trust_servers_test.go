@@ -26,7 +26,7 @@ func TestAgentLearnsServers(t *testing.T) {
 	stopAgent := m.stop[len(m.stop)-1]
 	var before uint64
 	eventually(t, "the node is registered", func() bool {
-		n, refusal := s1.machine.Current().NamedNode("n1")
+		n, refusal := s1.machine.Current().Finder(nil).NamedNode("n1")
 		if refusal == nil {
 			before = n.Agent.Epoch
 		}
@@ -66,7 +66,7 @@ func TestAgentLearnsServers(t *testing.T) {
 	m.start("n1", block)
 	eventually(t, "the node is registered again", func() bool {
 		for _, s := range []*serverPart{s2, s3} {
-			if n, refusal := s.machine.Current().NamedNode("n1"); refusal == nil && n.Agent.Epoch > before {
+			if n, refusal := s.machine.Current().Finder(nil).NamedNode("n1"); refusal == nil && n.Agent.Epoch > before {
 				return true
 			}
 		}

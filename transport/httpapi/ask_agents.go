@@ -23,6 +23,18 @@ const (
 	maxAgentAnswer = 16 << 20        // bytes of one answer
 )
 
+// askOne waits until this server asks all agents or servers for nobody else, because one question costs as many calls
+// as there are nodes. The caller must call done unless there is an error. Code: busy if ctx ends before.
+func (s *Server) askOne(ctx context.Context) (done func(), _ error) {
+	select {
+	case s.asking <- struct{}{}:
+		return func() { <-s.asking }, nil
+	case <-ctx.Done():
+		return nil, model.Refuse(model.CodeBusy, "this server asks all machines for somebody else").
+			WithHint("try again in a moment, or ask another server")
+	}
+}
+
 // askAgents gets path from the agent of every node. It passes each answer to take, one at a time and in any order. It
 // returns the sorted names of the nodes whose agents gave no valid answer. It takes at most agentWait for every
 // agentsAtOnce nodes.

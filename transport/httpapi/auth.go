@@ -134,7 +134,7 @@ func setRole() change[roleInput, api.RoleReply] {
 			return []fsm.Command{&fsm.RoleSet{Role: role}}, nil
 		},
 		answer: func(o *outcome, in *roleInput) (api.RoleReply, error) {
-			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before)}
+			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: o.rightsNotes()}
 			if role, err := o.role(rights.RoleName(in.Name)); err == nil {
 				reply.Role = &role
 			}
@@ -199,7 +199,7 @@ func changeBinding(command func(*reading, api.BindingBody) (fsm.Command, error),
 			return []fsm.Command{one}, nil
 		},
 		answer: func(o *outcome, in *bindingInput) (api.BindingReply, error) {
-			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before)}, nil
+			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: o.rightsNotes()}, nil
 		},
 	}
 }
@@ -214,19 +214,35 @@ func (r *reading) rightsChanges(before *rights.Book) []api.RightsChange {
 	after := r.RightsBook()
 	for _, who := range r.knownPeople() {
 		one := api.RightsChange{Subject: who.Subject.String(), Gains: []rights.Verb{}, Loses: []rights.Verb{}}
+		was, is := before.For(who), after.For(who)
 		for _, v := range rights.Verbs() {
-			switch a, b := before.Reach(who, v.Verb), after.Reach(who, v.Verb); {
+			switch a, b := was.Reach(v.Verb), is.Reach(v.Verb); {
 			case a < b:
 				one.Gains = append(one.Gains, v.Verb)
 			case a > b:
 				one.Loses = append(one.Loses, v.Verb)
+			case !was.Same(is, v.Verb):
+				one.Differs = append(one.Differs, v.Verb)
 			}
 		}
-		if len(one.Gains)+len(one.Loses) > 0 {
+		if len(one.Gains)+len(one.Loses)+len(one.Differs) > 0 {
 			changes = append(changes, one)
 		}
 	}
 	return changes
+}
+
+// rightsNotes returns what people should know besides rightsChanges.
+func (r *reading) rightsNotes() (notes []string) {
+	everybody := rights.Binding{Role: rights.Admin, To: string(model.SubjectCert) + ":*"}
+	if slices.Contains(r.BindingList(), everybody) {
+		notes = append(notes, "everybody with a certificate of a person still is an administrator; to end that: "+
+			"outspan auth revoke admin 'cert:*'")
+	}
+	if !r.Managed() {
+		notes = append(notes, "people with certificates of files are shown only if a binding names them")
+	}
+	return notes
 }
 
 // maxChanged is how many people rightsChanges looks at: each costs a look at every verb and binding.
@@ -280,6 +296,16 @@ func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Iden
 	return v, nil
 }
 
+// secret reports whether can-i answers about an object as if it did not exist.
+func (j *judge) secret(state *fsm.State, c caller, verb rights.Verb, object string) bool {
+	switch kind, _, _ := strings.Cut(object, "/"); kind {
+	case "instance", "deployment", "drain", "transfer", "backup": // others need not exist for an answer
+		sees := j.sight(state, c, verb)
+		return sees != nil && !sees(object) && j.mayDo(state, c, "auth.read") != nil
+	}
+	return false
+}
+
 func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permission, error) {
 	c := callerFrom(ctx)
 	self, _ := c.person(&r.State)
@@ -306,7 +332,7 @@ func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permiss
 	}
 	on := []rights.Object{}
 	if in.Object != "" {
-		if on = objectsAt(&r.State, v.Object); len(on) == 0 {
+		if on = objectsAt(&r.State, v.Object); len(on) == 0 || j.secret(&r.State, c, verb, v.Object) {
 			return api.Permission{}, model.Refuse(model.CodeNotFound, "there is no %q", clip(v.Object)).
 				WithHint("give node/NAME, job/NAME, instance/ID, drain/ID, volume/ID or class/NAME with the whole name")
 		}

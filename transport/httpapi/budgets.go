@@ -158,7 +158,7 @@ func (s *Server) budgetOperations() []operation {
 				topics: topics[budgetList]("jobs", "budgets", "settings"), rows: listBudgets,
 			}),
 		read(s, getRoute("get-group-budget", "/v1/budgets/{job}/{group}", "budgets", "Show the budget of a group"),
-			func(in *groupBudgetRead) []fsm.Topic { return []fsm.Topic{"job/" + fsm.Topic(in.Job)} }, showGroupBudget),
+			func(_ *reading, in *groupBudgetRead) []fsm.Topic { return []fsm.Topic{"job/" + fsm.Topic(in.Job)} }, showGroupBudget),
 		read(s, getRoute("get-budget", "/v1/budgets/{name}", "budgets", "Show a shared budget"),
 			topics[budgetRead]("jobs", "budgets"), showBudget),
 		write(s, route{id: "set-budget", method: http.MethodPut, path: "/v1/budgets/{name}", tag: "budgets",

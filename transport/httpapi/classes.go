@@ -81,7 +81,7 @@ func listClasses(r *reading, _ *classList, _ string, yield func(string, api.Clas
 
 func showClass(_ context.Context, r *reading, in *classRead) (api.ClassView, error) {
 	c, rank, ok := r.Class(model.ClassName(in.Name))
-	if !ok {
+	if !ok || !r.Sees("class/"+in.Name) {
 		return api.ClassView{}, model.Refuse(model.CodeNotFound, "there is no class %s", clip(in.Name)).
 			WithHint("list them with: outspan class ls")
 	}

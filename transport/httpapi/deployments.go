@@ -43,6 +43,8 @@ type deploymentList struct {
 	Job string `query:"job" doc:"of this job only"`
 }
 
+func (in *deploymentList) narrowed() bool { return in.Job != "" }
+
 // DeploymentPath is the part of a path that names a deployment.
 type DeploymentPath struct {
 	ID string `path:"id" doc:"job-version; a read also takes a unique prefix"`
@@ -83,7 +85,7 @@ func (s *Server) deploymentOperations() []operation {
 				},
 			}),
 		read(s, getRoute("get-deployment", "/v1/deployments/{id}", "deployments", "Show a deployment"),
-			s.deploymentTopics, showDeployment),
+			deploymentTopics, showDeployment),
 		write(s, route{id: "promote-deployment", path: "/v1/deployments/{id}/promote", tag: "deployments",
 			summary: "Accept the canaries of a deployment"},
 			onDeployment((*promoteInput).ref, func(_ *reading, d *fsm.Deployment, _ *promoteInput) []fsm.Command {
@@ -95,9 +97,8 @@ func (s *Server) deploymentOperations() []operation {
 	}
 }
 
-func (s *Server) deploymentTopics(in *deploymentRead) []fsm.Topic {
-	state, _ := s.cfg.Store.Watch()
-	d, refusal := state.FindDeployment(in.ID)
+func deploymentTopics(r *reading, in *deploymentRead) []fsm.Topic {
+	d, refusal := r.FindDeployment(in.ID)
 	if refusal != nil {
 		return []fsm.Topic{"deployments"}
 	}

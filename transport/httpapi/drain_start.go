@@ -146,7 +146,7 @@ func (o *outcome) startedDrain() *fsm.Drain {
 		}
 	}
 	for _, d := range o.Drains.All() {
-		if d.Index == o.Written.Index {
+		if d.Index == o.Written.Index && o.Sees("drain/"+string(d.ID)) {
 			return d
 		}
 	}

@@ -78,7 +78,7 @@ func (s *Server) drainOperations() []operation {
 			},
 		}),
 		read(s, getRoute("get-drain", "/v1/drains/{id}", "drains", "Show a drain with what is left and what blocks it"),
-			s.drainTopics, showDrain),
+			drainTopics, showDrain),
 		write(s, route{id: "start-drain", path: "/v1/drains", tag: "drains", summary: "Drain nodes"},
 			startDrain[drainInput]()),
 		write(s, drainRoute("pause", "Pause a drain; its deadline goes on"), pauseDrain(true)),
@@ -93,9 +93,8 @@ func drainRoute(verb, summary string) route {
 
 // drainTopics returns the topics on which the view of a drain depends: the drain's own row and, while the drain is in
 // the phase draining, the instances. If the drain is not found, drainTopics returns the topic of all drains.
-func (s *Server) drainTopics(in *drainRead) []fsm.Topic {
-	state, _ := s.cfg.Store.Watch()
-	d, refusal := state.FindDrain(in.ID)
+func drainTopics(r *reading, in *drainRead) []fsm.Topic {
+	d, refusal := r.FindDrain(in.ID)
 	if refusal != nil {
 		return []fsm.Topic{"drains"}
 	}

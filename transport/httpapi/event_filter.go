@@ -81,34 +81,35 @@ func findSubject(state *fsm.State, word string, follow bool) (string, error) {
 func findOfKind(state *fsm.State, kind, ref string) (string, *model.Error) {
 	var id string
 	var refusal *model.Error
+	all := state.Finder(nil) // whoever reads events reads those of everything
 	switch kind {
 	case "node":
-		n, none := state.FindNode(ref)
+		n, none := all.FindNode(ref)
 		if refusal = none; none == nil {
 			id = string(n.ID)
 		}
 	case "instance":
-		i, none := state.FindInstance(ref)
+		i, none := all.FindInstance(ref)
 		if refusal = none; none == nil {
 			id = string(i.ID)
 		}
 	case "drain":
-		d, none := state.FindDrain(ref)
+		d, none := all.FindDrain(ref)
 		if refusal = none; none == nil {
 			id = string(d.ID)
 		}
 	case "job":
-		j, none := state.FindJob(ref)
+		j, none := all.FindJob(ref)
 		if refusal = none; none == nil {
 			id = string(j.Name)
 		}
 	case "deployment":
-		d, none := state.FindDeployment(ref)
+		d, none := all.FindDeployment(ref)
 		if refusal = none; none == nil {
 			id = string(d.ID)
 		}
 	case "volume":
-		v, none := state.FindVolume(ref)
+		v, none := all.FindVolume(ref)
 		if refusal = none; none == nil {
 			id = string(v.ID)
 		}

@@ -19,6 +19,11 @@ func (s *Server) foundOperations() []operation {
 		"List data of volumes on nodes' disks that nothing uses and that the servers don't keep")
 	rt.allow, rt.run = forCLI, runHere
 	handle := func(ctx context.Context, _ *struct{}) (*body[api.FoundVolumes], error) {
+		done, err := s.askOne(ctx)
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		defer done()
 		all := s.found(ctx)
 		return &body[api.FoundVolumes]{Index: decimal(all.Index), Body: all}, nil
 	}

@@ -68,7 +68,7 @@ func TestStopRefusesOptionsOfAnEviction(t *testing.T) {
 			t.Errorf("%s: the hint is %q, want %q in it", option, e.Hint, hint)
 		}
 		s := r.machine.State()
-		if i, _ := s.FindInstance("inst-a"); i.Desired != model.DesiredRunning {
+		if i, _ := s.Finder(nil).FindInstance("inst-a"); i.Desired != model.DesiredRunning {
 			t.Errorf("%s: the instance is to be %s", option, i.Desired)
 		}
 	}

@@ -80,6 +80,8 @@ type instanceList struct {
 	All   bool   `query:"all" doc:"also those that ended"`
 }
 
+func (in *instanceList) narrowed() bool { return in.Job+in.Group+in.Node != "" }
+
 type instanceRead struct {
 	ReadParams
 	InstancePath
@@ -96,13 +98,13 @@ func (s *Server) instanceOperations() []operation {
 	return []operation{
 		list(s, getRoute("list-instances", "/v1/instances", "instances", "List instances"),
 			listing[instanceList, api.Instance]{
-				topics: s.instanceListTopics, rows: listInstances,
+				topics: instanceListTopics, rows: listInstances,
 			}),
 		read(s, getRoute("get-instance", "/v1/instances/{id}", "instances", "Show an instance"),
-			s.instanceTopics, showInstance),
+			instanceTopics, showInstance),
 		read(s, getRoute("why-instance", "/v1/instances/{id}/why", "instances", "Explain an instance"),
-			s.instanceTopics, whyInstance),
-		read(s, getRoute("why", "/v1/why", "status", "Explain any object"), func(*whyRead) []fsm.Topic {
+			instanceTopics, whyInstance),
+		read(s, getRoute("why", "/v1/why", "status", "Explain any object"), func(*reading, *whyRead) []fsm.Topic {
 			return []fsm.Topic{"events"}
 		}, s.why),
 		write(s,
@@ -119,16 +121,15 @@ func instanceRoute(verb, summary string) route {
 	return route{id: verb + "-instance", path: "/v1/instances/{id}/" + verb, tag: "instances", summary: summary}
 }
 
-func (s *Server) instanceListTopics(in *instanceList) []fsm.Topic {
+func instanceListTopics(r *reading, in *instanceList) []fsm.Topic {
 	if in.Job == "" {
 		return []fsm.Topic{"instances"}
 	}
-	return append(s.jobTopics(&jobRead{JobPath: JobPath{Name: in.Job}}), "instances")
+	return append(jobTopics(r, &jobRead{JobPath: JobPath{Name: in.Job}}), "instances")
 }
 
-func (s *Server) instanceTopics(in *instanceRead) []fsm.Topic {
-	state, _ := s.cfg.Store.Watch()
-	if i, refusal := state.FindInstance(in.ID); refusal == nil {
+func instanceTopics(r *reading, in *instanceRead) []fsm.Topic {
+	if i, refusal := r.FindInstance(in.ID); refusal == nil {
 		return []fsm.Topic{"instance/" + fsm.Topic(i.ID)}
 	}
 	return []fsm.Topic{"instances"}
@@ -228,7 +229,7 @@ func evictInstance() change[evictInput, api.InstanceReply] {
 			return nil, model.Refuse(model.CodeInvalid, "a stop can't be taken back").
 				WithHint("leave cancel out, or take back an eviction with: outspan instance evict %s --cancel", clip(in.ID))
 		}
-		if n, h, ok := r.UnknownOn(model.InstanceID(in.ID)); ok && !r.Instances.Has(h.ID) {
+		if n, h, ok := r.UnknownOn(model.InstanceID(in.ID)); ok && !r.Instances.Has(h.ID) && r.Sees("instance/"+in.ID) {
 			if r.Unconfirmed {
 				return nil,
 					model.Refuse(model.CodeRestoreUnconfirmed, "instance %s on node %s is not known, and the restore is not confirmed",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
 )
 
 // Limits of one reader of a job's logs.
@@ -39,25 +40,28 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	state, _ := s.cfg.Store.Watch()
-	j, refusal := state.FindJob(r.PathValue("name"))
+	sees := s.judge.sight(&state, callerFrom(r.Context()), verbs["job-logs"])
+	j, refusal := state.Finder(sees).FindJob(r.PathValue("name"))
 	if refusal != nil {
 		writeError(w, refusal)
 		return
 	}
+	ctx, cancel := streamContext(r.Context())
+	defer cancel()
+	ctx, cancel, err = s.judge.whileReadable(ctx, "job-logs", j.Name, func(state *fsm.State) rights.Object {
+		return jobObject(state, "job/"+string(j.Name), j.Name)
+	})
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	defer cancel()
 	query := r.URL.Query()
 	group := model.NewGroupID(j.Name, query.Get("group"))
 	if _, ok := state.Groups.Get(group); !ok && query.Get("group") != "" {
 		writeError(w, model.Refuse(model.CodeNotFound, "job %s has no group %q", j.Name, clip(query.Get("group"))))
 		return
 	}
-	ctx, cancel := streamContext(r.Context())
-	defer cancel()
-	ctx, cancel, err = s.judge.whileReadable(ctx, "job-logs", jobObject(&state, "job/"+string(j.Name), j.Name))
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	defer cancel()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusOK)
 	m := &logMerge{

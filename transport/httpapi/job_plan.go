@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -15,6 +16,8 @@ type planInput struct {
 }
 
 func (in *planInput) body() any { return &in.Input }
+
+func (in *planInput) command() fsm.Command { return &fsm.JobSubmit{Spec: in.Input.Job} }
 
 func planJob(_ context.Context, r *reading, in *planInput) (api.JobPlan, error) {
 	spec := in.Input.Job

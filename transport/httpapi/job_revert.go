@@ -11,6 +11,8 @@ import (
 type revertInput struct {
 	JobWrite
 	Input api.RevertBody
+
+	secret bool // by prepare: the caller may not read the spec
 }
 
 func (in *revertInput) body() any { return &in.Input }
@@ -35,7 +37,10 @@ func revertJob() change[revertInput, api.RevertReply] {
 		}, nil
 	})
 	return change[revertInput, api.RevertReply]{
-		prepare: to.prepare,
+		prepare: func(r *reading, in *revertInput) ([]fsm.Command, error) {
+			in.secret = !r.reads("job/" + in.Name)
+			return to.prepare(r, in)
+		},
 		answer: func(o *outcome, in *revertInput) (api.RevertReply, error) {
 			plain, err := to.answer(o, in)
 			reply := api.RevertReply{JobReply: plain}
@@ -48,7 +53,7 @@ func revertJob() change[revertInput, api.RevertReply] {
 			if !ok {
 				return reply, err
 			}
-			if o.DryRun {
+			if o.DryRun && !in.secret {
 				reply.Spec = &v.Spec
 			}
 			if !in.Input.Counts && v.Reverts == reply.RevertedTo && o.countsChanged(v) {

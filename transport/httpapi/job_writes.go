@@ -51,8 +51,8 @@ func (s *Server) jobWrites() []operation {
 			submitJob()),
 		ask(s,
 			route{id: "validate-job", path: "/v1/jobs/validate", tag: "jobs",
-				summary: "Check a spec and show it with all defaults"}, validateJob),
-		ask(s, jobRoute("plan", "Show what a spec would change"), planJob),
+				summary: "Check a spec and show it with all defaults"}, (*validateInput).command, validateJob),
+		ask(s, jobRoute("plan", "Show what a spec would change"), (*planInput).command, planJob),
 		write(s, jobRoute("scale", "Change the count of a group"), scaleJob()),
 		write(s, jobRoute("stop", "Stop every instance of a job"), stopJob()),
 		write(s, jobRoute("restart", "Roll every instance to a new version of the same spec"), restartJob()),
@@ -177,6 +177,8 @@ type validateInput struct {
 }
 
 func (in *validateInput) body() any { return &in.Input }
+
+func (in *validateInput) command() fsm.Command { return &fsm.JobSubmit{Spec: in.Input.Job} }
 
 func validateJob(_ context.Context, r *reading, in *validateInput) (api.JobValidation, error) {
 	spec := in.Input.Job.Expand()

@@ -131,20 +131,19 @@ func (s *Server) jobOperations() []operation {
 				return nil
 			},
 		}),
-		read(s, getRoute("get-job", "/v1/jobs/{name}", "jobs", "Show a job"), s.jobTopics, showJob),
+		read(s, getRoute("get-job", "/v1/jobs/{name}", "jobs", "Show a job"), jobTopics, showJob),
 		list(s, getRoute("list-job-versions", "/v1/jobs/{name}/versions", "jobs", "Show the history of a job, oldest first"),
 			listing[versionList, api.JobVersion]{
-				topics: func(in *versionList) []fsm.Topic { return s.jobTopics(&jobRead{JobPath: in.JobPath}) },
+				topics: func(r *reading, in *versionList) []fsm.Topic { return jobTopics(r, &jobRead{JobPath: in.JobPath}) },
 				rows:   listVersions,
 			}),
 		read(s, getRoute("get-job-version", "/v1/jobs/{name}/versions/{version}", "jobs", "Show one version of a job"),
-			func(in *versionRead) []fsm.Topic { return s.jobTopics(&jobRead{JobPath: in.JobPath}) }, showVersion),
+			func(r *reading, in *versionRead) []fsm.Topic { return jobTopics(r, &jobRead{JobPath: in.JobPath}) }, showVersion),
 	}, s.jobWrites()...)
 }
 
-func (s *Server) jobTopics(in *jobRead) []fsm.Topic {
-	state, _ := s.cfg.Store.Watch()
-	if j, refusal := state.FindJob(in.Name); refusal == nil {
+func jobTopics(r *reading, in *jobRead) []fsm.Topic {
+	if j, refusal := r.FindJob(in.Name); refusal == nil {
 		return []fsm.Topic{"job/" + fsm.Topic(j.Name)}
 	}
 	return []fsm.Topic{"jobs"}

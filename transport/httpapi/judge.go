@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/outspan/outspan/api"
@@ -19,23 +18,6 @@ import (
 type judge struct {
 	store Store
 	books books
-}
-
-// books keeps the book of the newest rights that were asked for. It is safe for concurrent use.
-type books struct {
-	mu    sync.Mutex
-	index uint64
-	book  *rights.Book
-}
-
-// of returns the book of a state.
-func (b *books) of(state *fsm.State) *rights.Book {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.book == nil || b.index != state.RightsIndex {
-		b.book, b.index = state.RightsBook(), state.RightsIndex
-	}
-	return b.book
 }
 
 // person returns the caller as package rights knows it, with the roles and groups of its access token. ok is false for
@@ -62,17 +44,16 @@ func (j *judge) mayCall(rt route, c caller) error {
 	if !ok {
 		return nil
 	}
-	book := j.books.of(state)
 	verb, listed := verbs[rt.id]
 	if !listed {
 		return model.Refuse(model.CodeForbidden, "%s has no verb, so nobody may call it", rt.id)
 	}
-	if rt.id == "why" && !slices.ContainsFunc([]rights.Verb{"node.read", "job.read", "instance.read"},
-		func(v rights.Verb) bool { return book.MayAny(who, v) }) {
+	p := j.books.permissions(state, who)
+	if rt.id == "why" && !slices.ContainsFunc([]rights.Verb{"node.read", "job.read", "instance.read"}, p.MayAny) {
 		return refusedRight(c, "instance.read", rights.Object{})
 	}
-	may := verb == noRight || book.MayAny(who, verb) ||
-		verb == "node.approve" && book.MayAny(who, "server.approve") // mayWrite knows which of them it takes
+	may := verb == noRight || p.MayAny(verb) ||
+		verb == "node.approve" && p.MayAny("server.approve") // mayWrite knows which of them it takes
 	if may {
 		return nil
 	}
@@ -109,9 +90,9 @@ func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights
 	if len(on) == 0 {
 		on = []rights.Object{{}}
 	}
-	book := j.books.of(state)
+	p := j.books.permissions(state, who)
 	for _, o := range on {
-		if _, may := book.May(who, verb, o); !may {
+		if _, may := p.May(verb, o); !may {
 			return refusedRight(c, verb, o)
 		}
 	}
@@ -155,11 +136,15 @@ func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command)
 		case *fsm.JobSubmit:
 			spec = &cmd.Spec
 		case *fsm.JobRevert:
+			verb = rights.SubmitJob // also if a deployment that is failed goes back
 			if v, ok := r.JobVersion(cmd.Job, cmd.Version); ok {
 				spec = &v.Spec
 			}
 		}
 		err := j.mayDo(&r.State, c, verb, commandObjects(&r.State, one)...)
+		if err == nil && spec != nil {
+			err = j.mayDo(&r.State, c, verb, specObject(*spec)) // its class may be another one
+		}
 		if err == nil && spec != nil {
 			err = mayRunAs(book, who, c, *spec)
 		}
@@ -214,16 +199,15 @@ func (j *judge) mayRead(ctx context.Context, r *reading, rt route, answer any) e
 // hides returns the function that says whether a list leaves an item out because the caller may not read it.
 func (j *judge) hides(ctx context.Context, r *reading, rt route) func(item any) bool {
 	who, ok := callerFrom(ctx).person(&r.State)
-	verb, book := verbs[rt.id], j.books.of(&r.State)
-	if !ok || verb == noRight || book.Reach(who, verb) == rights.Everything {
+	verb := verbs[rt.id]
+	if !ok || verb == noRight {
 		return func(any) bool { return false }
 	}
-	return func(item any) bool {
-		return slices.ContainsFunc(answerObjects(&r.State, item), func(o rights.Object) bool {
-			_, may := book.May(who, verb, o)
-			return !may
-		})
+	p := j.books.permissions(&r.State, who)
+	if p.Reach(verb) == rights.Everything {
+		return func(any) bool { return false }
 	}
+	return func(item any) bool { return !mayAll(p, verb, answerObjects(&r.State, item)) }
 }
 
 // partial marks an answer that leaves out what the caller may not read.
@@ -241,24 +225,26 @@ func explainVerb(subject string) rights.Verb {
 	return "instance.read"
 }
 
-// whileReadable returns the context of a stream about one object, as whileAllowed. It refuses a caller that may not
-// read the stream. The caller must call cancel unless there is an error. Code: forbidden.
-func (j *judge) whileReadable(ctx context.Context, operation string, on rights.Object) (_ context.Context,
-	cancel context.CancelFunc, _ error) {
+// whileReadable returns the context of a stream about an object of a job, as whileAllowed. The function on returns the
+// object in a newer state. It refuses a caller that may not read the stream. The caller must call cancel unless there
+// is an error. Code: forbidden.
+func (j *judge) whileReadable(ctx context.Context, operation string, job model.JobName,
+	on func(*fsm.State) rights.Object) (_ context.Context, cancel context.CancelFunc, _ error) {
 	c := callerFrom(ctx)
-	may := func(state *fsm.State) error { return j.mayDo(state, c, verbs[operation], on) }
-	noteFrom(ctx).about(on)
+	noteFrom(ctx).about(on(j.store.Current()))
+	may := func(state *fsm.State) error { return j.mayDo(state, c, verbs[operation], on(state)) }
 	if err := may(j.store.Current()); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel = j.whileAllowed(ctx, c, may)
+	ctx, cancel = j.whileAllowed(ctx, c, may, "job/"+fsm.Topic(job))
 	return ctx, cancel, nil
 }
 
 // whileAllowed returns the context of a stream. It is canceled within a second after the caller has lost the right to
-// read it, or its access token has ended. The caller must call cancel once the stream has ended.
-func (j *judge) whileAllowed(ctx context.Context, c caller, may func(*fsm.State) error) (_ context.Context,
-	cancel func()) {
+// read it, or its access token has ended. It looks again when the rights change, and when one of the topics does. The
+// caller must call cancel once the stream has ended.
+func (j *judge) whileAllowed(ctx context.Context, c caller, may func(*fsm.State) error,
+	topics ...fsm.Topic) (_ context.Context, cancel func()) {
 	state := j.store.Current()
 	if _, ok := c.person(state); !ok {
 		return ctx, func() {}
@@ -269,20 +255,22 @@ func (j *judge) whileAllowed(ctx context.Context, c caller, may func(*fsm.State)
 	} else {
 		ctx, stop = context.WithCancel(ctx)
 	}
-	go func() {
-		for {
-			woken, leave := j.store.WatchTopic("rights")
-			if may(j.store.Current()) != nil {
-				stop()
+	for _, topic := range append(topics, "rights") {
+		go func() {
+			for {
+				woken, leave := j.store.WatchTopic(topic)
+				if may(j.store.Current()) != nil {
+					stop()
+				}
+				select {
+				case <-woken:
+					leave()
+				case <-ctx.Done():
+					leave()
+					return
+				}
 			}
-			select {
-			case <-woken:
-				leave()
-			case <-ctx.Done():
-				leave()
-				return
-			}
-		}
-	}()
+		}()
+	}
 	return ctx, stop
 }

@@ -81,12 +81,13 @@ func objectsAt(state *fsm.State, subject string) []rights.Object {
 	return []rights.Object{one}
 }
 
+// nodeObject returns the object of a node by its name or id. Its Name is as the caller wrote it.
 func nodeObject(state *fsm.State, ref model.NodeID) rights.Object {
-	name := string(ref)
-	if n, refusal := state.FindNode(name); refusal == nil {
-		name = n.Name
+	o := rights.Object{Name: "node/" + string(ref), Node: string(ref)}
+	if n, ok := state.NodeCalled(string(ref)); ok {
+		o.Node = n.Name
 	}
-	return rights.Object{Name: "node/" + name, Node: name}
+	return o
 }
 
 func jobObject(state *fsm.State, subject string, name model.JobName) rights.Object {
@@ -144,10 +145,6 @@ func answerObjects(state *fsm.State, answer any) []rights.Object {
 		return job(v.Name)
 	case api.JobVersion:
 		return job(v.Job)
-	case api.JobPlan:
-		return job(v.Job)
-	case api.JobValidation:
-		return []rights.Object{specObject(v.Job)}
 	case api.Deployment:
 		return job(v.Job)
 	case api.Instance:

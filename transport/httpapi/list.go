@@ -34,7 +34,7 @@ type List[V any] struct {
 	Items  []V    `json:"items"`
 	Index  uint64 `json:"index"`
 	Next   string `json:"next,omitempty" doc:"present when there is more: give it as next"`
-	Hidden int    `json:"hidden,omitempty" doc:"items that the caller may not read, up to the end of this page; only in the first page of a list without a filter"`
+	Hidden int    `json:"hidden,omitempty" doc:"items that the caller may not read, up to the end of this page; only in the first page of a list of everything"`
 
 	only *selection
 }
@@ -42,7 +42,7 @@ type List[V any] struct {
 // listing has the functions of one list. rows yields the items in order of their keys. It may leave out keys before
 // from.
 type listing[I, V any] struct {
-	topics func(*I) []fsm.Topic
+	topics func(*reading, *I) []fsm.Topic
 	rows   func(r *reading, in *I, from string, yield func(key string, item V) bool) error
 }
 
@@ -69,6 +69,10 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 		}
 		out, last := List[V]{Items: []V{}, Index: r.Index, only: only}, ""
 		hides := s.judge.hides(ctx, r, rt)
+		counts := p.Filter == "" && p.Next == "" // else the number tells what is hidden
+		if one, ok := any(in).(interface{ narrowed() bool }); ok && one.narrowed() {
+			counts = false
+		}
 		err = l.rows(r, in, after, func(key string, item V) bool {
 			switch {
 			case p.Next != "" && key <= after:
@@ -77,7 +81,7 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 				out.Next = base64.RawURLEncoding.EncodeToString([]byte(last))
 				return false
 			case hides(item): // before the filter, which would tell of what is hidden
-				if p.Filter == "" && p.Next == "" {
+				if counts {
 					out.Hidden++
 				}
 				return true
@@ -101,8 +105,8 @@ func parseNext(next string) (string, error) {
 }
 
 // topics returns a function that returns the same topics for every input.
-func topics[I any](t ...fsm.Topic) func(*I) []fsm.Topic {
-	return func(*I) []fsm.Topic { return t }
+func topics[I any](t ...fsm.Topic) func(*reading, *I) []fsm.Topic {
+	return func(*reading, *I) []fsm.Topic { return t }
 }
 
 // scan yields the rows of a table in order of their keys, beginning at the key from. show converts each row to an item.

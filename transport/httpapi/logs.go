@@ -13,6 +13,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -111,12 +112,16 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := streamContext(r.Context())
 	defer cancel()
 	state, _ := s.cfg.Store.Watch()
-	i, refusal := state.FindInstance(r.PathValue("id"))
+	sees := s.judge.sight(&state, callerFrom(ctx), verbs["instance-logs"])
+	i, refusal := state.Finder(sees).FindInstance(r.PathValue("id"))
 	if refusal != nil {
 		writeError(w, refusal)
 		return
 	}
-	ctx, cancel, err = s.judge.whileReadable(ctx, "instance-logs", instanceObject(&state, i))
+	job, _ := i.Group.Split()
+	ctx, cancel, err = s.judge.whileReadable(ctx, "instance-logs", job, func(state *fsm.State) rights.Object {
+		return instanceObject(state, i) // also of an instance whose row is gone meanwhile
+	})
 	if err != nil {
 		writeError(w, err)
 		return

@@ -105,7 +105,7 @@ func (s *Server) nodeOperations() []operation {
 				return nil
 			},
 		}),
-		read(s, getRoute("get-node", "/v1/nodes/{id}", "nodes", "Show a node"), s.nodeTopics, showNode),
+		read(s, getRoute("get-node", "/v1/nodes/{id}", "nodes", "Show a node"), nodeTopics, showNode),
 		write(s, nodeRoute("cordon", "Take no new instances"), setIntent(model.IntentCordoned)),
 		write(s, nodeRoute("uncordon", "Take new instances again; cancels a running drain"),
 			setIntent(model.IntentActive, model.IntentDisabled)),
@@ -132,9 +132,8 @@ func nodeRoute(verb, summary string) route {
 	return route{id: verb + "-node", path: "/v1/nodes/{id}/" + verb, tag: "nodes", summary: summary}
 }
 
-func (s *Server) nodeTopics(in *nodeRead) []fsm.Topic {
-	state, _ := s.cfg.Store.Watch()
-	if n, refusal := state.FindNode(in.ID); refusal == nil {
+func nodeTopics(r *reading, in *nodeRead) []fsm.Topic {
+	if n, refusal := r.FindNode(in.ID); refusal == nil {
 		return []fsm.Topic{"node/" + fsm.Topic(n.ID)}
 	}
 	return []fsm.Topic{"nodes"}

@@ -301,7 +301,7 @@ func (p *problems) copies() {
 	told := map[string]bool{}
 	for _, m := range p.members {
 		for _, c := range m.Own.Copies {
-			if _, refusal := p.r.NamedNode(c.Node); refusal != nil || told[c.Node] {
+			if _, known := p.r.NodeCalled(c.Node); !known || told[c.Node] {
 				continue
 			}
 			told[c.Node] = true

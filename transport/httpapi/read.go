@@ -59,17 +59,19 @@ func parseWait(text string) (time.Duration, error) {
 // reading is a state to answer a read from, and everything else that the answer needs.
 type reading struct {
 	fsm.State
-	now     model.Time // cluster time, which also advances between entries
-	logged  model.Time // time of the newest entry
-	wall    time.Time
-	seen    Liveness
-	explain Explainer
-	planner Planner
-	live    map[model.NodeID]fsm.Liveness // nil until question is called
-	waits   *Waiting                      // nil until waiting is called
-	shared  *sharedWaiting                // shared by readings of the published state; nil for any other state
-	by      caller                        // the caller of a write; zero for a read
-	issues  bool                          // machines join by token although the cluster makes no certificates itself
+	fsm.Finder            // of everything, or of what the caller may see; see judge.lookAs
+	now        model.Time // cluster time, which also advances between entries
+	logged     model.Time // time of the newest entry
+	wall       time.Time
+	seen       Liveness
+	explain    Explainer
+	planner    Planner
+	live       map[model.NodeID]fsm.Liveness // nil until question is called
+	waits      *Waiting                      // nil until waiting is called
+	shared     *sharedWaiting                // shared by readings of the published state; nil for any other state
+	by         caller                        // the caller of a write; zero for a read
+	reads      func(subject string) bool     // whether the caller may read an object; nil until judge.lookAs is called
+	issues     bool                          // machines join by token although the cluster makes no certificates itself
 
 	// undecided is true after a write that changed a job, because the leader has not placed its instances yet. The answer
 	// to the write then does not say why instances wait. To find out, the server would compute the placement once more.
@@ -89,6 +91,7 @@ func (s *Server) readingOf(state fsm.State) *reading {
 		issues: s.cfg.JoinRoot != nil,
 		seen:   s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
 	r.State.Now = r.now // deadlines are compared with the current cluster time
+	r.Finder = r.State.Finder(nil)
 	return r
 }
 
@@ -132,7 +135,7 @@ type body[T any] struct {
 
 // read makes the operation of a read. A blocking read waits for a change of the topics that topics returns. The
 // function show makes the answer.
-func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []fsm.Topic,
+func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*reading, *I) []fsm.Topic,
 	show func(context.Context, *reading, *I) (T, error)) operation {
 	rt.method, rt.run = http.MethodGet, runRead
 	if rt.allow == 0 {
@@ -140,10 +143,15 @@ func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*I) []f
 	}
 	handle := func(ctx context.Context, in *I) (*body[T], error) {
 		p := P(in).read()
-		r, err := s.readingFor(ctx, p, topics(in))
+		var watched []fsm.Topic
+		if p.Index > 0 { // of what the caller may see: whether and when the wait ends tells nothing about the rest
+			watched = topics(s.judge.lookAs(s.reading(), rt, callerFrom(ctx)), in)
+		}
+		r, err := s.readingFor(ctx, p, watched)
 		if err != nil {
 			return nil, asAnswer(err)
 		}
+		s.judge.lookAs(r, rt, callerFrom(ctx))
 		out, err := show(ctx, r, in)
 		if err == nil {
 			err = s.judge.mayRead(ctx, r, rt, out)
@@ -213,7 +221,9 @@ type askInput[I any] interface {
 	body() any
 }
 
-func ask[I any, P askInput[I], T any](s *Server, rt route,
+// ask makes the operation that says what a command would do. Whether the caller may ask is judged as for the command,
+// before show does any work.
+func ask[I any, P askInput[I], T any](s *Server, rt route, about func(*I) fsm.Command,
 	show func(context.Context, *reading, *I) (T, error)) operation {
 	rt.method, rt.run, rt.json = http.MethodPost, runRead, true
 	if rt.allow == 0 {
@@ -227,10 +237,11 @@ func ask[I any, P askInput[I], T any](s *Server, rt route,
 		if err != nil {
 			return nil, asAnswer(err)
 		}
-		out, err := show(ctx, r, in)
-		if err == nil {
-			err = s.judge.mayRead(ctx, r, rt, out)
+		by := callerFrom(ctx)
+		if err := s.judge.mayDo(&r.State, by, verbs[rt.id], commandObjects(&r.State, about(in))...); err != nil {
+			return nil, asAnswer(err)
 		}
+		out, err := show(ctx, s.judge.lookAs(r, rt, by), in)
 		if err != nil {
 			return nil, asAnswer(err)
 		}

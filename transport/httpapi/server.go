@@ -43,7 +43,8 @@ type Server struct {
 	waiting       *sharedWaiting
 	judge         judge
 	agents        agentCallState
-	contact       *pollGuard // ends streams when the server is no longer inContact
+	contact       *pollGuard    // ends streams when the server is no longer inContact
+	asking        chan struct{} // holds a token while a person makes this server ask all agents or servers
 }
 
 // New makes a server from its parts. Codes: invalid if a required part is missing; internal if the OpenAPI document
@@ -75,7 +76,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
 		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), watches: newWatches(cfg.Store),
-		waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
+		waiting: &sharedWaiting{}, judge: judge{store: cfg.Store}, asking: make(chan struct{}, 1),
 	}
 	s.openShares()
 	s.agents = agentCallState{

@@ -74,7 +74,7 @@ func (s *Server) serviceOperations() []operation {
 
 func showService(_ context.Context, r *reading, in *serviceRead) (api.Service, error) {
 	svc, ok := r.Services.Get(in.Name)
-	if !ok {
+	if !ok || !r.Sees("group/"+string(svc.Group)) {
 		return api.Service{}, model.Refuse(model.CodeNotFound, "there is no service %q", clip(string(in.Name))).
 			WithHint("list them with: outspan service ls")
 	}

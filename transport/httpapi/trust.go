@@ -69,7 +69,8 @@ func revokeNode() change[revokeNodeInput, api.RevokeReply] {
 				return nil, notManaged()
 			}
 			who := agentOf(&r.State, in.ID)
-			if _, refusal := r.NamedNode(who.Name); refusal != nil && !isMember(&r.State, who) {
+			_, refusal := r.NamedNode(in.ID)
+			if refusal != nil && !(isMember(&r.State, who) && r.Sees("node/"+who.Name)) {
 				return nil, refusal
 			}
 			return []fsm.Command{&fsm.MemberRevoke{Subject: who, Reason: in.Input.Reason}}, nil
@@ -86,7 +87,7 @@ func agentOf(s *fsm.State, ref string) model.Subject {
 	if isMember(s, who) {
 		return who
 	}
-	if n, refusal := s.NamedNode(ref); refusal == nil {
+	if n, ok := s.NodeCalled(ref); ok {
 		who.Name = n.Name
 	}
 	return who

@@ -32,6 +32,11 @@ func (s *Server) verifyOperations() []operation {
 		"Compare the states of all servers; one that a majority contradicts stops by itself")
 	rt.allow, rt.run = forCLI|forServer, runHere
 	handle := func(ctx context.Context, in *verifyInput) (*body[api.Verification], error) {
+		done, err := s.askOne(ctx)
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		defer done()
 		v, err := s.verify(ctx, in)
 		if err != nil {
 			return nil, asAnswer(err)

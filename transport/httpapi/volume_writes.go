@@ -119,7 +119,7 @@ func starting[I any](prepare func(*reading, *I) (*fsm.TransferStart, error)) cha
 				}
 			}
 			for _, t := range o.Transfers.All() {
-				if t.Marks.Index == o.Written.Index {
+				if t.Marks.Index == o.Written.Index && o.Sees("transfer/"+string(t.ID)) {
 					return o.transferReply(t), nil
 				}
 			}
@@ -180,7 +180,7 @@ func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 		return prepareFound(r, in)
 	}
 	id := model.VolumeID(in.ID)
-	if _, old := r.OldCopy(id); !old {
+	if _, old := r.OldCopy(id); !old || !r.Sees("volume/"+string(id)) {
 		v, refusal := r.NamedVolume(in.ID)
 		if refusal != nil {
 			return nil, refusal

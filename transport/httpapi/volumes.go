@@ -141,6 +141,8 @@ type volumeList struct {
 	Node string `query:"node" doc:"on this node only: id, name or unique prefix"`
 }
 
+func (in *volumeList) narrowed() bool { return in.Job+in.Node != "" }
+
 type transferList struct{ ListParams }
 
 type backupList struct{ ListParams }

@@ -24,7 +24,13 @@ func whyInstance(_ context.Context, r *reading, in *instanceRead) (api.Why, erro
 }
 
 func (s *Server) why(ctx context.Context, r *reading, in *whyRead) (api.Why, error) {
-	subject, err := r.subject(in.Subject, func() bool { return s.isServerName(ctx, in.Subject) })
+	by := callerFrom(ctx)
+	subject, err := r.subject(in.Subject, func() bool {
+		return s.judge.mayDo(&r.State, by, "server.read") == nil && s.isServerName(ctx, in.Subject)
+	})
+	if err == nil { // before the work
+		err = s.judge.mayDo(&r.State, by, explainVerb(subject), objectsAt(&r.State, subject)...)
+	}
 	if err != nil {
 		return api.Why{}, err
 	}
@@ -156,7 +162,7 @@ func (r *reading) subjectOf(kind, ref string) (string, error) {
 }
 
 func (r *reading) groupSubject(text string) (string, error) {
-	if g, ok := r.Groups.Get(model.GroupID(text)); ok {
+	if g, ok := r.Groups.Get(model.GroupID(text)); ok && r.Sees("group/"+text) {
 		return "group/" + string(g.ID), nil
 	}
 	return "", r.noSubject("group", text, "write JOB/GROUP; list them with: outspan job status JOB")

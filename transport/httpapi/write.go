@@ -124,8 +124,13 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	}
 	before := w.s.reading()
 	before.by = w.by
-	if stored, err := w.stored(before); stored != nil || err != nil {
-		return stored, err
+	w.s.judge.lookAs(before, w.route, w.by)
+	stored, err := w.stored(before)
+	if err != nil {
+		return nil, err
+	}
+	if stored != nil {
+		return w.again(stored, prepare)
 	}
 	commands, err := prepare(before)
 	if err == nil {
@@ -137,6 +142,7 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	if err != nil {
 		return nil, err
 	}
+	w.s.judge.pin(before, w.route, w.by, commands)
 	if w.params.DryRun {
 		return w.try(before, commands)
 	}
@@ -160,6 +166,26 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 		return nil, refusedAt(refusal, old.Index)
 	}
 	return w.outcome(r, nil, old.Index, true), nil
+}
+
+// again returns the outcome of a repeated request, unless the caller may not do any more what the request does. The
+// state may have changed since, so the commands can differ from the first ones, or there are none any more. The answer
+// then shows what the caller may see. Code: forbidden.
+func (w *writing) again(stored *outcome, prepare func(*reading) ([]fsm.Command, error)) (*outcome, error) {
+	verb, _ := verbs[w.route.id].Info()
+	if verb.Scope == 0 { // guard has judged the caller already, and prepare may do something
+		return stored, nil
+	}
+	w.s.judge.lookAs(stored.reading, w.route, w.by)
+	stored.by = w.by
+	commands, err := prepare(stored.reading)
+	if err != nil {
+		return stored, nil
+	}
+	if err := w.s.judge.mayWrite(stored.reading, w.route, w.by, commands); err != nil {
+		return nil, err
+	}
+	return stored, nil
 }
 
 // hash returns a hash of the operation and its input. A request with a known id is a repetition only if its hash is the

@@ -144,6 +144,7 @@ func (r *adoptResult) print(p *term.Page, a *adoption) {
 	}
 	if r.Config != "" {
 		p.Line("  configuration: %s %s changed", r.Config, is("is"))
+		p.Line("  the one before %s kept: %s", is("is"), r.Config+beforeAdopt)
 	}
 	if len(r.Edit) > 0 {
 		p.Line("  configuration: change it yourself, because its keys are in several files: %s", strings.Join(r.Edit, "; "))

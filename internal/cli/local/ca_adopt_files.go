@@ -228,7 +228,11 @@ func editOf(paths []string) (configEdit, error) {
 	return edits[0], nil
 }
 
-// write replaces the file. Code: file_error.
+// beforeAdopt ends the name of the copy of a configuration that ca adopt keeps. Files with it are not read as
+// configuration, because they don't end in .hcl.
+const beforeAdopt = ".before-adopt"
+
+// write replaces the file, and keeps a copy of the one before. Code: file_error.
 func (e configEdit) write() error {
 	if e.path == "" {
 		return nil
@@ -237,6 +241,9 @@ func (e configEdit) write() error {
 	if err == nil {
 		var before os.FileInfo
 		if before, err = os.Stat(path); err == nil {
+			err = keepCopy(path, before)
+		}
+		if err == nil {
 			err = durable.ReplaceBytes(path, e.text, e.mode)
 		}
 		if err == nil {
@@ -249,6 +256,22 @@ func (e configEdit) write() error {
 				"place of tls.ca_file, cert_file, key_file and gossip.key_file")
 	}
 	return nil
+}
+
+// keepCopy copies a file to the name with beforeAdopt. A copy that is there stays: it is of before the first adoption.
+func keepCopy(path string, info os.FileInfo) error {
+	to := path + beforeAdopt
+	if exists(to) {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = durable.ReplaceBytes(to, text, info.Mode().Perm())
+	}
+	if err == nil {
+		err = chownLike(info, to)
+	}
+	return err
 }
 
 // ownLike gives paths, and the files in those that are directories, the owner of dir: the process may run as another

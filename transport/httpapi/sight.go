@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
+)
+
+// maxKnown bounds how many callers books remembers.
+const maxKnown = 200
+
+// books keeps the book of the newest rights that were asked for, and what callers may do by it. It is safe for
+// concurrent use.
+type books struct {
+	mu    sync.Mutex
+	index uint64
+	book  *rights.Book
+	known map[string]*rights.Permissions
+}
+
+// of returns the book of a state.
+func (b *books) of(state *fsm.State) *rights.Book {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ofLocked(state)
+}
+
+func (b *books) ofLocked(state *fsm.State) *rights.Book {
+	if b.book == nil || b.index != state.RightsIndex {
+		b.book, b.index, b.known = state.RightsBook(), state.RightsIndex, map[string]*rights.Permissions{}
+	}
+	return b.book
+}
+
+// permissions returns what a caller may do by the rights of a state.
+func (b *books) permissions(state *fsm.State, who rights.Caller) *rights.Permissions {
+	key := fmt.Sprintf("%q %q %q %v %v", who.Subject.String(), who.Groups, who.Roles, who.Roles == nil, who.Local)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	book := b.ofLocked(state)
+	p, ok := b.known[key]
+	if !ok {
+		if len(b.known) >= maxKnown {
+			clear(b.known)
+		}
+		p = book.For(who)
+		b.known[key] = p
+	}
+	return p
+}
+
+// lookAs limits what a reading finds by name to what the caller may see: what it may read, what it may call the
+// operation for, and the jobs and nodes of instances that it may read. It returns the reading.
+func (j *judge) lookAs(r *reading, rt route, c caller) *reading {
+	r.Finder = r.State.Finder(j.sight(&r.State, c, verbs[rt.id]))
+	r.reads = func(subject string) bool {
+		kind, _, _ := strings.Cut(subject, "/")
+		return j.mayDo(&r.State, c, readVerbs[kind], objectsAt(&r.State, subject)...) == nil
+	}
+	return r
+}
+
+// pin makes commands about jobs stale if the class by which the caller was judged changes before they are applied. A
+// caller whose right is not restricted needs that for none.
+func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
+	who, ok := c.person(&r.State)
+	if !ok || j.books.permissions(&r.State, who).Reach(verbs[rt.id]) == rights.Everything {
+		return
+	}
+	class := func(name model.JobName) model.ClassName {
+		if job, ok := r.Jobs.Get(name); ok {
+			return job.Class
+		}
+		return ""
+	}
+	for _, one := range commands {
+		switch cmd := one.(type) {
+		case *fsm.JobSubmit:
+			if cmd.IfClass = class(cmd.Spec.Name); cmd.IfClass == "" && cmd.IfIndex == nil {
+				cmd.IfIndex = new(uint64) // the job must not exist
+			}
+		case *fsm.JobScale:
+			cmd.IfClass = class(cmd.Job)
+		case *fsm.JobStop:
+			cmd.IfClass = class(cmd.Job)
+		case *fsm.JobRestart:
+			cmd.IfClass = class(cmd.Job)
+		case *fsm.JobRevert:
+			cmd.IfClass = class(cmd.Job)
+			if v, ok := r.JobVersion(cmd.Job, cmd.Version); ok {
+				cmd.IfTarget = v.Index
+			}
+		}
+	}
+}
+
+// readVerbs has the verb that it takes to read an object, by the kind of its subject.
+var readVerbs = map[string]rights.Verb{
+	"node": "node.read", "drain": "node.read", "job": "job.read", "group": "job.read", "deployment": "job.read",
+	"instance": "instance.read", "volume": "volume.read", "transfer": "volume.read", "backup": "volume.read",
+	"class": "class.read",
+}
+
+// sight returns the function that reports whether a caller of an operation with this verb may see an object. It is nil
+// if the caller may see everything.
+func (j *judge) sight(state *fsm.State, c caller, verb rights.Verb) func(subject string) bool {
+	who, ok := c.person(state)
+	if !ok {
+		return nil
+	}
+	p := j.books.permissions(state, who)
+	all := true
+	for _, read := range readVerbs {
+		all = all && p.Reach(read) == rights.Everything
+	}
+	if all {
+		return nil
+	}
+	reads := func(i *fsm.Instance) bool {
+		_, may := p.May("instance.read", instanceObject(state, i))
+		return may
+	}
+	return func(subject string) bool {
+		kind, id, _ := strings.Cut(subject, "/")
+		on := objectsAt(state, subject)
+		if n, h, unknown := state.UnknownOn(model.InstanceID(id)); kind == "instance" && unknown && len(on) == 0 {
+			job, _ := h.Group.Split()
+			one := jobObject(state, subject, job)
+			one.Node = n.Name
+			on = append(on, one)
+		}
+		if mayAll(p, readVerbs[kind], on) || mayAll(p, verb, on) {
+			return true
+		}
+		switch kind {
+		case "job":
+			for group := range state.GroupsOf(model.JobName(id)) {
+				for i := range state.InstancesOf(group) {
+					if reads(i) {
+						return true
+					}
+				}
+			}
+		case "node":
+			n, ok := state.NodeCalled(id)
+			return ok && slices.ContainsFunc(slices.Collect(state.InstancesOn(n.ID)), reads)
+		}
+		return false
+	}
+}
+
+// mayAll reports whether a caller may do something to each of the objects. Without objects it takes a right that no
+// list of names restricts.
+func mayAll(p *rights.Permissions, verb rights.Verb, on []rights.Object) bool {
+	if len(on) == 0 {
+		on = []rights.Object{{}}
+	}
+	return !slices.ContainsFunc(on, func(o rights.Object) bool {
+		_, may := p.May(verb, o)
+		return !may
+	})
+}
