@@ -29,6 +29,8 @@ type tick struct {
 	Now    model.Time     `cbor:"3,keyasint"` // cluster time at the leader
 	State  uint64         `cbor:"4,keyasint"` // index of the leader's state
 	Heard  uint64         `cbor:"5,keyasint"` // mark of the newest reply that the leader had when it read State
+	// Wall is the median of the servers' wall clocks, Unix ms, or 0 from an older version.
+	Wall int64 `cbor:"6,keyasint,omitempty"`
 }
 
 // tickReply is a server's answer to a tick.

@@ -48,8 +48,8 @@ type Config struct {
 	// servers in one process, the Server stops by itself and Run returns the error.
 	Fatal func(error)
 
-	// Wall returns the wall clock, which each entry carries for people. It may jump: no decision depends on it. Default
-	// time.Now.
+	// Wall returns the wall clock of this machine, which may jump. Entries carry the median of the servers' clocks for
+	// people, and certificates expire by it; see Server.WallClock. No other decision depends on it. Default time.Now.
 	Wall func() time.Time
 
 	// Certificates returns what this process knows of certificates. It must not block. Optional.
@@ -136,8 +136,9 @@ type serverState struct {
 	history    atomic.Pointer[model.History]
 	votes      atomic.Pointer[votes] // nil unless keepMembers runs
 
-	saved       atomic.Int64 // when a snapshot was last saved from this server, Unix ms; 0 means never
-	medianAhead atomic.Int64 // the servers' median wall clock minus this server's, ns; valid only while this server leads
+	saved       atomic.Int64               // when a snapshot was last saved from this server, Unix ms; 0 means never
+	medianAhead atomic.Int64               // the servers' median wall clock minus this server's, ns; valid only while this server leads
+	median      atomic.Pointer[wallMedian] // nil until this server has heard the median; see WallClock
 }
 
 // Open reads the data directory, restores the state and opens gossip. It may block for some seconds if the state is

@@ -27,13 +27,13 @@ type followers struct {
 }
 
 type follower struct {
-	reply    tickReply     // the last reply
-	at       time.Time     // when the last reply arrived
-	ahead    time.Duration // the server's wall clock minus the leader's
-	clocked  bool          // whether ahead is known
-	healthy  time.Time     // since when the server has answered with a lag of at most maxLogLag; otherwise zero
-	lagging  time.Time     // since when the server has answered with a lag above maxLogLag; otherwise zero
-	reported bool          // whether the present lag was logged
+	reply    tickReply // the last reply
+	at       time.Time // when the last reply arrived
+	shown    time.Time // the server's wall clock; zero means unknown
+	shownAt  time.Time // when its clock showed that
+	healthy  time.Time // since when the server has answered with a lag of at most maxLogLag; otherwise zero
+	lagging  time.Time // since when the server has answered with a lag above maxLogLag; otherwise zero
+	reported bool      // whether the present lag was logged
 }
 
 // note records the outcome of one tick. reply is nil if there was no answer. report is true if the server's lag should
@@ -152,10 +152,10 @@ func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 		s.state.follower.note(id, nil, lastIndex)
 		return
 	}
-	began, own := time.Now(), s.cfg.Wall()
+	began := time.Now()
 	if again, err := s.tick(ctx, term, id, reply.Mark); err == nil && again.Server == id {
 		reply = again
-		s.state.follower.clock(id, reply.Wall, own.Add(time.Since(began)/2))
+		s.state.follower.clock(id, reply.Wall, began.Add(time.Since(began)/2))
 	}
 	if s.state.follower.note(id, &reply, lastIndex) {
 		s.log.Warn("a server answers but its log stays behind", "server", id, "behind", lastIndex-reply.LastIndex,
@@ -166,7 +166,8 @@ func (s *Server) tickOne(ctx context.Context, term uint64, id model.ServerID) {
 // tick sends a server the leader's time and the index of the leader's state. heard is the mark of the last reply that
 // the leader got from that server.
 func (s *Server) tick(ctx context.Context, term uint64, id model.ServerID, heard uint64) (tickReply, error) {
-	t := tick{Leader: s.dir.id, Term: term, Now: s.clock.now(), State: s.cfg.Machine.State().Index, Heard: heard}
+	t := tick{Leader: s.dir.id, Term: term, Now: s.clock.now(), State: s.cfg.Machine.State().Index, Heard: heard,
+		Wall: s.WallClock().UnixMilli()}
 	return askPeer[tickReply](ctx, s, s.addressOf(id), questionTick, t)
 }
 
@@ -180,6 +181,7 @@ func (s *Server) answerTick(t tick) tickReply {
 	}
 	if t.Term >= s.raft.CurrentTerm() {
 		s.clock.hear(t.Now)
+		s.noteMedian(t.Wall)
 		reply.Mark = s.state.progress.told(t.State, t.Heard, reply.State)
 	}
 	return reply

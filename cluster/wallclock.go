@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// The wall clock in entries is for people. One server's clock may be wrong, so the leader uses the median of all
-// servers' clocks. It learns these from the answers to its ticks.
+// The wall clock in entries is for people, and certificates expire by it. One server's clock may be wrong, so the leader
+// uses the median of all servers' clocks. It learns these from the answers to its ticks.
 
 // clockSkew is how far a server's clock must differ from the median before the difference is logged.
 const clockSkew = 2 * time.Second
@@ -16,10 +16,9 @@ const clockSkew = 2 * time.Second
 // clockRepeat is the shortest time between two log lines about the same clock.
 const clockRepeat = 10 * time.Minute
 
-// clock records how far a server's wall clock is ahead of the leader's. shown is the reading of the server's clock, in
-// Unix ms, and own is the leader's reading at that moment. If shown is 0, the server did not report its clock, and
-// clock does nothing.
-func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
+// clock records the reading of a server's wall clock at a moment, in Unix ms. If it is 0, the server did not report its
+// clock, and clock does nothing.
+func (f *followers) clock(id model.ServerID, shown int64, at time.Time) {
 	if shown == 0 {
 		return
 	}
@@ -29,18 +28,18 @@ func (f *followers) clock(id model.ServerID, shown int64, own time.Time) {
 		f.all = map[model.ServerID]follower{}
 	}
 	one := f.all[id]
-	one.ahead, one.clocked = time.UnixMilli(shown).Sub(own), true
+	one.shown, one.shownAt = time.UnixMilli(shown), at
 	f.all[id] = one
 }
 
-// aheads returns how far the clocks of servers that answered recently are ahead of the leader's.
-func (f *followers) aheads() map[model.ServerID]time.Duration {
+// aheads returns how far the clocks of servers that answered recently are ahead of the leader's, which says own now.
+func (f *followers) aheads(own time.Time) map[model.ServerID]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list := map[model.ServerID]time.Duration{}
 	for id, one := range f.all {
-		if one.clocked && one.answered() {
-			list[id] = one.ahead
+		if !one.shown.IsZero() && one.answered() {
+			list[id] = one.shown.Add(time.Since(one.shownAt)).Sub(own)
 		}
 	}
 	return list
@@ -48,7 +47,7 @@ func (f *followers) aheads() map[model.ServerID]time.Duration {
 
 // clocksKnown reports whether the leader knows the clocks of a majority of the servers, including its own.
 func (s *Server) clocksKnown() bool {
-	return (len(s.state.follower.aheads())+1)*2 > len(s.servers())
+	return (len(s.state.follower.aheads(s.cfg.Wall()))+1)*2 > len(s.servers())
 }
 
 // medianAhead returns how far the median of all clocks, including the leader's, is ahead of the leader's. With an even
@@ -78,7 +77,7 @@ func (s *Server) clockAhead(id model.ServerID) time.Duration {
 	if s.Term() == 0 {
 		return 0
 	}
-	all := s.state.follower.aheads()
+	all := s.state.follower.aheads(s.cfg.Wall())
 	ahead, known := all[id]
 	if !known && id != s.dir.id {
 		return 0
@@ -86,13 +85,44 @@ func (s *Server) clockAhead(id model.ServerID) time.Duration {
 	return ahead - medianAhead(all)
 }
 
+// WallClock returns the median of the servers' wall clocks. The leader knows it, and its ticks tell the other servers.
+// Between two ticks it follows the monotonic clock, so a jump of this machine's clock changes nothing. A server that has
+// not heard the median for medianKept returns its own clock. WallClock does not block, and is safe for concurrent use.
+func (s *Server) WallClock() time.Time {
+	if m := s.state.median.Load(); m != nil {
+		if passed := time.Since(m.at); passed < medianKept {
+			return m.wall.Add(passed)
+		}
+	}
+	return s.cfg.Wall()
+}
+
+// medianKept is how long a server goes by the last median that it heard.
+const medianKept = 10 * time.Second
+
+// wallMedian is the median of the servers' wall clocks at a moment.
+type wallMedian struct {
+	wall, at time.Time
+}
+
+// noteMedian records the median, in Unix ms. It does nothing if that is 0.
+func (s *Server) noteMedian(wall int64) {
+	if wall != 0 {
+		s.state.median.Store(&wallMedian{wall: time.UnixMilli(wall), at: time.Now()})
+	}
+}
+
 // clockWatch keeps the median up to date, and logs which clocks are wrong. Only the goroutine of ticks uses it.
 type clockWatch struct{ said map[model.ServerID]time.Time }
 
 func (w *clockWatch) look(s *Server) {
-	all := s.state.follower.aheads()
+	own := s.cfg.Wall()
+	all := s.state.follower.aheads(own)
 	median := medianAhead(all)
 	s.state.medianAhead.Store(int64(median))
+	if s.clocksKnown() {
+		s.noteMedian(own.Add(median).UnixMilli())
+	}
 	all[s.dir.id] = 0
 	for id, ahead := range all {
 		skew := ahead - median

@@ -45,7 +45,13 @@ func TestLeaderWithAWrongClock(t *testing.T) {
 		first := r.leader(time.Minute)
 		r.mustRegister("n1")
 		bad := r.other(first)
+		near := func(when string) {
+			if off := time.Since(bad.WallClock()).Abs(); off > 2*time.Second {
+				t.Errorf("%s the server with the wrong clock takes the time of the cluster for %s off", when, off)
+			}
+		}
 		wrong[hostNumber(bad.host)].Store(int64(time.Hour))
+		near("After the jump,")
 		time.Sleep(5 * time.Second)
 		ahead := func(at *rigServer) time.Duration {
 			for _, s := range at.Servers() {
@@ -58,6 +64,7 @@ func TestLeaderWithAWrongClock(t *testing.T) {
 		if got := ahead(first); (got - time.Hour).Abs() > time.Second {
 			t.Errorf("the leader says that the wrong clock is %s ahead", got)
 		}
+		near("As a follower,")
 		if err := first.TransferLeader(context.Background(), bad.ID()); err != nil {
 			t.Fatal(err)
 		}
@@ -66,6 +73,7 @@ func TestLeaderWithAWrongClock(t *testing.T) {
 		if got := ahead(bad); (got - time.Hour).Abs() > time.Second {
 			t.Errorf("the leader with the wrong clock says that it is %s ahead", got)
 		}
+		near("As the leader,")
 		worst := time.Duration(0)
 		for range 30 {
 			r.mustRegister("n1")

@@ -275,8 +275,11 @@ func (m *member) command() []string {
 	return args
 }
 
-// inSpace returns a command that runs in the member's network namespace, if it has one.
+// inSpace returns a command that runs in the member's network namespace, if it has one, and by the member's clock.
 func (m *member) inSpace(command ...string) []string {
+	if _, err := os.Stat(m.clock()); err == nil {
+		command = append([]string{"env", clockVariable + "=" + m.clock()}, command...)
+	}
 	if m.c.network == nil {
 		return command
 	}

@@ -14,5 +14,6 @@
 // program of an earlier release for rolling upgrades. By default, the tests build this program from the same source
 // with another version. OUTSPAN_CHAOS_LOG=1 logs each step immediately. The programs of this test are built with the
 // tag shortlived: the certificates of their servers and agents last six minutes (pki.MemberTTL), and are renewed
-// during the test. With the tag ephemeral, which TestExpiredAgent and TestClusterExpired use, they last one minute.
+// during the test. TestExpiredAgent, TestClusterExpired and TestClocks use a build whose wall clock they move
+// (clock_test.go).
 package e2e

@@ -20,18 +20,12 @@ import (
 // version tells builds apart.
 func shortProgram(t testing.TB, version string) string {
 	t.Helper()
-	return taggedProgram(t, "shortlived", version)
-}
-
-// taggedProgram builds the program with a build tag.
-func taggedProgram(t testing.TB, tag, version string) string {
-	t.Helper()
 	dir := "/tmp/" + runName()
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // instances run as other users
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "outspan")
-	cmd := exec.Command("go", "build", "-trimpath", "-tags", tag, "-ldflags", "-X main.version="+version,
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", "shortlived", "-ldflags", "-X main.version="+version,
 		"-o", path, "github.com/outspan/outspan/cmd/outspan")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := output(cmd, 5*time.Minute); err != nil {

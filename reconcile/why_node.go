@@ -32,6 +32,16 @@ func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
 			}
 		}
 	}
+	who := model.Subject{Kind: model.SubjectAgent, Name: n.Name}
+	if m, ok := e.p.in.State.TrustMemberOf(who); ok && m.RevokedIndex != 0 {
+		subjects = append(subjects, "member/"+who.String())
+		out.State += "; its certificates were revoked"
+		if m.Reason != "" {
+			out.State += ": " + m.Reason
+		}
+		out.Next = "to let it return: outspan token create --role agent, then outspan join on that machine; if it stays " +
+			"away: outspan node forget " + n.Name
+	}
 	e.chain(&out, subjects...)
 	return out
 }

@@ -3,6 +3,7 @@ package transport
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"time"
 
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
@@ -25,6 +26,18 @@ func (c *Credentials) SetAdmission(admit func(id pki.Identity, leaf *x509.Certif
 // have the key of its certificate. It replaces the previous function. It is called concurrently and must not block.
 func (c *Credentials) SetProved(proved func(id pki.Identity, leaf *x509.Certificate)) {
 	c.proved.Store(&proved)
+}
+
+// SetClock sets the clock by which certificates of peers are judged in handshakes. At first it is time.Now. It is called
+// concurrently and must not block.
+func (c *Credentials) SetClock(now func() time.Time) { c.clock.Store(&now) }
+
+// Now returns the time by the clock of SetClock.
+func (c *Credentials) Now() time.Time {
+	if now := c.clock.Load(); now != nil {
+		return (*now)()
+	}
+	return time.Now()
 }
 
 // CloseWhere closes the open connections for which wrong returns true, accepted and dialled ones, and returns their

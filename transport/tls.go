@@ -44,9 +44,10 @@ type Credentials struct {
 	loaded    atomic.Pointer[pki.Certificate] // the last result of load that was in use; cur differs after Use
 	admission atomic.Pointer[func(pki.Identity, *x509.Certificate) error]
 	proved    atomic.Pointer[func(pki.Identity, *x509.Certificate)]
-	dialled   dialled       // connections opened with these credentials
-	changes   atomic.Uint64 // see Changes
-	dropped   []func()      // called after a CA was dropped; guarded by change
+	clock     atomic.Pointer[func() time.Time] // see SetClock
+	dialled   dialled                          // connections opened with these credentials
+	changes   atomic.Uint64                    // see Changes
+	dropped   []func()                         // called after a CA was dropped; guarded by change
 	// rootedLast is the last result of rooted.
 	rootedLast atomic.Pointer[rootedPair]
 }
@@ -268,6 +269,7 @@ func (c *Credentials) serverConfig(protos []string) *tls.Config {
 		Certificates: []tls.Certificate{m.Pair},
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    m.Roots,
+		Time:         c.Now,
 		// A ticket would let a peer return after a reload removed its CA.
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
@@ -314,6 +316,7 @@ func verifyClient(m *pki.Certificate, state tls.ConnectionState) error {
 // follow Reload, so make one for each connection, as Dialer does.
 func (c *Credentials) ClientConfig(want pki.Role, protos ...string) *tls.Config {
 	cfg := c.cur.Load().ClientConfig(want, protos...)
+	cfg.Time = c.Now
 	verify := cfg.VerifyConnection
 	cfg.VerifyConnection = func(state tls.ConnectionState) error {
 		if err := verify(state); err != nil {

@@ -334,3 +334,23 @@ func served(t *testing.T, addr string) *x509.Certificate {
 	}
 	return cert
 }
+
+// Both ends judge the other's certificate by the clock that was set, and not by that of the machine.
+func TestSetClock(t *testing.T) {
+	ca := authority(t, "c1")
+	server, me := credentials(t, ca, pki.RoleServer, "s1"), credentials(t, ca, pki.RoleCLI, "me")
+	s := start(t, server, stationConfig{})
+	late := func() time.Time { return time.Now().Add(20 * 365 * 24 * time.Hour) } // no certificate lasts that long
+	call := func() error {
+		_, err := get(t.Context(), client(t, transport.Dialer{Credentials: me}), "https://"+s.addr)
+		return err
+	}
+	for _, end := range []*transport.Credentials{server, me} {
+		end.SetClock(late)
+		wantCode(t, call(), model.CodeCertificateRefused, "expired")
+		end.SetClock(time.Now)
+		if err := call(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -110,7 +110,7 @@ func (e *Engine) rejoin(ctx context.Context, claim transport.RejoinClaim) (trans
 // mayRejoin refuses an agent that may not return by itself. boot is the id of its machine's boot.
 func (e *Engine) mayRejoin(state *fsm.State, who model.Subject, leaf *x509.Certificate, boot string) error {
 	grace := state.Settings.RejoinGrace
-	now := time.Now()
+	now := e.cfg.Credentials.Now()
 	if err := admits(state, who, leaf); err != nil {
 		return err
 	}

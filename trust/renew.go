@@ -3,7 +3,6 @@ package trust
 import (
 	"bytes"
 	"context"
-	"time"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -30,7 +29,7 @@ func (e *Engine) Renew(ctx context.Context, who model.Subject, q transport.Renew
 	switch {
 	case who != model.Subject{Kind: model.SubjectAgent, Name: request.Name}:
 		return transport.RenewReply{}, notItsOwn(who, request)
-	case time.Now().UnixMilli() >= shown.NotAfter: // its connection is older than that
+	case e.cfg.Credentials.Now().UnixMilli() >= shown.NotAfter: // its connection is older than that
 		return transport.RenewReply{}, model.Refuse(model.CodeCertificateRefused, "the certificate of %s has expired", who).
 			WithHint("let that machine join again with a token: outspan join")
 	case bytes.Equal(request.KeyHash(), shown.Key):

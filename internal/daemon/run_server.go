@@ -130,7 +130,11 @@ func (s *serverPart) openCluster() error {
 		Raft:    cluster.RaftConfig{Multiplier: cfg.Server.RaftMultiplier},
 		Logger:  s.p.log.Named("cluster"),
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	s.creds.SetClock(s.cluster.WallClock)
+	return nil
 }
 
 // lead runs the leader's loop for one term, until ctx ends.

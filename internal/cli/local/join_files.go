@@ -254,9 +254,13 @@ func (c certificates) accept(reply transport.JoinReply, server pki.JoinServer, n
 		if err != nil {
 			return err
 		}
-		if off := now.Sub(theirs).Abs(); off > pki.ClockTolerance {
-			return model.Refuse(model.CodeCertificateRefused, "the clock of this machine says %s, that of the servers %s",
-				pki.Stamp(now), pki.Stamp(theirs)).
+		if off := now.Sub(theirs).Round(time.Second); off.Abs() > pki.ClockTolerance {
+			way := "ahead of"
+			if off < 0 {
+				way = "behind"
+			}
+			return model.Refuse(model.CodeCertificateRefused, "the clock of this machine says %s, %s %s that of the servers, "+
+				"which says %s", pki.Stamp(now), off.Abs(), way, pki.Stamp(theirs)).
 				WithHint("run date -u here and on a server, set the clock that is wrong, and join again: the token is used only " +
 					"once")
 		}

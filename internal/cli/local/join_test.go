@@ -255,9 +255,10 @@ func TestJoinCompletesTheKeyring(t *testing.T) {
 	}
 }
 
-// A clock that is an hour off is good enough. Beyond the tolerance, the error names both clocks.
+// A clock that is an hour off is good enough. Beyond the tolerance, the error names both clocks and the difference.
 func TestJoinClock(t *testing.T) {
 	g := newGate(t)
+	differs := map[time.Duration]string{-3 * time.Hour: ", 3h0m0s behind that of the servers"}
 	for _, off := range []time.Duration{time.Hour, -time.Hour, 36 * time.Hour, -3 * time.Hour, -36 * time.Hour} {
 		o := g.newcomer(t, pki.RoleAgent)
 		_, err := o.run(t, off)
@@ -266,7 +267,8 @@ func TestJoinClock(t *testing.T) {
 			t.Errorf("clock %s: %v", off, err)
 		case off.Abs() > time.Hour:
 			wantRefusal(t, err, model.CodeCertificateRefused, "the clock of this machine says",
-				"run date -u here and on a server")
+				"run date -u here and on")
+			wantRefusal(t, err, model.CodeCertificateRefused, differs[off], "set the clock that is wrong")
 			if exists(filepath.Join(o.configDir, configFile)) {
 				t.Errorf("clock %s: there is a configuration", off)
 			}
