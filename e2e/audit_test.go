@@ -16,7 +16,7 @@ func TestAuditLogIsComplete(t *testing.T) {
 	const mark = "very-secret-value"
 	for i, m := range c.servers {
 		settings := m.settings()
-		settings["audit"] = fmt.Sprintf("file = %q\n  max_size = \"64KiB\"\n  required = %v", c.path(m.Name+".audit"), i > 0)
+		settings["audit"] = fmt.Sprintf("file = %q\n  required = %v", c.path(m.Name+".audit"), i > 0)
 		m.configure(t, settings)
 	}
 	for _, m := range c.members() {
