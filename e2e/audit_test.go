@@ -112,7 +112,7 @@ func TestAuditLogIsComplete(t *testing.T) {
 	if len(wrote) > 0 || len(open) > 0 {
 		t.Errorf("entries without a line: %v; calls without an outcome: %v", wrote, open)
 	}
-	if outcomes["get-job done"] == 0 || outcomes["cordon-node refused"] != files {
+	if outcomes["get-job done"] == 0 || outcomes["cordon-node done"] < 2*files {
 		t.Errorf("outcomes: %v", outcomes)
 	}
 }
