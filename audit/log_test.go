@@ -291,7 +291,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})
 	for i := range 1000 {
 		l.Refuse(audit.Line{Stage: audit.Ended, Subject: "agent:n1", Code: "forbidden", Outcome: audit.Refused})
-		l.Refuse(audit.Line{Stage: audit.Ended, Peer: fmt.Sprintf("10.0.0.%d:%d", i%2, 2000+i), Code: "rate_limited", Outcome: audit.Refused})
+		peer := fmt.Sprintf("10.0.0.%d:%d", i%2, 2000+i)
+		l.Refuse(audit.Line{Stage: audit.Ended, Peer: peer, Code: "rate_limited", Outcome: audit.Refused})
 	}
 	stop()
 	told := map[string]int{}

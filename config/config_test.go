@@ -188,6 +188,12 @@ func TestLoadChecksTheWhole(t *testing.T) {
 		{"agent alone", "name = \"a\"\ndata_dir = \"/d\"\nagent {}\ntls { dir = \"/t\" }\n", "agent.servers is missing"},
 		{"two servers", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 2 }\ntls { dir = \"/t\" }\n",
 			"bootstrap_expect is 2"},
+		{"an audit log without a file", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
+			"tls { dir = \"/t\" }\naudit { required = true }\n", "audit has no destination"},
+		{"a relative audit log", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
+			"tls { dir = \"/t\" }\naudit { file = \"a.log\" }\n", "must be a whole path"},
+		{"an audit log of an agent", "name = \"a\"\ndata_dir = \"/d\"\nagent { servers = [\"h:1\"] }\n" +
+			"tls { dir = \"/t\" }\naudit { stdout = true }\n", "audit is for servers"},
 		{"short threshold",
 			"name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n" +
 				"tls { dir = \"/t\" }\nsettings { offline_after = \"10ms\" }\n", "offline_after is 10ms"},

@@ -16,7 +16,7 @@ func TestAuditLogIsComplete(t *testing.T) {
 	const mark = "very-secret-value"
 	for i, m := range c.servers {
 		settings := m.settings()
-		settings["audit"] = fmt.Sprintf("file = %q\n  max_size = \"64KiB\"\n  required = %v", c.path(m.Name+".audit"), i > 0)
+		settings["audit"] = fmt.Sprintf("file = %q\n  required = %v", c.path(m.Name+".audit"), i > 0)
 		m.configure(t, settings)
 	}
 	for _, m := range c.members() {
@@ -112,7 +112,7 @@ func TestAuditLogIsComplete(t *testing.T) {
 	if len(wrote) > 0 || len(open) > 0 {
 		t.Errorf("entries without a line: %v; calls without an outcome: %v", wrote, open)
 	}
-	if outcomes["get-job done"] == 0 || outcomes["cordon-node refused"] != files {
+	if outcomes["get-job done"] == 0 || outcomes["cordon-node done"] < 2*files {
 		t.Errorf("outcomes: %v", outcomes)
 	}
 }
