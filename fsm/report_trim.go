@@ -48,11 +48,12 @@ func (c *NodeReport) Trim(s *State) {
 	for _, h := range n.Restore.Unknown {
 		unknown[h.ID] = true
 	}
-	c.Instances = newestStatuses(slices.DeleteFunc(slices.Clone(c.Instances), func(status model.InstanceStatus) bool {
+	newest := newestStatuses(slices.Clone(c.Instances)) // first, so that no older status of an unknown instance counts
+	c.Instances = slices.DeleteFunc(newest, func(status model.InstanceStatus) bool {
 		inst, ok := s.Instances.Get(status.ID)
 		own := ok && inst.Node == c.ID
 		return !own && !(status.Observed == model.ObservedStopped && unknown[status.ID])
-	}))
+	})
 	for i := range c.Instances {
 		trimStatus(&c.Instances[i])
 	}

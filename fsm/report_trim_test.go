@@ -57,6 +57,26 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 	}
 }
 
+// Of two statuses of an unknown instance the newer one counts, also if only the older one says that it has stopped.
+func TestTrimKeepsTheNewestOfUnknown(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	s = inventory(t, s, "n1", nil, model.Holding{ID: "x1", Group: aloneGroup})
+	for _, list := range [][]model.InstanceStatus{
+		{{ID: "x1", Generation: 8, Observed: model.ObservedReady}, {ID: "x1", Generation: 7, Observed: model.ObservedStopped}},
+		{{ID: "x1", Generation: 7, Observed: model.ObservedStopped}, {ID: "x1", Generation: 8, Observed: model.ObservedReady}},
+		{{ID: "x1", Generation: 7, Observed: model.ObservedReady}, {ID: "x1", Generation: 7, Observed: model.ObservedStopped}},
+	} {
+		n, _ := s.Nodes.Get("n1")
+		c := &NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Instances: list}
+		short, plain := *c, *c
+		short.Trim(&s)
+		plain.Instances = onlyNewest(list)
+		if !bytes.Equal(afterReport(t, s, &short), afterReport(t, s, &plain)) {
+			t.Errorf("%+v is trimmed to %+v", list, short.Instances)
+		}
+	}
+}
+
 // repeat adds repetitions to c at random positions: older, newer and different statuses of the instances in c, and
 // further reports on the transfers in c.
 func (w world) repeat(c *NodeReport) {
@@ -112,7 +132,7 @@ func onlyLast(list []model.TransferReport) (left []model.TransferReport) {
 }
 
 // afterReport returns a snapshot of the state after a report, or the text of the refusal.
-func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
+func afterReport(t interface{ Fatal(...any) }, s State, c *NodeReport) []byte {
 	draft := s.NewDraft(s.Now)
 	if refusal := draft.Try(c); refusal != nil {
 		return []byte(refusal.Error())
