@@ -69,7 +69,7 @@ func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 		return nil, model.Refuse(model.CodeBusy, "a snapshot is being restored").WithHint("try again in a moment")
 	}
 	state := s.cfg.Machine.State()
-	e.Format, e.At, e.Wall = state.Format, s.clock.now(), s.wall()
+	e.Format, e.At, e.Wall = state.Format, s.clock.now(), s.WallClock().UnixMilli()
 	data, err := fsm.EncodeEntry(e)
 	if err != nil {
 		return nil, err

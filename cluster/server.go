@@ -136,9 +136,8 @@ type serverState struct {
 	history    atomic.Pointer[model.History]
 	votes      atomic.Pointer[votes] // nil unless keepMembers runs
 
-	saved       atomic.Int64               // when a snapshot was last saved from this server, Unix ms; 0 means never
-	medianAhead atomic.Int64               // the servers' median wall clock minus this server's, ns; valid only while this server leads
-	median      atomic.Pointer[wallMedian] // nil until this server has heard the median; see WallClock
+	saved  atomic.Int64 // when a snapshot was last saved from this server, Unix ms; 0 means never
+	median wallMedian
 }
 
 // Open reads the data directory, restores the state and opens gossip. It may block for some seconds if the state is

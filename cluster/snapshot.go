@@ -93,7 +93,7 @@ func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	index, term := max(restored.Index, s.raft.LastIndex())+1, s.raft.CurrentTerm()
 	for {
 		mark := fsm.Entry{
-			Format: restored.Format, At: s.clock.now(), Wall: s.wall(), Actor: model.ActorLeader,
+			Format: restored.Format, At: s.clock.now(), Wall: s.WallClock().UnixMilli(), Actor: model.ActorLeader,
 			Groups: [][]fsm.Command{
 				{&fsm.RestoreMark{Lineages: current.Cluster.Lineages}},
 				{&fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}},

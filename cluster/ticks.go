@@ -111,7 +111,6 @@ func (f follower) healthyFor() time.Duration {
 // calls announce once the clocks of a majority are known, or after announceRound rounds.
 func (s *Server) ticks(ctx context.Context, term uint64) {
 	s.state.follower.clear()
-	s.state.medianAhead.Store(0)
 	var clocks clockWatch
 	var announcing sync.WaitGroup
 	defer announcing.Wait()
@@ -181,7 +180,7 @@ func (s *Server) answerTick(t tick) tickReply {
 	}
 	if t.Term >= s.raft.CurrentTerm() {
 		s.clock.hear(t.Now)
-		s.noteMedian(t.Wall)
+		s.state.median.note(t.Wall)
 		reply.Mark = s.state.progress.told(t.State, t.Heard, reply.State)
 	}
 	return reply

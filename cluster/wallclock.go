@@ -2,13 +2,14 @@ package cluster
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/outspan/outspan/model"
 )
 
-// The wall clock in entries is for people, and certificates expire by it. One server's clock may be wrong, so the leader
-// uses the median of all servers' clocks. It learns these from the answers to its ticks.
+// The wall clock in entries is for people, and certificates expire by it. One server's clock may be wrong, so all use
+// the median of the servers' clocks. The leader learns these from the answers to its ticks.
 
 // clockSkew is how far a server's clock must differ from the median before the difference is logged.
 const clockSkew = 2 * time.Second
@@ -65,12 +66,6 @@ func medianAhead(others map[model.ServerID]time.Duration) time.Duration {
 	return high
 }
 
-// wall returns the median of the servers' wall clocks in Unix ms. It is meant for entries that this server writes as
-// the leader; on other servers it may be wrong.
-func (s *Server) wall() int64 {
-	return s.cfg.Wall().Add(time.Duration(s.state.medianAhead.Load())).UnixMilli()
-}
-
 // clockAhead returns how far a server's wall clock is ahead of the median. It returns 0 if this server does not know
 // the other server's clock or does not lead.
 func (s *Server) clockAhead(id model.ServerID) time.Duration {
@@ -86,10 +81,11 @@ func (s *Server) clockAhead(id model.ServerID) time.Duration {
 }
 
 // WallClock returns the median of the servers' wall clocks. The leader knows it, and its ticks tell the other servers.
-// Between two ticks it follows the monotonic clock, so a jump of this machine's clock changes nothing. A server that has
-// not heard the median for medianKept returns its own clock. WallClock does not block, and is safe for concurrent use.
+// Between two ticks it follows the monotonic clock, so a jump of this machine's clock changes nothing. A server that
+// has not heard the median for medianKept returns its own clock. WallClock does not block, and is safe for concurrent
+// use.
 func (s *Server) WallClock() time.Time {
-	if m := s.state.median.Load(); m != nil {
+	if m := s.state.median.last.Load(); m != nil {
 		if passed := time.Since(m.at); passed < medianKept {
 			return m.wall.Add(passed)
 		}
@@ -100,15 +96,15 @@ func (s *Server) WallClock() time.Time {
 // medianKept is how long a server goes by the last median that it heard.
 const medianKept = 10 * time.Second
 
-// wallMedian is the median of the servers' wall clocks at a moment.
+// wallMedian is the last median of the servers' wall clocks that a server has heard.
 type wallMedian struct {
-	wall, at time.Time
+	last atomic.Pointer[struct{ wall, at time.Time }] // nil until the first
 }
 
-// noteMedian records the median, in Unix ms. It does nothing if that is 0.
-func (s *Server) noteMedian(wall int64) {
+// note records the median, in Unix ms. It does nothing if that is 0.
+func (m *wallMedian) note(wall int64) {
 	if wall != 0 {
-		s.state.median.Store(&wallMedian{wall: time.UnixMilli(wall), at: time.Now()})
+		m.last.Store(&struct{ wall, at time.Time }{time.UnixMilli(wall), time.Now()})
 	}
 }
 
@@ -119,9 +115,8 @@ func (w *clockWatch) look(s *Server) {
 	own := s.cfg.Wall()
 	all := s.state.follower.aheads(own)
 	median := medianAhead(all)
-	s.state.medianAhead.Store(int64(median))
 	if s.clocksKnown() {
-		s.noteMedian(own.Add(median).UnixMilli())
+		s.state.median.note(own.Add(median).UnixMilli())
 	}
 	all[s.dir.id] = 0
 	for id, ahead := range all {

@@ -28,8 +28,8 @@ func (c *Credentials) SetProved(proved func(id pki.Identity, leaf *x509.Certific
 	c.proved.Store(&proved)
 }
 
-// SetClock sets the clock by which certificates of peers are judged in handshakes. At first it is time.Now. It is called
-// concurrently and must not block.
+// SetClock sets the clock by which certificates of peers are judged in handshakes. At first it is time.Now. The clock
+// is called concurrently and must not block.
 func (c *Credentials) SetClock(now func() time.Time) { c.clock.Store(&now) }
 
 // Now returns the time by the clock of SetClock.

@@ -88,8 +88,8 @@ func nodeLs(a *app) *cobra.Command {
 	return cmd
 }
 
-// noteWithoutNode names the machines that joined as workers and have no node. It says nothing if the caller may not read
-// the members, or if the cluster has certificate files.
+// noteWithoutNode names the machines that joined as workers and have no node. It says nothing if the caller may not
+// read the members, or if the cluster has certificate files.
 func (a *app) noteWithoutNode(ctx context.Context, nodes []api.Node) {
 	const atMost = 5
 	var names []string
