@@ -32,6 +32,8 @@ type Cluster interface {
 	// Submit commits one group of commands, and returns once this server has applied it. It returns the refusal of the
 	// group. Other codes: no_leader, busy, disk_full and timeout if it was not committed; unknown if it may have been.
 	Submit(ctx context.Context, group []fsm.Command) error
+	// SubmitBy is Submit in the name of who asked for the change. The events of the change name that actor.
+	SubmitBy(ctx context.Context, by model.Actor, group []fsm.Command) error
 	// Leader returns who leads. self is true while this server leads. ok is false while no leader is known.
 	Leader() (leader transport.ServerInfo, self, ok bool)
 	// Now returns the cluster time.

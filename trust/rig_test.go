@@ -165,7 +165,12 @@ func (s *site) apply(i int, e fsm.Entry) []fsm.Result {
 }
 
 // Submit implements trust.Cluster.
-func (s *site) Submit(_ context.Context, group []fsm.Command) error {
+func (s *site) Submit(ctx context.Context, group []fsm.Command) error {
+	return s.SubmitBy(ctx, model.ActorLeader, group)
+}
+
+// SubmitBy implements trust.Cluster.
+func (s *site) SubmitBy(_ context.Context, by model.Actor, group []fsm.Command) error {
 	r := s.r
 	if r.before != nil {
 		if err := r.before(); err != nil {
@@ -173,7 +178,7 @@ func (s *site) Submit(_ context.Context, group []fsm.Command) error {
 		}
 	}
 	r.mu.Lock()
-	e := fsm.Entry{Format: model.CurrentFormat, At: s.Now(), Groups: [][]fsm.Command{group}}
+	e := fsm.Entry{Format: model.CurrentFormat, At: s.Now(), Actor: by, Groups: [][]fsm.Command{group}}
 	if r.wall != nil {
 		e.Wall = r.wall().UnixMilli()
 	}

@@ -98,7 +98,12 @@ type trustCluster struct{ s *serverPart }
 
 // Submit implements trust.Cluster.
 func (t trustCluster) Submit(ctx context.Context, group []fsm.Command) error {
-	results, err := t.s.cluster.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{group}})
+	return t.SubmitBy(ctx, model.ActorLeader, group)
+}
+
+// SubmitBy implements trust.Cluster.
+func (t trustCluster) SubmitBy(ctx context.Context, by model.Actor, group []fsm.Command) error {
+	results, err := t.s.cluster.Propose(ctx, fsm.Entry{Actor: by, Groups: [][]fsm.Command{group}})
 	if err != nil {
 		return err
 	}
