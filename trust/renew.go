@@ -172,6 +172,9 @@ func (e *Engine) keepOwnNow(ctx context.Context) (wait time.Duration, err error)
 	switch {
 	case !state.Managed(): // this server has not caught up yet
 		return time.Minute, nil
+	case ok && row.RevokedIndex != 0 && pki.AdmittedAt(e.cfg.Credentials.Leaf()) >= row.VoidBefore:
+		// The certificate is younger than the revocation: this server has joined again, and its state does not know yet.
+		return time.Minute, nil
 	case ok && row.RevokedIndex != 0:
 		return 0, revoked(e.self)
 	}

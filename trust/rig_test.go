@@ -97,6 +97,7 @@ type site struct {
 	machine *fsm.Machine
 	creds   *transport.Credentials
 	engine  *trust.Engine
+	cfg     trust.Config // of the engine
 	reloads int
 	asked   int // questions to other servers
 	closed  func(func(pki.Identity, *x509.Certificate) bool) int
@@ -148,6 +149,7 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	if r.engine != nil {
 		r.engine(&cfg)
 	}
+	s.cfg = cfg
 	s.engine = must(trust.NewEngine(cfg))(r.t)
 	return s
 }

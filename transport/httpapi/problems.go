@@ -47,6 +47,7 @@ type problems struct {
 	members   []ServerEntry
 	differing []api.DifferentState
 	led       bool // a leader is known
+	leads     bool // this server leads
 
 	found map[api.ProblemCode][]api.ProblemRow
 }
@@ -54,8 +55,8 @@ type problems struct {
 // problems finds all current problems. It uses only what this server already knows, and asks no other process. A server
 // that does not lead misses the problems that only the leader knows.
 func (s *Server) problems(r *reading, members []ServerEntry, differing []api.DifferentState) *problems {
-	_, _, led := s.cfg.Consensus.Leader()
-	p := &problems{r: r, members: members, differing: differing, led: led, found: map[api.ProblemCode][]api.ProblemRow{}}
+	_, leads, led := s.cfg.Consensus.Leader()
+	p := &problems{r: r, members: members, differing: differing, led: led, leads: leads, found: map[api.ProblemCode][]api.ProblemRow{}}
 	p.cluster()
 	for i := range members {
 		p.server(&members[i])
@@ -160,6 +161,7 @@ func (p *problems) server(m *ServerEntry) {
 	const setClock = "on it: chronyc makestep"
 	subject, now := "server/"+m.Name, p.r.wall
 	switch {
+	case p.silent(m) && !m.Voter && p.revoked(m.Name): // gossip shows it for some time after it was removed
 	case p.silent(m):
 		p.add(api.ProblemServerSilent, subject, p.silentServerAdvice(m), "it does not answer")
 	case m.Disk == api.DiskFull:
