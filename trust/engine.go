@@ -199,8 +199,9 @@ func admits(state *fsm.State, who model.Subject, leaf *x509.Certificate) error {
 			WithHint("let that machine join with a token: outspan join")
 	case !row.Counts(pki.KeyHash(leaf)):
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
-			WithHint("if a copy of that machine has the newer one, stop the copy; if so, or if the newer one is lost: "+
-				"outspan node revoke %s, then let the machine join again", who.Name)
+			WithHint("if a copy of that machine runs, stop the copy: it has the newer one; then on a server: outspan node "+
+				"revoke %s --yes; outspan token create --role agent; then on the machine that stays: outspan join "+
+				"--token-file - ADDRESS", who.Name)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package trust_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -73,6 +74,8 @@ type rig struct {
 	leader string // name of the server that leads; "" means nobody does
 
 	off map[string]time.Time // servers of the log's configuration that are off, and since when
+
+	ids map[string]string // of servers, by their names; default: the name
 
 	wall func() time.Time // the median of the servers' clocks, which entries have; default: they have none
 
@@ -246,6 +249,9 @@ func (s *site) Servers() (all []trust.Server) {
 	}
 	for name, since := range s.r.off {
 		all = append(all, trust.Server{Name: name, Silent: time.Since(since)})
+	}
+	for i := range all {
+		all[i].ID = cmp.Or(s.r.ids[all[i].Name], all[i].Name)
 	}
 	slices.SortFunc(all, func(a, b trust.Server) int { return strings.Compare(a.Name, b.Name) })
 	return all

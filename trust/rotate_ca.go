@@ -192,7 +192,7 @@ func (e *Engine) leftBehind(state *fsm.State, p caProgress, passed, names []stri
 	for _, name := range names {
 		n := len(left)
 		for _, m := range waiting {
-			if name == m.who.Name || name == m.who.String() {
+			if m.named(name) {
 				left = append(left, m.who.String())
 			}
 		}
@@ -212,7 +212,7 @@ func (e *Engine) leftBehind(state *fsm.State, p caProgress, passed, names []stri
 	for _, m := range e.countedMembers(state) {
 		if m.who.Kind == model.SubjectServer {
 			servers++
-			if _, behind := slices.BinarySearch(left, m.who.String()); behind {
+			if m.in(left) {
 				gone++
 			}
 		}

@@ -156,7 +156,8 @@ func (t trustCluster) Heard(id model.NodeID) bool {
 func (t trustCluster) Servers() (all []trust.Server) {
 	for _, one := range t.s.cluster.Servers() {
 		if one.Member {
-			all = append(all, trust.Server{Name: cmp.Or(one.Name, string(one.ID)), Answers: one.Answers, Silent: one.Silent})
+			all = append(all, trust.Server{Name: cmp.Or(one.Name, string(one.ID)), ID: string(one.ID), Answers: one.Answers,
+				Silent: one.Silent})
 		}
 	}
 	return all

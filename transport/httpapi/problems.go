@@ -305,8 +305,9 @@ func (p *problems) copies() {
 				continue
 			}
 			told[c.Node] = true
-			next := fmt.Sprintf("stop the copy, and give it an empty data_dir and another name; then: outspan node revoke %s "+
-				"--yes, and on the machine that stays: outspan join", c.Node)
+			next := fmt.Sprintf("stop the copy, and give it an empty data_dir and another name; then on a server: outspan node "+
+				"revoke %s --yes; outspan token create --role agent; then on the machine that stays: outspan join "+
+				"--token-file - ADDRESS", c.Node)
 			if !p.r.Managed() {
 				next = "stop the copy, and give it an empty data_dir, another name and a certificate of its own"
 			}
