@@ -23,8 +23,9 @@ type keyringRotation struct {
 
 // RotateKeyring makes a new key-encryption key and gives it to every server of the configuration. Then it makes a new
 // data key under it, and encrypts all keys of the state anew. The events name by, who asked for it. The
-// key-encryption key before stays in the keyrings, because backups need it. A dry run only asks which servers could take part. If RotateKeyring fails before its commit,
-// nothing has changed but keyrings that have a key which nothing uses. The next call on the same leader uses that key.
+// key-encryption key before stays in the keyrings, because backups need it. A dry run only asks which servers could
+// take part. If RotateKeyring fails before its commit, nothing has changed but keyrings that have a key which nothing
+// uses. The next call on the same leader uses that key.
 // It blocks for at most about 20 s. Codes: those of Keyring; busy while another rotation runs; conflict if a server
 // does not answer or lacks a key; file_error; those of the log.
 func (e *Engine) RotateKeyring(ctx context.Context, by model.Actor, dryRun bool) (api.KeyringRotation, error) {

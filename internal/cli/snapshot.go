@@ -87,8 +87,8 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force, stale bool) 
 	return local.ShowSnapshot(&a.Console, view, "saved")
 }
 
-// warnNotExported says on stderr if no export of the key is known that a snapshot of now needs. It asks for at most 2 s,
-// and says nothing if it may not ask, or if the cluster has no keyring: the snapshot is saved already.
+// warnNotExported says on stderr if no export of the key is known that a present snapshot needs. It asks for at most
+// 2 s, and says nothing if it may not ask, or if the cluster has no keyring: the snapshot is saved already.
 func warnNotExported(ctx context.Context, a *app) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -56,7 +56,8 @@ type problems struct {
 // that does not lead misses the problems that only the leader knows.
 func (s *Server) problems(r *reading, members []ServerEntry, differing []api.DifferentState) *problems {
 	_, leads, led := s.cfg.Consensus.Leader()
-	p := &problems{r: r, members: members, differing: differing, led: led, leads: leads, found: map[api.ProblemCode][]api.ProblemRow{}}
+	p := &problems{r: r, members: members, differing: differing, led: led, leads: leads,
+		found: map[api.ProblemCode][]api.ProblemRow{}}
 	p.cluster()
 	for i := range members {
 		p.server(&members[i])
