@@ -10,7 +10,7 @@ import (
 type Token struct {
 	ID           model.TokenID     `json:"id"`
 	Role         string            `json:"role" enum:"server,agent" doc:"server admits servers and their agents"`
-	State        TokenState        `json:"state" enum:"active,used,expired,revoked"`
+	State        TokenState        `json:"state" enum:"active,used,expired,revoked,ca_replaced" doc:"ca_replaced: it names a CA that another has replaced since, so it admits nobody"`
 	Expires      time.Time         `json:"expires"`
 	Uses         int               `json:"uses" doc:"how many newcomers it admits in all"`
 	Used         int               `json:"used"`
@@ -30,6 +30,8 @@ const (
 	TokenUsed    TokenState = "used" // all uses are spent
 	TokenExpired TokenState = "expired"
 	TokenRevoked TokenState = "revoked"
+
+	TokenCAReplaced TokenState = "ca_replaced" // another CA is active than when it was made
 )
 
 // TokenBody describes a new join token.

@@ -114,6 +114,16 @@ func (s *trust) ActiveKey(kind model.KeyKind) (key *TrustKey, ok bool) {
 	return nil, false
 }
 
+// CAAt returns the CA that was the active one at an index. ok is false if it was dropped since, or if there was none.
+func (s *trust) CAAt(index uint64) (ca *TrustKey, ok bool) {
+	for _, k := range s.KeysOf(model.KeyCA) {
+		if k.Phase != model.KeyIncoming && k.ActiveIndex <= index {
+			ca, ok = k, true
+		}
+	}
+	return ca, ok
+}
+
 // TrustMemberOf returns the row of a server or agent, which may be revoked. ok is false if no token ever admitted it.
 func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 	return s.TrustMembers.Get(who.String())

@@ -26,6 +26,9 @@ const riseLimit = 1024
 
 func momentNumber(s model.Seen) uint64 { return s.Incarnation<<mintBits + s.Index }
 
+// IndexOf returns the index of the state that made a number with MomentNumber.
+func IndexOf(number uint64) uint64 { return number & (1<<mintBits - 1) }
+
 // Moment returns the incarnation and the index of the state.
 func (s *State) Moment() model.Seen { return model.Seen{Incarnation: s.Incarnation, Index: s.Index} }
 

@@ -53,7 +53,7 @@ func (r *caRotation) progress(state *fsm.State) (p caProgress) {
 		if p.done(m, digest) {
 			continue
 		}
-		if _, passed := slices.BinarySearch(p.next.Passed, m.who.String()); !passed {
+		if !m.in(p.next.Passed) {
 			p.waiting = append(p.waiting, m)
 		}
 	}

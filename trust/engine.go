@@ -32,6 +32,8 @@ type Cluster interface {
 	// Submit commits one group of commands, and returns once this server has applied it. It returns the refusal of the
 	// group. Other codes: no_leader, busy, disk_full and timeout if it was not committed; unknown if it may have been.
 	Submit(ctx context.Context, group []fsm.Command) error
+	// SubmitBy is Submit in the name of who asked for the change. The events of the change name that actor.
+	SubmitBy(ctx context.Context, by model.Actor, group []fsm.Command) error
 	// Leader returns who leads. self is true while this server leads. ok is false while no leader is known.
 	Leader() (leader transport.ServerInfo, self, ok bool)
 	// Now returns the cluster time.
@@ -221,8 +223,9 @@ func admits(state *fsm.State, who model.Subject, leaf *x509.Certificate) error {
 			WithHint("let that machine join with a token: outspan join")
 	case !row.Counts(pki.KeyHash(leaf)):
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s was replaced by a newer one", who).
-			WithHint("if a copy of that machine has the newer one, stop the copy; if so, or if the newer one is lost: "+
-				"outspan node revoke %s, then let the machine join again", who.Name)
+			WithHint("if a copy of that machine runs, stop the copy: it has the newer one; then on a server: outspan node "+
+				"revoke %s --yes; outspan token create --role agent; then on the machine that stays: outspan join "+
+				"--token-file - ADDRESS", who.Name)
 	}
 	return nil
 }

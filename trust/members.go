@@ -12,6 +12,7 @@ import (
 // Server is what a server knows of a server in the configuration of the log.
 type Server struct {
 	Name    string        // its id while the name is unknown
+	ID      string        // in the configuration of the log
 	Answers bool          // it answers the leader; only the leader knows that of other servers
 	Silent  time.Duration // since its last answer, or since the leader began to lead; only on the leader
 }
@@ -28,6 +29,7 @@ type counted struct {
 	row    *fsm.TrustMember // nil if the member is a server without a row
 	absent bool             // it is off, or the servers don't reach it
 	since  model.Time       // when it became absent, at the latest; 0 if it is not absent
+	id     string           // of a server; empty for an agent
 
 	expired  bool // an agent whose certificate has expired, and that may still return by itself
 	starting bool // an agent that has just got its certificate, and has no node yet
@@ -48,7 +50,7 @@ type memberList struct {
 func (l memberList) counted(state *fsm.State) (all []counted) {
 	now := l.servers.Now()
 	for _, s := range l.servers.Servers() {
-		c := counted{who: model.Subject{Kind: model.SubjectServer, Name: s.Name}}
+		c := counted{who: model.Subject{Kind: model.SubjectServer, Name: s.Name}, id: s.ID}
 		c.row, _ = state.TrustMemberOf(c.who)
 		if c.row != nil && c.row.RevokedIndex != 0 {
 			continue
@@ -86,6 +88,21 @@ func (l memberList) agent(state *fsm.State, m *fsm.TrustMember, now model.Time) 
 		c.absent, c.since = true, now
 	}
 	return c, true
+}
+
+// named reports whether an operator means the member by a name. A server that gossip has forgotten is shown by its id.
+func (c *counted) named(name string) bool {
+	return name == c.who.Name || name == c.who.String() || c.id != "" && name == c.id
+}
+
+// in reports whether a sorted list of members has this one. A server may be there by its id, because the leader that
+// wrote the list did not know its name.
+func (c *counted) in(sorted []string) bool {
+	_, found := slices.BinarySearch(sorted, c.who.String())
+	if !found && c.id != "" {
+		_, found = slices.BinarySearch(sorted, model.Subject{Kind: model.SubjectServer, Name: c.id}.String())
+	}
+	return found
 }
 
 // gossips reports whether a rotation of the gossip key waits for the member. An agent that returns or starts gets the

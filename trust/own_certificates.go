@@ -66,6 +66,9 @@ func (o *ownCertificates) keepServerNow(ctx context.Context) (wait time.Duration
 	switch {
 	case !state.Managed(): // this server has not caught up yet
 		return time.Minute, nil
+	case ok && row.RevokedIndex != 0 && pki.AdmittedAt(o.cfg.Credentials.Leaf()) >= row.VoidBefore:
+		// The certificate is younger than the revocation: this server has joined again, and its state does not know yet.
+		return time.Minute, nil
 	case ok && row.RevokedIndex != 0:
 		return 0, revoked(o.self)
 	}

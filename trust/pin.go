@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -22,7 +23,8 @@ type shownKey struct {
 	Key      []byte `cbor:"2,keyasint"`
 	NotAfter int64  `cbor:"3,keyasint"` // when its certificate expires, in Unix ms
 
-	CA model.KeyName `cbor:"4,keyasint,omitempty"` // which CA signed it, if that is known
+	CA     model.KeyName `cbor:"4,keyasint,omitempty"` // which CA signed it, if this server knows that
+	Issuer []byte        `cbor:"5,keyasint,omitempty"` // the id of that CA's key; the leader may know the CA by it
 }
 
 // Proved notes the key of an agent whose row takes any key, so that only this key counts from then on. The agent must
@@ -35,7 +37,7 @@ func (e *Engine) Proved(id pki.Identity, leaf *x509.Certificate) {
 	state := e.cfg.Store.Current()
 	if row, known := state.TrustMemberOf(who); known && row.AnyKey {
 		e.pins.add(shownKey{Name: who.Name, Key: pki.KeyHash(leaf), NotAfter: leaf.NotAfter.UnixMilli(),
-			CA: caWithID(state, leaf.AuthorityKeyId)})
+			CA: caWithID(state, leaf.AuthorityKeyId), Issuer: leaf.AuthorityKeyId})
 	}
 }
 
@@ -133,11 +135,14 @@ func (p *pins) pinFor(ctx context.Context, k shownKey) error {
 	return p.recordPin(ctx, k)
 }
 
-// recordPin does nothing if the row takes only certain keys already.
+// recordPin does nothing if the row takes only certain keys already. It looks the CA up itself: the server that saw the
+// key may have an older state, and a row without a CA would hold up a rotation of the CA.
 func (p *pins) recordPin(ctx context.Context, k shownKey) error {
 	who := model.Subject{Kind: model.SubjectAgent, Name: k.Name}
-	if row, ok := p.store.Current().TrustMemberOf(who); ok && !row.AnyKey {
+	state := p.store.Current()
+	if row, ok := state.TrustMemberOf(who); ok && !row.AnyKey {
 		return nil
 	}
-	return p.record(ctx, who, ownRenewal{Old: k.Key, Key: k.Key, NotAfter: k.NotAfter, CA: k.CA})
+	ca := cmp.Or(k.CA, caWithID(state, k.Issuer))
+	return p.record(ctx, who, ownRenewal{Old: k.Key, Key: k.Key, NotAfter: k.NotAfter, CA: ca})
 }

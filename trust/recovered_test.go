@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/keyring"
 	"github.com/outspan/outspan/model"
@@ -57,6 +58,38 @@ func TestRecoveredAgents(t *testing.T) {
 			}
 			wantCode(t, site.engine.Admit(id, keys[2]), model.CodeCertificateRefused)
 		})
+	}
+}
+
+// A server whose state does not have the newest CA yet sees the key of an agent after a recovery. The row of the agent
+// names that CA all the same, because the leader knows it.
+func TestPinKnowsTheCAOfTheLeader(t *testing.T) {
+	r := newRig(t)
+	s1 := r.found(time.Hour)
+	s1.lead()
+	s2 := s1.joinServer("s2", time.Hour)
+	n1 := who(model.SubjectAgent, "n1")
+	der, leafOf := request(t, pki.RoleAgent, "n1")
+	leaf := leafOf(must(s1.join(s1.token(pki.RoleAgent), transport.JoinRequest{Agent: der}))(t).Agent)
+	s1.do(&fsm.RestoreMark{Recovered: true})
+	r.stop(s2)
+	s1.do(must(s1.engine.RotateCA(s1.machine.Current(), api.RotateCABody{}))(t)...)
+	row, _ := s1.machine.Current().TrustMemberOf(n1)
+	if !row.AnyKey {
+		t.Fatal("the row takes only certain keys")
+	}
+	ca := s1.machine.Current().KeysOf(model.KeyCA)
+	next := must(x509.ParseCertificate(ca[len(ca)-1].Public))(t)
+	signed := *leaf // as if the newest CA had signed it
+	signed.AuthorityKeyId = next.SubjectKeyId
+	s2.run()
+	s2.engine.Proved(id(pki.RoleAgent, "n1"), &signed)
+	eventually(t, "the key is in the state", func() bool {
+		row, _ := s1.machine.Current().TrustMemberOf(n1)
+		return !row.AnyKey
+	})
+	if row, _ := s1.machine.Current().TrustMemberOf(n1); row.CA != ca[len(ca)-1].Name {
+		t.Errorf("the row names the CA %q, not %s", row.CA, ca[len(ca)-1].Name)
 	}
 }
 

@@ -2,15 +2,20 @@ package trust_test
 
 import (
 	"crypto/x509"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/trust"
 )
 
 // A server that was revoked and joined again is admitted with its new certificate, also by a server that knows only of
@@ -52,6 +57,53 @@ func TestRevokedServerReturns(t *testing.T) {
 					t.Errorf("S19: %s, the %s certificate: %v, want %q", name, what, err, test.want)
 				}
 			}
+		}
+	})
+}
+
+// A server that was revoked and has joined again does not take itself for revoked while its state has only the
+// revocation. With its old certificate it does.
+func TestReturnedServerWaitsForItsState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s1 := r.found(30 * 24 * time.Hour)
+		s1.lead()
+		var mu sync.Mutex
+		var log strings.Builder
+		logged := func() string {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return log.String()
+		}
+		r.engine = func(c *trust.Config) {
+			c.Logger = hclog.New(&hclog.LoggerOptions{Output: &log, Mutex: &mu})
+		}
+		s2 := s1.joinServer("s2", 30*24*time.Hour)
+		s1.do(&fsm.MemberRevoke{Subject: who(model.SubjectServer, "s2")})
+		known := len(r.log)
+		r.stop(s2)
+		stop := s2.run()
+		if got := logged(); !strings.Contains(got, "s2 was revoked") {
+			t.Errorf("with the old certificate it logs %q", got)
+		}
+		stop()
+
+		back := s1.joinServer("s2", 30*24*time.Hour)
+		r.stop(back)
+		back.machine = fsm.NewMachine()
+		for i, e := range r.log[:known] {
+			back.apply(i, e)
+		}
+		cfg := back.cfg
+		cfg.Store = back.machine
+		back.engine = must(trust.NewEngine(cfg))(t)
+		mu.Lock()
+		log.Reset()
+		mu.Unlock()
+		back.run()
+		if got := logged(); strings.Contains(got, "revoked") {
+			t.Errorf("after its return it logs %q", got)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package trust_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -74,6 +75,8 @@ type rig struct {
 
 	off map[string]time.Time // servers of the log's configuration that are off, and since when
 
+	ids map[string]string // of servers, by their names; default: the name
+
 	wall func() time.Time // the median of the servers' clocks, which entries have; default: they have none
 
 	addresses []string // of the servers' API; default 10.0.0.1:7640
@@ -97,6 +100,7 @@ type site struct {
 	machine *fsm.Machine
 	creds   *transport.Credentials
 	engine  *trust.Engine
+	cfg     trust.Config // of the engine
 	reloads int
 	asked   int // questions to other servers
 	closed  func(func(pki.Identity, *x509.Certificate) bool) int
@@ -148,6 +152,7 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	if r.engine != nil {
 		r.engine(&cfg)
 	}
+	s.cfg = cfg
 	s.engine = must(trust.NewEngine(cfg))(r.t)
 	return s
 }
@@ -165,7 +170,12 @@ func (s *site) apply(i int, e fsm.Entry) []fsm.Result {
 }
 
 // Submit implements trust.Cluster.
-func (s *site) Submit(_ context.Context, group []fsm.Command) error {
+func (s *site) Submit(ctx context.Context, group []fsm.Command) error {
+	return s.SubmitBy(ctx, model.ActorLeader, group)
+}
+
+// SubmitBy implements trust.Cluster.
+func (s *site) SubmitBy(_ context.Context, by model.Actor, group []fsm.Command) error {
 	r := s.r
 	if r.before != nil {
 		if err := r.before(); err != nil {
@@ -173,7 +183,7 @@ func (s *site) Submit(_ context.Context, group []fsm.Command) error {
 		}
 	}
 	r.mu.Lock()
-	e := fsm.Entry{Format: model.CurrentFormat, At: s.Now(), Groups: [][]fsm.Command{group}}
+	e := fsm.Entry{Format: model.CurrentFormat, At: s.Now(), Actor: by, Groups: [][]fsm.Command{group}}
 	if r.wall != nil {
 		e.Wall = r.wall().UnixMilli()
 	}
@@ -239,6 +249,9 @@ func (s *site) Servers() (all []trust.Server) {
 	}
 	for name, since := range s.r.off {
 		all = append(all, trust.Server{Name: name, Silent: time.Since(since)})
+	}
+	for i := range all {
+		all[i].ID = cmp.Or(s.r.ids[all[i].Name], all[i].Name)
 	}
 	slices.SortFunc(all, func(a, b trust.Server) int { return strings.Compare(a.Name, b.Name) })
 	return all

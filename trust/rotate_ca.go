@@ -212,7 +212,7 @@ func (r *caRotation) leftBehind(state *fsm.State, p caProgress, passed, names []
 	for _, name := range names {
 		n := len(left)
 		for _, m := range waiting {
-			if name == m.who.Name || name == m.who.String() {
+			if m.named(name) {
 				left = append(left, m.who.String())
 			}
 		}
@@ -232,7 +232,7 @@ func (r *caRotation) leftBehind(state *fsm.State, p caProgress, passed, names []
 	for _, m := range r.members.counted(state) {
 		if m.who.Kind == model.SubjectServer {
 			servers++
-			if _, behind := slices.BinarySearch(left, m.who.String()); behind {
+			if m.in(left) {
 				gone++
 			}
 		}

@@ -217,3 +217,24 @@ func TestRotateCAWithoutANode(t *testing.T) {
 		c.want(api.CARenew, "ca/1 retired ca/2 active", "server:s1", "server:s2")
 	})
 }
+
+// A dead server that gossip has forgotten is left behind by its id. A leader that knows its name does not wait for it.
+func TestRotateCALeavesAServerWithoutANameBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newRotation(t)
+		c.s1.joinServer("s3", 24*time.Hour)
+		c.mu.Lock()
+		delete(c.sites, "s3")
+		c.off = map[string]time.Time{"01S3": time.Now()}
+		c.mu.Unlock()
+		c.rotate(api.RotateCABody{})
+		c.report(server1, server2, agent1)
+		c.want(api.CADistribute, "ca/1 active ca/2 incoming", "server:01S3")
+		c.rotate(api.RotateCABody{Force: true, Names: []string{"01S3"}})
+		c.want(api.CADistribute, "ca/1 active ca/2 incoming")
+		c.mu.Lock()
+		c.off, c.ids = map[string]time.Time{"s3": time.Now()}, map[string]string{"s3": "01S3"}
+		c.mu.Unlock()
+		c.want(api.CADistribute, "ca/1 active ca/2 incoming")
+	})
+}

@@ -24,16 +24,17 @@ type keyringRotation struct {
 }
 
 // RotateKeyring makes a new key-encryption key and gives it to every server of the configuration. Then it makes a new
-// data key under it, and encrypts all keys of the state anew. The key-encryption key before stays in the keyrings,
-// because backups need it. A dry run only asks which servers could take part. If RotateKeyring fails before its commit,
-// nothing has changed but keyrings that have a key which nothing uses. The next call on the same leader uses that key.
+// data key under it, and encrypts all keys of the state anew. The events name by, who asked for it. The
+// key-encryption key before stays in the keyrings, because backups need it. A dry run only asks which servers could
+// take part. If RotateKeyring fails before its commit, nothing has changed but keyrings that have a key which nothing
+// uses. The next call on the same leader uses that key.
 // It blocks for at most about 20 s. Codes: those of Keyring; busy while another rotation runs; conflict if a server
 // does not answer or lacks a key; file_error; those of the log.
-func (e *Engine) RotateKeyring(ctx context.Context, dryRun bool) (api.KeyringRotation, error) {
-	return e.rotation.rotate(ctx, dryRun)
+func (e *Engine) RotateKeyring(ctx context.Context, by model.Actor, dryRun bool) (api.KeyringRotation, error) {
+	return e.rotation.rotate(ctx, by, dryRun)
 }
 
-func (r *keyringRotation) rotate(ctx context.Context, dryRun bool) (api.KeyringRotation, error) {
+func (r *keyringRotation) rotate(ctx context.Context, by model.Actor, dryRun bool) (api.KeyringRotation, error) {
 	k := r.keyring
 	ring, err := k.leading()
 	if err != nil {
@@ -61,7 +62,7 @@ func (r *keyringRotation) rotate(ctx context.Context, dryRun bool) (api.KeyringR
 	if err := r.handOut(ctx, next); err != nil {
 		return reply, err
 	}
-	if err := r.useKey(ctx, next.ID()); err != nil {
+	if err := r.useKey(ctx, next.ID(), by); err != nil {
 		return reply, err
 	}
 	k.log.Info("the keyring has a new key, which encrypts the keys of the state now", "key", next.ID(), "before", before)
@@ -160,13 +161,13 @@ func (r *keyringRotation) giveKey(ctx context.Context, server transport.ServerIn
 // useKey commits the group that encrypts all keys of the state anew. Another rotation may change a row meanwhile, or
 // add one under the old data key. Then the group is refused, and useKey makes another one, twice at most. Codes: those
 // of reencrypted and of the log.
-func (r *keyringRotation) useKey(ctx context.Context, by keyring.ID) error {
+func (r *keyringRotation) useKey(ctx context.Context, next keyring.ID, by model.Actor) error {
 	for try := 1; ; try++ {
-		group, err := reencrypted(r.keyring.ring.Load(), r.keyring.store.Current(), by)
+		group, err := reencrypted(r.keyring.ring.Load(), r.keyring.store.Current(), next)
 		if err != nil {
 			return err
 		}
-		err = r.keyring.servers.Submit(ctx, group)
+		err = r.keyring.servers.SubmitBy(ctx, by, group)
 		refusal, _ := errors.AsType[*model.Error](err)
 		if refusal == nil || try == 3 || refusal.Code != model.CodeStale && refusal.Code != model.CodeInUse {
 			return err

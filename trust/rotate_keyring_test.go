@@ -56,14 +56,23 @@ func TestRotateKeyring(t *testing.T) {
 	for _, s := range []*site{s1, s2, s3} {
 		s.run()
 	}
-	dry := must(s1.engine.RotateKeyring(t.Context(), true))(t)
+	dry := must(s1.engine.RotateKeyring(t.Context(), "cert:alice", true))(t)
 	if !dry.DryRun || dry.Key != "" || len(dry.Servers) != 3 || s1.under() != before || len(s2.ring().IDs()) != 1 {
 		t.Errorf("after a dry run %+v the data key is under %s, and s2 has %v", dry, s1.under(), s2.ring().IDs())
 	}
-	got := must(s1.engine.RotateKeyring(t.Context(), false))(t)
+	got := must(s1.engine.RotateKeyring(t.Context(), "cert:alice", false))(t)
 	next := keyring.ID(got.Key)
 	if got.Before != string(before) || next == before || s1.under() != next {
 		t.Fatalf("%+v; the data key was under %s, and is under %s", got, before, s1.under())
+	}
+	var by []model.Actor
+	for _, e := range s1.machine.Current().Events.All() {
+		if e.Subject == "key/data/2" {
+			by = append(by, e.Actor)
+		}
+	}
+	if !slices.Equal(by, []model.Actor{"cert:alice"}) {
+		t.Errorf("the events of the new key name %q", by)
 	}
 	s4 := s1.joinServer("s4", time.Hour)
 	for _, s := range []*site{s1, s2, s3, s4} {
@@ -81,7 +90,7 @@ func TestRotateKeyring(t *testing.T) {
 			t.Errorf("server %+v", s)
 		}
 	}
-	_, err := s2.engine.RotateKeyring(t.Context(), false)
+	_, err := s2.engine.RotateKeyring(t.Context(), "cert:alice", false)
 	wantCode(t, err, model.CodeNoLeader)
 }
 
@@ -100,7 +109,7 @@ func TestRotatedKeyringHasANewDataKey(t *testing.T) {
 		}
 		return nil
 	}
-	must(s1.engine.RotateKeyring(t.Context(), false))(t)
+	must(s1.engine.RotateKeyring(t.Context(), "cert:alice", false))(t)
 	rows := 0
 	for _, s := range []*site{s1, s2} {
 		for name, row := range s.machine.Current().TrustKeys.All() {
@@ -128,14 +137,14 @@ func TestRotationNeedsEveryServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s1, s2, _ := three(t)
 		r.dead = []string{"s9"}
-		_, err := s1.engine.RotateKeyring(t.Context(), false)
+		_, err := s1.engine.RotateKeyring(t.Context(), "cert:alice", false)
 		wantCode(t, err, model.CodeConflict)
 		refusal, _ := errors.AsType[*model.Error](err)
 		if !strings.Contains(refusal.Message, "s9") || strings.Contains(refusal.Message, "s2") ||
 			!strings.Contains(refusal.Hint, "outspan server remove s9") {
 			t.Errorf("%s; %s", refusal.Message, refusal.Hint)
 		}
-		dry := must(s1.engine.RotateKeyring(t.Context(), true))(t)
+		dry := must(s1.engine.RotateKeyring(t.Context(), "cert:alice", true))(t)
 		if last := dry.Servers[len(dry.Servers)-1]; last.Name != "s9" || last.Answers || last.Complete || last.Error == "" {
 			t.Errorf("a dry run shows %+v", last)
 		}
@@ -144,7 +153,7 @@ func TestRotationNeedsEveryServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		s2 = r.start("s2", s2.dir, time.Hour)
-		_, err = s1.engine.RotateKeyring(t.Context(), false)
+		_, err = s1.engine.RotateKeyring(t.Context(), "cert:alice", false)
 		wantCode(t, err, model.CodeConflict)
 		if !strings.Contains(err.Error(), "lack keys of the keyring: s2") {
 			t.Error(err)
@@ -154,7 +163,7 @@ func TestRotationNeedsEveryServer(t *testing.T) {
 		}
 		s2.run()
 		time.Sleep(5 * time.Second)
-		must(s1.engine.RotateKeyring(t.Context(), false))(t)
+		must(s1.engine.RotateKeyring(t.Context(), "cert:alice", false))(t)
 	})
 }
 
@@ -192,7 +201,7 @@ func TestRotationAfterChangeOfLeader(t *testing.T) {
 			r, s1, s2, s3 := three(t)
 			first := s1.under()
 			step.stop(r)
-			if _, err := s1.engine.RotateKeyring(t.Context(), false); err == nil {
+			if _, err := s1.engine.RotateKeyring(t.Context(), "cert:alice", false); err == nil {
 				t.Fatal("it succeeded")
 			}
 			if got := s2.under() != first; got != step.committed {
@@ -202,7 +211,7 @@ func TestRotationAfterChangeOfLeader(t *testing.T) {
 			for _, s := range []*site{s1, s2, s3} {
 				s.run()
 			}
-			next := keyring.ID(must(s2.engine.RotateKeyring(t.Context(), false))(t).Key)
+			next := keyring.ID(must(s2.engine.RotateKeyring(t.Context(), "cert:alice", false))(t).Key)
 			for _, s := range []*site{s1, s2, s3} {
 				if s.under() != next || next == first {
 					t.Errorf("%s: the data key is under %s; the first key is %s, the next %s", s.name, s.under(), first, next)
@@ -230,14 +239,14 @@ func TestFailedRotationsMakeOneKey(t *testing.T) {
 	r, s1, s2, _ := three(t)
 	r.before = func() error { return model.Refuse(model.CodeTimeout, "busy") }
 	for range 3 {
-		_, err := s1.engine.RotateKeyring(t.Context(), false)
+		_, err := s1.engine.RotateKeyring(t.Context(), "cert:alice", false)
 		wantCode(t, err, model.CodeTimeout)
 	}
 	if n := len(s2.ring().IDs()); n != 2 {
 		t.Errorf("s2 has %d keys", n)
 	}
 	r.before = nil
-	next := must(s1.engine.RotateKeyring(t.Context(), false))(t).Key
+	next := must(s1.engine.RotateKeyring(t.Context(), "cert:alice", false))(t).Key
 	if ids := s1.ring().IDs(); len(ids) != 2 || string(ids[0]) != next {
 		t.Errorf("s1 has %v, and uses %s", ids, next)
 	}
@@ -260,7 +269,7 @@ func TestServerJoinsDuringRotation(t *testing.T) {
 		}
 		return nil
 	}
-	next := keyring.ID(must(s1.engine.RotateKeyring(t.Context(), false))(t).Key)
+	next := keyring.ID(must(s1.engine.RotateKeyring(t.Context(), "cert:alice", false))(t).Key)
 	if ids := s4.ring().IDs(); !slices.Contains(ids, next) {
 		t.Errorf("s4 has %v, and the state needs %s", ids, next)
 	}
@@ -276,7 +285,7 @@ func TestExportFromBeforeRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := s1.machine.State()
-	next := keyring.ID(must(s1.engine.RotateKeyring(t.Context(), false))(t).Key)
+	next := keyring.ID(must(s1.engine.RotateKeyring(t.Context(), "cert:alice", false))(t).Key)
 	keys := must(keyring.Import(&export, passphrase))(t)
 	for _, ring := range []*keyring.Ring{
 		must(keyring.Create(filepath.Join(t.TempDir(), "keyring"), keys...))(t), s1.ring()} {

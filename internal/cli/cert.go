@@ -18,12 +18,12 @@ func (a *app) certificateColumns() []term.Column[api.Certificate] {
 		{Head: "key", Cell: func(c api.Certificate) string { return c.Key[:min(len(c.Key), 16)] }},
 		{Head: "created by", Cell: func(c api.Certificate) string { return string(c.CreatedBy) }},
 		{Head: "expires in", Cell: func(c api.Certificate) string {
-			if c.NotAfter == nil || c.Revoked {
+			if c.NotAfter == nil || c.State != api.CertificateActive && c.State != api.CertificateCAReplaced {
 				return ""
 			}
 			return term.Span(max(c.NotAfter.Sub(a.Now()), 0))
 		}},
-		{Head: "revoked", Cell: func(c api.Certificate) string { return term.YesNo(c.Revoked) }},
+		{Head: "state", Cell: func(c api.Certificate) string { return string(c.State) }},
 		{Head: "reason", Wide: true, Cell: func(c api.Certificate) string { return c.Reason }},
 	}
 }
@@ -99,9 +99,10 @@ func certLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list the certificates of people", Args: term.Exactly(),
-		Long: "Lists the newest certificate of each person, and the names that were revoked. Certificates that were made " +
-			"with outspan tls cert create are not known here.",
-		Example: "outspan cert ls\noutspan cert ls --filter revoked=false -o name",
+		Long: `Lists the newest certificate of each person, and the names that were revoked. The servers accept those that are active, and those with the state
+ca_replaced until that CA is dropped: their owners need another one before (outspan cert create), and ca.pem with it. Certificates that were made with
+outspan tls cert create are not known here.`,
+		Example: "outspan cert ls\noutspan cert ls --filter state=ca_replaced -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := a.client().Certificates.List(cmd.Context(), filter.options())
 			if err != nil {

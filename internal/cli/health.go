@@ -33,7 +33,7 @@ func serverHealth(a *app) *cobra.Command {
 		Long: `Asks each server at --address whether it has caught up and knows a leader. Exit code 6 when one of them is not ready.
 
 --wait waits for the whole cluster: until there is a leader, every server of the cluster answers it, votes and has caught up, and
-those at --address are ready. It is what to wait for between two steps of a rolling restart.`,
+those at --address are ready. It prints what it waits for on stderr. It is what to wait for between two steps of a rolling restart.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			if err := a.waitForServers(ctx, leader, &until); err != nil {
@@ -153,7 +153,7 @@ func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags)
 	}
 	ctx, cancel := until.limit(ctx, "the cluster")
 	defer cancel()
-	lacks := "no server is ready"
+	lacks, shown := "no server is ready", ""
 	for whole := 0; ; {
 		why, err := a.lookAtServers(ctx, leader)
 		switch {
@@ -164,7 +164,10 @@ func (a *app) waitForServers(ctx context.Context, leader bool, until *waitFlags)
 		case err != nil && ctx.Err() == nil && exitOf(err) != term.ExitTransient:
 			return err
 		case ctx.Err() == nil:
-			whole, lacks = 0, why
+			if whole, lacks = 0, why; lacks != shown {
+				fmt.Fprintf(a.Err, "waiting: %s\n", term.Printable(lacks))
+				shown = lacks
+			}
 		}
 		pause := healthLook
 		if whole == 0 {

@@ -51,7 +51,7 @@ func TestHealthWaitsForAllServers(t *testing.T) {
 			return wholeServer + `,{"name":"s2","state":"alive","voter":true,"answers":true,"index_lag":3}`
 		})
 		if _, errs, code := runHere(t, heals, "server", "health", "--wait", "--timeout", "20s"); code != 0 ||
-			asked.Load() < 4 {
+			asked.Load() < 4 || strings.Count(errs, "waiting: "+c.want) != 1 {
 			t.Errorf("%s, then whole: exit code %d after %d looks: %s", c.want, code, asked.Load(), errs)
 		}
 	}

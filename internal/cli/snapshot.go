@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -80,7 +81,28 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force, stale bool) 
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return notWritten(path, err)
 	}
+	if !stale {
+		warnNotExported(ctx, a)
+	}
 	return local.ShowSnapshot(&a.Console, view, "saved")
+}
+
+// warnNotExported says on stderr if no export of the key is known that a present snapshot needs. It asks for at most
+// 2 s, and says nothing if it may not ask, or if the cluster has no keyring: the snapshot is saved already.
+func warnNotExported(ctx context.Context, a *app) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	got, err := a.client().Trust.Keyring(ctx)
+	if err != nil {
+		return
+	}
+	for _, k := range got.Value.Keys {
+		if k.Active && !k.Exported {
+			fmt.Fprintf(a.Err, "no export of the keyring with the key %s is known: without it the snapshot can't begin a "+
+				"cluster again\n  next: on a server: outspan server keyring export --data-dir DIR --passphrase-file - FILE\n",
+				term.Printable(k.ID))
+		}
+	}
 }
 
 // notWritten returns the error for a file that could not be written. Code: disk_full if the disk is full.

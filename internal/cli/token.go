@@ -45,7 +45,7 @@ func tokenLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list join tokens, the oldest first", Args: term.Exactly(),
 		Long: "Lists join tokens. Nobody can read the secret text of a token again. A token that has ended is listed for " +
-			"another day or longer.",
+			"another day or longer. The state ca_replaced means that the token names a CA that was replaced: it admits nobody.",
 		Example: "outspan token ls\noutspan token ls --filter state=active -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := a.client().Tokens.List(cmd.Context(), filter.options())

@@ -98,7 +98,12 @@ type trustCluster struct{ s *serverPart }
 
 // Submit implements trust.Cluster.
 func (t trustCluster) Submit(ctx context.Context, group []fsm.Command) error {
-	results, err := t.s.cluster.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{group}})
+	return t.SubmitBy(ctx, model.ActorLeader, group)
+}
+
+// SubmitBy implements trust.Cluster.
+func (t trustCluster) SubmitBy(ctx context.Context, by model.Actor, group []fsm.Command) error {
+	results, err := t.s.cluster.Propose(ctx, fsm.Entry{Actor: by, Groups: [][]fsm.Command{group}})
 	if err != nil {
 		return err
 	}
@@ -151,7 +156,8 @@ func (t trustCluster) Heard(id model.NodeID) bool {
 func (t trustCluster) Servers() (all []trust.Server) {
 	for _, one := range t.s.cluster.Servers() {
 		if one.Member {
-			all = append(all, trust.Server{Name: cmp.Or(one.Name, string(one.ID)), Answers: one.Answers, Silent: one.Silent})
+			all = append(all, trust.Server{Name: cmp.Or(one.Name, string(one.ID)), ID: string(one.ID), Answers: one.Answers,
+				Silent: one.Silent})
 		}
 	}
 	return all

@@ -83,7 +83,25 @@ func certificateOf(r *reading, p *fsm.Person) api.Certificate {
 		end := time.UnixMilli(p.NotAfter).UTC().Truncate(time.Second)
 		v.NotAfter = &end
 	}
+	v.State = certificateState(r, p, v.Revoked)
 	return v
+}
+
+// certificateState goes by the index at which the certificate was signed: it may have been recorded after another CA
+// became active.
+func certificateState(r *reading, p *fsm.Person, revoked bool) api.CertificateState {
+	issuer, known := r.CAAt(fsm.IndexOf(p.Number))
+	switch {
+	case revoked || p.IssuedIndex == 0:
+		return api.CertificateRevoked
+	case time.Now().UnixMilli() >= p.NotAfter:
+		return api.CertificateExpired
+	case !known:
+		return api.CertificateCADropped
+	case issuer.Phase != model.KeyActive:
+		return api.CertificateCAReplaced
+	}
+	return api.CertificateActive
 }
 
 // signsNobody returns the refusal of everything about people in a cluster that makes no certificates.
@@ -149,10 +167,14 @@ func (in *newCertificateInput) signAgain(o *outcome, sign SignPerson) error {
 		return err
 	}
 	p, ok := o.People.Get(in.name)
-	if !ok || p.IssuedIndex != o.Written.Index || !bytes.Equal(p.Key, request.KeyHash()) ||
-		certificateOf(o.reading, p).Revoked || sign == nil {
+	good := ok && p.IssuedIndex == o.Written.Index && bytes.Equal(p.Key, request.KeyHash()) && sign != nil
+	if good {
+		state := certificateOf(o.reading, p).State
+		good = state == api.CertificateActive || state == api.CertificateExpired // the latter has its own refusal
+	}
+	if !good {
 		return refusedAt(model.Refuse(model.CodeConflict,
-			"the certificate of the earlier request with this id was replaced or revoked since").
+			"the certificate of the earlier request with this id, or its CA, was replaced or revoked since").
 			WithHint("make another one, with another request id"), o.Written.Index)
 	}
 	ttl := time.Until(time.UnixMilli(p.NotAfter))

@@ -124,4 +124,11 @@ func TestGossipRotationWaits(t *testing.T) {
 	if got := problem(); !strings.HasSuffix(got, "1 servers and agents don't take the keys, such as agent:n1") {
 		t.Errorf("after 11 minutes the problem is %q", got)
 	}
+	if got := r.servers["s1"].api.ProblemCounts()[api.ProblemGossipRotation]; got != 1 {
+		t.Errorf("the leader counts %d problems", got)
+	}
+	r.setLeader("s2") // s1 does not know any more which servers are absent
+	if got := r.servers["s1"].api.ProblemCounts()[api.ProblemGossipRotation]; got != 0 {
+		t.Errorf("a server that does not lead counts %d problems", got)
+	}
 }

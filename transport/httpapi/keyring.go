@@ -17,8 +17,8 @@ import (
 type Keyring interface {
 	// Keyring returns the keys, and which servers have them.
 	Keyring(context.Context) (api.Keyring, error)
-	// RotateKeyring makes a new key. A dry run only asks which servers could take part.
-	RotateKeyring(ctx context.Context, dryRun bool) (api.KeyringRotation, error)
+	// RotateKeyring makes a new key. The events name by. A dry run only asks which servers could take part.
+	RotateKeyring(ctx context.Context, by model.Actor, dryRun bool) (api.KeyringRotation, error)
 }
 
 type exportedInput struct {
@@ -47,7 +47,7 @@ func keyringOperations(s *Server) []operation {
 			return s.cfg.Servers.Keyring.Keyring(ctx)
 		}),
 		keyringOperation(s, rotate, func(ctx context.Context, in *rotateInput) (api.KeyringRotation, error) {
-			return s.cfg.Servers.Keyring.RotateKeyring(ctx, in.DryRun)
+			return s.cfg.Servers.Keyring.RotateKeyring(ctx, callerFrom(ctx).Actor(), in.DryRun)
 		}),
 		write(s, route{id: "keyring-exported", path: "/v1/keyring/exported", tag: "trust",
 			summary: "Record that an export of the keyring has these keys; outspan server keyring export calls it"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,9 +24,9 @@ func (r *rig) Keyring(context.Context) (api.Keyring, error) {
 }
 
 // RotateKeyring implements httpapi.Keyring.
-func (r *rig) RotateKeyring(_ context.Context, dryRun bool) (api.KeyringRotation, error) {
+func (r *rig) RotateKeyring(_ context.Context, by model.Actor, dryRun bool) (api.KeyringRotation, error) {
 	if !dryRun {
-		return api.KeyringRotation{}, model.Refuse(model.CodeConflict, "these don't answer: s2")
+		return api.KeyringRotation{}, model.Refuse(model.CodeConflict, "these don't answer %s: s2", by)
 	}
 	return api.KeyringRotation{Before: "0123456789abcdef", DryRun: true, Servers: keyringServers}, nil
 }
@@ -50,6 +51,9 @@ func TestKeyring(t *testing.T) {
 	}
 	_, _, err := r.cli("s2").Do(t.Context(), http.MethodPost, "/v1/keyring/rotate", nil, nil)
 	wantCode(t, err, model.CodeConflict)
+	if !strings.Contains(err.Error(), "answer cert:alice") {
+		t.Errorf("%v does not name who asked", err)
+	}
 	_, _, err = r.cli("s1").Do(t.Context(), http.MethodPost, "/v1/keyring/rotate", nil, map[string]int{"a": 1})
 	wantCode(t, err, model.CodeInvalid)
 }

@@ -48,6 +48,7 @@ type problems struct {
 	members   []ServerEntry
 	differing []api.DifferentState
 	led       bool // a leader is known
+	leads     bool // this server leads
 
 	found map[api.ProblemCode][]api.ProblemRow
 }
@@ -55,8 +56,9 @@ type problems struct {
 // problems finds all current problems. It uses only what this server already knows, and asks no other process. A server
 // that does not lead misses the problems that only the leader knows.
 func (s *Server) problems(r *reading, members []ServerEntry, differing []api.DifferentState) *problems {
-	_, _, led := s.cfg.Consensus.Leader()
-	p := &problems{r: r, members: members, differing: differing, led: led, found: map[api.ProblemCode][]api.ProblemRow{}}
+	_, leads, led := s.cfg.Consensus.Leader()
+	p := &problems{r: r, members: members, differing: differing, led: led, leads: leads,
+		found: map[api.ProblemCode][]api.ProblemRow{}}
 	p.cluster()
 	for i := range members {
 		p.server(&members[i])
@@ -161,6 +163,7 @@ func (p *problems) server(m *ServerEntry) {
 	const setClock = "on it: chronyc makestep"
 	subject, now := "server/"+m.Name, p.r.wall
 	switch {
+	case p.silent(m) && !m.Voter && p.revoked(m.Name): // gossip shows it for some time after it was removed
 	case p.silent(m):
 		p.add(api.ProblemServerSilent, subject, p.silentServerAdvice(m), "it does not answer")
 	case m.Disk == api.DiskFull:
@@ -305,8 +308,9 @@ func (p *problems) copies() {
 				continue
 			}
 			told[c.Node] = true
-			next := fmt.Sprintf("stop the copy, and give it an empty data_dir and another name; then: outspan node revoke %s "+
-				"--yes, and on the machine that stays: outspan join", c.Node)
+			next := fmt.Sprintf("stop the copy, and give it an empty data_dir and another name; then on a server: outspan node "+
+				"revoke %s --yes; outspan token create --role agent; then on the machine that stays: outspan join "+
+				"--token-file - ADDRESS", c.Node)
 			if !p.r.Managed() {
 				next = "stop the copy, and give it an empty data_dir, another name and a certificate of its own"
 			}

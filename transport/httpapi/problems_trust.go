@@ -10,10 +10,17 @@ import (
 // rotationPatience is how long a step of a rotation of keys may wait before it is a problem.
 const rotationPatience = 10 * model.Minute
 
-// gossip adds a problem if a rotation of the gossip key waits for members that don't take the keys.
+// revoked reports whether the server of this name was revoked, and has not joined again.
+func (p *problems) revoked(name string) bool {
+	row, ok := p.r.TrustMemberOf(model.Subject{Kind: model.SubjectServer, Name: name})
+	return ok && row.RevokedIndex != 0
+}
+
+// gossip adds a problem if a rotation of the gossip key waits for members that don't take the keys. Only the leader
+// knows which servers are absent, and so whom the rotation waits for.
 func (p *problems) gossip(keys GossipKeys) {
 	rows := p.r.KeysOf(model.KeyGossip)
-	if keys == nil || len(rows) < 2 {
+	if keys == nil || len(rows) < 2 || !p.leads {
 		return
 	}
 	var changed model.Time

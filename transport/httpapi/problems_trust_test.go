@@ -9,6 +9,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
@@ -52,5 +53,33 @@ func TestCARotationWaits(t *testing.T) {
 	r.born = r.born.Add(-11 * time.Minute)
 	if got := problem(); !strings.HasSuffix(got, "in the step distribute for 1 servers and agents, such as agent:n1") {
 		t.Errorf("after 11 minutes the problem is %q", got)
+	}
+}
+
+// A server that was revoked and removed is shown by gossip for some time. Its silence is no problem, unless it votes.
+func TestRevokedServerIsNoProblem(t *testing.T) {
+	r := newRig(t, "s1", "s2", "s3")
+	r.manage()
+	_, token := r.token(map[string]any{"role": "server"})
+	r.admit(token, model.SubjectServer, "s3")
+	votes := false
+	r.shape = func(m *httpapi.ServerEntry) {
+		if m.Name == "s3" {
+			m.State, m.Voter = "dead", votes
+		}
+	}
+	silent := func() bool {
+		return strings.Contains(strings.Join(problemsNow(t, r, ""), "\n"), "server_silent server/s3")
+	}
+	if !silent() {
+		t.Error("a member's silence is no problem")
+	}
+	r.apply(&fsm.MemberRevoke{Subject: model.Subject{Kind: model.SubjectServer, Name: "s3"}})
+	if silent() {
+		t.Error("the silence of a server that was revoked is a problem")
+	}
+	votes = true
+	if !silent() {
+		t.Error("the silence of a voter is no problem")
 	}
 }

@@ -115,6 +115,7 @@ func (r *reading) token(t *fsm.JoinToken) api.Token {
 		NodeName: t.NodeName, Labels: notNilMap(t.Labels), CreatedBy: t.Creator, CreatedIndex: t.CreatedIndex,
 		RevokedIndex: t.RevokedIndex,
 	}
+	names, known := r.CAAt(t.CreatedIndex)
 	switch {
 	case t.RevokedIndex != 0:
 		v.State = api.TokenRevoked
@@ -122,6 +123,8 @@ func (r *reading) token(t *fsm.JoinToken) api.Token {
 		v.State = api.TokenUsed
 	case r.now >= t.Expires:
 		v.State = api.TokenExpired
+	case r.Managed() && (!known || names.Phase != model.KeyActive):
+		v.State = api.TokenCAReplaced
 	}
 	return v
 }

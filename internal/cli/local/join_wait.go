@@ -72,7 +72,8 @@ func (a *approval) pause(ctx context.Context, t *term.Console, err error) bool {
 	}
 }
 
-// result returns the error of the last attempt. If the servers were away at the end, it says that the machine waits.
+// result returns the error of the last attempt. If the servers were away at the end, it says that the machine waits. If
+// they prove another CA than before, it says that the token has ended with the CA that it names.
 func (a *approval) result(err error) error {
 	var refusal *model.Error
 	if a.pending != nil && errors.As(err, &refusal) &&
@@ -80,6 +81,12 @@ func (a *approval) result(err error) error {
 		errors.As(a.pending, &refusal)
 		return model.Refuse(refusal.Code, "%s", refusal.Message).
 			WithHint("%s; then run the same outspan join again", refusal.Hint)
+	}
+	if a.pending != nil && errors.As(err, &refusal) && refusal.Code == model.CodeCertificateRefused {
+		return model.Refuse(refusal.Code, "%s", refusal.Message).
+			WithHint("if the CA was replaced while this machine waited, its token has ended (see on a server: outspan ca " +
+				"status); make another one there: outspan token create; then run outspan join here with that token, and " +
+				"approve the same key again")
 	}
 	return err
 }

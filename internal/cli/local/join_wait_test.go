@@ -71,6 +71,8 @@ func TestJoinStopsWaiting(t *testing.T) {
 			model.CodeApprovalRejected, "ask", 2},
 		"expired": {time.Minute, []error{pending(), model.Refuse(model.CodeTokenExpired, "over").WithHint("another")},
 			model.CodeTokenExpired, "another", 2},
+		"another CA": {time.Minute, []error{pending(), model.Refuse(model.CodeCertificateRefused, "another root")},
+			model.CodeCertificateRefused, "outspan token create", 2},
 		"other": {time.Minute, []error{model.Refuse(model.CodeNameTaken, "taken").WithHint("another")},
 			model.CodeNameTaken, "another", 1},
 	} {
