@@ -134,7 +134,7 @@ func setRole() change[roleInput, api.RoleReply] {
 			return []fsm.Command{&fsm.RoleSet{Role: role}}, nil
 		},
 		answer: func(o *outcome, in *roleInput) (api.RoleReply, error) {
-			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: o.rightsNotes()}
+			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: rightsNotes(&o.State)}
 			if role, err := o.role(rights.RoleName(in.Name)); err == nil {
 				reply.Role = &role
 			}
@@ -199,7 +199,7 @@ func changeBinding(command func(*reading, api.BindingBody) (fsm.Command, error),
 			return []fsm.Command{one}, nil
 		},
 		answer: func(o *outcome, in *bindingInput) (api.BindingReply, error) {
-			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: o.rightsNotes()}, nil
+			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: rightsNotes(&o.State)}, nil
 		},
 	}
 }
@@ -233,13 +233,13 @@ func (r *reading) rightsChanges(before *rights.Book) []api.RightsChange {
 }
 
 // rightsNotes returns what people should know besides rightsChanges.
-func (r *reading) rightsNotes() (notes []string) {
+func rightsNotes(s *fsm.State) (notes []string) {
 	everybody := rights.Binding{Role: rights.Admin, To: string(model.SubjectCert) + ":*"}
-	if slices.Contains(r.BindingList(), everybody) {
+	if slices.Contains(s.BindingList(), everybody) {
 		notes = append(notes, "everybody with a certificate of a person still is an administrator; to end that: "+
 			"outspan auth revoke admin 'cert:*'")
 	}
-	if !r.Managed() {
+	if !s.Managed() {
 		notes = append(notes, "people with certificates of files are shown only if a binding names them")
 	}
 	return notes
