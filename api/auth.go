@@ -58,6 +58,7 @@ type Identity struct {
 	Subject string            `json:"subject"`
 	Roles   []rights.RoleName `json:"roles"`
 	Verbs   []rights.Verb     `json:"verbs" doc:"what it may do on something at least"`
+	Token   *AccessToken      `json:"token,omitempty" doc:"the access token by which it calls"`
 	Local   bool              `json:"local" doc:"it uses the unix socket of a server, and may do everything"`
 }
 

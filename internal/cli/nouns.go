@@ -20,7 +20,8 @@ type noun struct {
 func nouns() []noun {
 	return []noun{
 		{name: "agent", short: "the worker process of a node", verbs: []verb{agentRun, agentStatus}},
-		{name: "auth", short: "who may do what", verbs: []verb{authWhoAmI, authCanI, authLs, authGrant, authRevoke}},
+		{name: "auth", short: "who may do what", verbs: []verb{authWhoAmI, authCanI, authLs, authGrant, authRevoke,
+			authToken}},
 		{name: "budget", short: "what groups can lose at once and per window",
 			verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
 		{name: "ca", short: "the CA that signs the certificates of members",

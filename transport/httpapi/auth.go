@@ -62,7 +62,7 @@ func authOperations(s *Server) []operation {
 	whoami := getRoute("whoami", "/v1/auth/whoami", "auth", "Show who the caller is, and what it may do")
 	canI := getRoute("can-i", "/v1/auth/can-i", "auth", "Say whether the caller, or somebody else, may do something")
 	get.allow, whoami.allow, canI.allow = forCLI, forCLI, forCLI
-	return []operation{
+	return append(accessTokenOperations(s), []operation{
 		list(s, roles, listing[roleList, api.Role]{topics: topics[roleList]("rights"), rows: listRoles}),
 		read(s, get, topics[roleRead]("rights"), showRole),
 		write(s, route{id: "set-role", method: http.MethodPut, path: "/v1/roles/{name}", tag: "auth",
@@ -76,7 +76,7 @@ func authOperations(s *Server) []operation {
 			changeBinding(takeAway)),
 		read(s, whoami, topics[whoamiRead]("rights"), s.judge.whoami),
 		read(s, canI, topics[canIRead]("rights"), s.judge.canI),
-	}
+	}...)
 }
 
 func roleView(r rights.Role, index uint64) api.Role {
@@ -272,6 +272,10 @@ func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Iden
 	who, _ := c.person(&r.State)
 	book := j.books.of(&r.State)
 	v := api.Identity{Subject: c.String(), Roles: book.RolesOf(who), Verbs: []rights.Verb{}, Local: who.Local}
+	if t, ok := c.accessToken(&r.State); ok {
+		token := r.accessToken(t)
+		v.Token = &token
+	}
 	for _, verb := range rights.Verbs() {
 		if book.MayAny(who, verb.Verb) {
 			v.Verbs = append(v.Verbs, verb.Verb)

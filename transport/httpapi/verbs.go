@@ -74,4 +74,5 @@ var verbs = map[string]rights.Verb{
 
 	"list-roles": "auth.read", "get-role": "auth.read", "set-role": "auth.set", "remove-role": "auth.set",
 	"list-bindings": "auth.read", "grant": "auth.set", "revoke-binding": "auth.set",
+	"list-access-tokens": "auth.read", "create-access-token": "auth.token", "revoke-access-token": "auth.token",
 }
