@@ -129,6 +129,8 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeUnreachable:      {http.StatusServiceUnavailable, ExitTransient},
 	model.CodeShutdownTimeout:  {http.StatusServiceUnavailable, ExitTransient},
 	model.CodeAgentUnreachable: {http.StatusBadGateway, ExitTransient},
+
+	model.CodeProviderUnreachable: {http.StatusBadGateway, ExitTransient},
 	model.CodeTimeout:          {http.StatusGatewayTimeout, ExitTransient},
 	model.CodeRateLimited:      {http.StatusTooManyRequests, ExitTransient},
 	model.CodeDiskFull:         {http.StatusInsufficientStorage, ExitTransient},

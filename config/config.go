@@ -21,6 +21,7 @@ type Config struct {
 	Listen    Listen
 	Advertise string // IP address at which others reach this process; default the listen address
 	TLS       TLS
+	Auth      Auth
 	Gossip    Gossip
 	Settings  *model.Settings // the first settings of a new cluster; nil means model.DefaultSettings
 	Limits    Limits

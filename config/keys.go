@@ -33,6 +33,7 @@ func keys(c *Config) []hclfile.Field {
 			hclfile.Text("key_file", &c.TLS.KeyFile),
 			hclfile.Text("dir", &c.TLS.Dir), hclfile.Flag("managed", &c.TLS.Managed),
 			hclfile.Text("issue", &c.TLS.Issue)),
+		hclfile.Block("auth", authKeys(&c.Auth)...),
 		hclfile.Block("gossip", hclfile.Text("key_file", &c.Gossip.KeyFile), hclfile.Text("profile", &c.Gossip.Profile)),
 		hclfile.Optional("settings", &c.Settings, model.DefaultSettings(), settingKeys),
 		hclfile.Block("telemetry", hclfile.Flag("prometheus", &c.Metrics)),
