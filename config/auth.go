@@ -10,10 +10,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// Auth says how people may prove who they are besides certificates.
-type Auth struct {
-	OIDC *OIDC // nil if nobody may sign in with OpenID Connect
-}
+// TakesTokens reports whether the server takes access tokens. People who signed in have some.
+func (a Auth) TakesTokens() bool { return a.Tokens || a.OIDC != nil }
 
 // OIDC is the OpenID Connect provider at which people sign in. All servers need the same.
 type OIDC struct {
@@ -33,13 +31,6 @@ const (
 	minSession = 15 * model.Minute
 	maxSession = 30 * 24 * model.Hour
 )
-
-func authKeys(a *Auth) []hclfile.Field {
-	return []hclfile.Field{
-		hclfile.Optional("oidc", &a.OIDC, OIDC{GroupsClaim: "groups", NameClaim: "email",
-			Scopes: []string{"openid", "email"}, Session: 12 * model.Hour}, oidcKeys),
-	}
-}
 
 func oidcKeys(o *OIDC) []hclfile.Field {
 	return []hclfile.Field{

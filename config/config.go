@@ -21,7 +21,6 @@ type Config struct {
 	Listen    Listen
 	Advertise string // IP address at which others reach this process; default the listen address
 	TLS       TLS
-	Auth      Auth
 	Gossip    Gossip
 	Settings  *model.Settings // the first settings of a new cluster; nil means model.DefaultSettings
 	Limits    Limits
@@ -100,7 +99,8 @@ type Gossip struct {
 
 // Auth says how callers of the API may prove who they are, besides by certificates.
 type Auth struct {
-	Tokens bool // take access tokens, also over connections without a certificate; default false
+	Tokens bool  // take access tokens, also over connections without a certificate; default false
+	OIDC   *OIDC // nil if nobody may sign in with OpenID Connect; otherwise Tokens counts as true
 }
 
 // Limits are limits of the API.

@@ -62,7 +62,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	}
 	s.peers = transport.NewPeerClient(transport.Dialer{Credentials: s.creds})
 	if s.listener, err = p.listen(ctx, p.cfg.Listen.Port, transport.ListenerConfig{Credentials: s.creds,
-		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers(), Tokens: p.cfg.Auth.Tokens,
+		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers(), Tokens: p.cfg.Auth.TakesTokens(),
 		Copies: s.copies}); err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (s *serverPart) openAPI() (err error) {
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: s.peerAnswers(), Verifier: verifier{s.cluster}, Keyring: ring},
-		Managed: s.trust != nil, JoinRoot: joinRoot, Tokens: s.p.cfg.Auth.Tokens,
+		Managed: s.trust != nil, JoinRoot: joinRoot, Tokens: s.p.cfg.Auth.TakesTokens(),
 		Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),

@@ -2,7 +2,10 @@ package oidc_test
 
 import (
 	"context"
+	"crypto/elliptic"
+	"encoding/base64"
 	"errors"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -75,7 +78,7 @@ func TestDeviceFlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := oidc.Person{Subject: model.Subject{Kind: model.SubjectOIDC, Name: p.Issuer() + "#a|1"},
-			Name: alice.Email, Groups: alice.Groups, Issued: who.Issued}
+			Name: alice.Email, Groups: alice.Groups, Issued: who.Issued, Proof: who.Proof}
 		if diff := cmp.Diff(want, who); diff != "" {
 			t.Error(diff)
 		}
@@ -206,6 +209,11 @@ func TestVerifyRefuses(t *testing.T) {
 			return parts[0] + "." + parts[1][:20] + "A" + parts[1][21:] + "." + parts[2]
 		}, code: model.CodeForbidden, text: "not accepted"},
 		{name: "no token", with: func(string) string { return "abc" }, code: model.CodeInvalid, text: "JSON Web Token"},
+		{name: "not compact", with: func(text string) string {
+			parts := strings.Split(text, ".")
+			return `{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","header":{"a":".."},"signature":"` + parts[2] + `"}`
+		}, code: model.CodeInvalid},
+		{name: "blank", with: func(text string) string { return text + "\n" }, code: model.CodeInvalid},
 		{name: "huge", with: func(s string) string { return s + strings.Repeat("a", 40000) }, code: model.CodeInvalid},
 		{name: "many groups", user: many, code: model.CodeForbidden, text: "300 groups"},
 		{name: "strange group", user: idp.User{Sub: "s", Groups: []string{"a\nb"}}, code: model.CodeForbidden, text: "control"},
@@ -298,5 +306,34 @@ func TestVerifyIsBounded(t *testing.T) {
 	cancel()
 	for range 8 {
 		wantCode(t, <-ended, model.CodeProviderUnreachable, "")
+	}
+}
+
+// Each text of the same id token has the same proof, so that none of them can be used twice.
+func TestProof(t *testing.T) {
+	p := idp.Start(t, idp.Options{})
+	v := verifierOf(t, p, nil)
+	proof := func(text string) string {
+		who, err := v.Verify(within(t), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return who.Proof
+	}
+	text := p.Token(t, alice)
+	first, other := proof(text), proof(p.Token(t, idp.User{Sub: "bob"}))
+	if first == other || len(first) != 32 {
+		t.Errorf("proofs %q and %q", first, other)
+	}
+	parts := strings.Split(text, ".")
+	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := new(big.Int).SetBytes(signature[32:]) // the negative of s is as good a signature
+	new(big.Int).Sub(elliptic.P256().Params().N, s).FillBytes(signature[32:])
+	twin := parts[0] + "." + parts[1] + "." + base64.RawURLEncoding.EncodeToString(signature)
+	if got := proof(twin); twin == text || got != first {
+		t.Errorf("another text of the token has the proof %q, not %q", got, first)
 	}
 }

@@ -2,6 +2,8 @@ package oidc
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,6 +45,9 @@ type Person struct {
 	Name    string        // readable; it gives no rights
 	Groups  []string
 	Issued  time.Time // when the provider made the id token
+	// Proof is a hash of what the provider signed, in lower case letters and digits. It is the same for all texts of the
+	// same id token.
+	Proof string
 }
 
 // Verifier checks id tokens of one provider. It reads the provider's metadata at the first id token, and its keys when a
@@ -85,7 +90,7 @@ func NewVerifier(p Provider, c Claims, now func() time.Time) (*Verifier, error) 
 // minutes old, and signed by a key of the provider. Verify may call the provider, and blocks until ctx ends at most.
 // Codes: invalid; forbidden; provider_unreachable; busy if too many are checked already; not_supported.
 func (v *Verifier) Verify(ctx context.Context, idToken string) (Person, error) {
-	if len(idToken) > maxIDToken || strings.Count(idToken, ".") != 2 {
+	if len(idToken) > maxIDToken || strings.Count(idToken, ".") != 2 || strings.ContainsFunc(idToken, notCompact) {
 		return Person{}, model.Refuse(model.CodeInvalid, "id_token is not a signed JSON Web Token of at most %d bytes",
 			maxIDToken)
 	}
@@ -153,8 +158,9 @@ func (v *Verifier) person(token *oidc.IDToken) (Person, error) {
 	if err := v.checkTimes(token); err != nil {
 		return Person{}, err
 	}
+	var payload json.RawMessage
 	var all map[string]json.RawMessage
-	if err := token.Claims(&all); err != nil {
+	if err := errors.Join(token.Claims(&payload), token.Claims(&all)); err != nil {
 		return Person{}, model.Refuse(model.CodeForbidden, "the claims of the id token can't be read: %s", oneLine(err.Error()))
 	}
 	var azp string
@@ -162,7 +168,7 @@ func (v *Verifier) person(token *oidc.IDToken) (Person, error) {
 		return Person{}, model.Refuse(model.CodeForbidden, "the id token was made for the client %q, not for %q",
 			oneLine(azp), v.provider.ClientID)
 	}
-	p := Person{Issued: token.IssuedAt,
+	p := Person{Issued: token.IssuedAt, Proof: proofOf(payload),
 		Subject: model.Subject{Kind: model.SubjectOIDC, Name: v.provider.Issuer + "#" + token.Subject}}
 	switch {
 	case token.Subject == "" || strings.ContainsFunc(token.Subject, notPrinted):
@@ -218,6 +224,18 @@ func (v *Verifier) groups(raw json.RawMessage) ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// proofOf returns Person.Proof. The text of an id token is no proof: its signature and its base64 have other forms that
+// are as good.
+func proofOf(payload []byte) string {
+	sum := sha256.Sum256(payload)
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:20]))
+}
+
+// notCompact reports whether a character is not of the compact form of a JSON Web Token.
+func notCompact(r rune) bool {
+	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-_.", r))
 }
 
 func notPrinted(r rune) bool { return unicode.IsControl(r) || r == unicode.ReplacementChar }
