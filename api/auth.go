@@ -1,6 +1,8 @@
 package api
 
 import (
+	"time"
+
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/rights"
 )
@@ -60,6 +62,10 @@ type Identity struct {
 	Verbs   []rights.Verb     `json:"verbs" doc:"what it may do on something at least"`
 	Token   *AccessToken      `json:"token,omitempty" doc:"the access token by which it calls"`
 	Local   bool              `json:"local" doc:"it uses the unix socket of a server, and may do everything"`
+	Person  string            `json:"person,omitempty" doc:"a readable name, of somebody who signed in with a provider"`
+	Groups  []string          `json:"groups,omitempty" doc:"as the provider named them at the login"`
+	Ends    *time.Time        `json:"ends,omitempty" doc:"when the access token ends"`
+	Login   bool              `json:"login,omitempty" doc:"it signed in with a provider"`
 }
 
 // Permission says whether a subject may do something.
@@ -72,3 +78,33 @@ type Permission struct {
 	Binding string          `json:"binding" doc:"to whom that role is given"`
 	Would   []BindingBody   `json:"would" doc:"if it is refused: bindings that allow it to others; only for those who may read rights"`
 }
+
+// Provider is an OpenID Connect provider at which people can sign in.
+type Provider struct {
+	Kind     string   `json:"kind" enum:"oidc"`
+	Issuer   string   `json:"issuer"`
+	ClientID string   `json:"client_id"`
+	Scopes   []string `json:"scopes" doc:"to ask for"`
+	CAPEM    string   `json:"ca_pem,omitempty" doc:"the CA of the provider's certificate; absent: the CAs of the system"`
+}
+
+// Providers lists the providers at which people can sign in.
+type Providers struct {
+	Items []Provider `json:"items"`
+	Index uint64     `json:"index"`
+}
+
+// LoginBody signs somebody in.
+type LoginBody struct {
+	IDToken string `json:"id_token" doc:"that the provider has made for the client a few minutes ago at most; it is good for one login"`
+}
+
+// LoginReply is the answer to a login.
+type LoginReply struct {
+	Written
+	Token    string   `json:"token" doc:"the access token, to send as Authorization: Bearer; it is shown only here; empty for a dry run"`
+	Identity Identity `json:"identity"`
+}
+
+// LogoutReply is the answer to a logout.
+type LogoutReply struct{ Written }

@@ -118,7 +118,7 @@ func (c caller) accessToken(state *fsm.State) (t *fsm.AccessToken, ok bool) {
 func (c caller) counts(state *fsm.State) error {
 	t, ok := c.accessToken(state)
 	switch {
-	case c.token == "" && c.Kind != model.SubjectToken:
+	case c.login || c.token == "" && c.Kind != model.SubjectToken && c.Kind != model.SubjectOIDC:
 		return nil
 	case !ok:
 		return noAccessToken(model.TokenID(clip(string(c.token))))

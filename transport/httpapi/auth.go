@@ -268,20 +268,7 @@ func (r *reading) knownPeople() (all []rights.Caller) {
 }
 
 func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Identity, error) {
-	c := callerFrom(ctx)
-	who, _ := c.person(&r.State)
-	book := j.books.of(&r.State)
-	v := api.Identity{Subject: c.String(), Roles: book.RolesOf(who), Verbs: []rights.Verb{}, Local: who.Local}
-	if t, ok := c.accessToken(&r.State); ok {
-		token := r.accessToken(t)
-		v.Token = &token
-	}
-	for _, verb := range rights.Verbs() {
-		if book.MayAny(who, verb.Verb) {
-			v.Verbs = append(v.Verbs, verb.Verb)
-		}
-	}
-	return v, nil
+	return j.identity(r, callerFrom(ctx)), nil
 }
 
 func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permission, error) {

@@ -72,6 +72,7 @@ type route struct {
 	write        bool
 	json         bool // takes a JSON body although it is not a write
 	alone        bool // answered also by a server that is not inContact
+	open         bool // takes no identity: neither a certificate nor an access token; see anonymous
 }
 
 func (r route) match() string { return r.method + " " + r.path }
@@ -98,14 +99,14 @@ type operation struct {
 // answers checks the rights, because others may not know of the newest ones yet.
 func (s *Server) guard(rt route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := s.identify(r)
-		if err == nil {
+		who, err := s.identifyFor(rt, r)
+		if err == nil && !rt.open {
 			err = who.may(rt)
 		}
 		if err == nil && who.needsContact(rt) {
 			err = s.inContact()
 		}
-		if err == nil && who.via == "" && who.Kind != model.SubjectServer {
+		if err == nil && !rt.open && who.via == "" && who.Kind != model.SubjectServer {
 			err = s.rates.takeRequest(who.Subject)
 		}
 		if err != nil {
@@ -130,6 +131,14 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 		}
 		s.answer(rt, who, next, w, r.WithContext(ctx))
 	})
+}
+
+// identifyFor returns who sent a request for an operation. Codes: those of identify and anonymous.
+func (s *Server) identifyFor(rt route, r *http.Request) (caller, error) {
+	if rt.open {
+		return s.anonymous(r)
+	}
+	return s.identify(r)
 }
 
 // refuse answers a request that guard refuses, and logs the refusal.

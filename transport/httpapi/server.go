@@ -33,6 +33,7 @@ type Server struct {
 	inventories   *rates
 	reportBytes   *rates // of the reports of each agent
 	wrongTokens   *rates // of requests without a good access token, by source
+	logins        *rates // of the operations of a login, by source
 	streams       *streams
 	watches       *watches
 	waiting       *sharedWaiting
@@ -66,7 +67,8 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
-		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store),
+		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), logins: loginRates(),
+		streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store),
 		waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
 	}
 	s.agents = agentCallState{
@@ -104,6 +106,7 @@ func (s *Server) operations() []operation {
 		s.trustOperations, s.newcomerOperations, s.caOperations,
 		s.unknownOperations, s.foundOperations,
 		s.snapshotOperations, s.eventOperations, s.logOperations, s.peerOperations, s.healthOperations,
+		s.loginOperations,
 	} {
 		all = append(all, noun()...)
 	}

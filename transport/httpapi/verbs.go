@@ -23,6 +23,7 @@ func (r route) verbDocument() map[string]any {
 var verbs = map[string]rights.Verb{
 	"healthz": noRight, "readyz": noRight, "openapi": noRight, "metrics": "server.read",
 	"whoami": noRight, "can-i": noRight,
+	"list-providers": noRight, "login": noRight, "logout": noRight,
 
 	"status": "server.read", "why": noRight, // why is judged by what it explains
 	"events": "event.read",
