@@ -1,8 +1,6 @@
 package api
 
 import (
-	"time"
-
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/rights"
 )
@@ -62,10 +60,6 @@ type Identity struct {
 	Verbs   []rights.Verb     `json:"verbs" doc:"what it may do on something at least"`
 	Token   *AccessToken      `json:"token,omitempty" doc:"the access token by which it calls"`
 	Local   bool              `json:"local" doc:"it uses the unix socket of a server, and may do everything"`
-	Person  string            `json:"person,omitempty" doc:"a readable name, of somebody who signed in with a provider"`
-	Groups  []string          `json:"groups,omitempty" doc:"as the provider named them at the login"`
-	Ends    *time.Time        `json:"ends,omitempty" doc:"when the access token ends"`
-	Login   bool              `json:"login,omitempty" doc:"it signed in with a provider"`
 }
 
 // Permission says whether a subject may do something.
@@ -102,7 +96,7 @@ type LoginBody struct {
 // LoginReply is the answer to a login.
 type LoginReply struct {
 	Written
-	Token    string   `json:"token" doc:"the access token, to send as Authorization: Bearer; it is shown only here; empty for a dry run"`
+	Text     string   `json:"text,omitempty" doc:"the secret text of the access token; only this answer has it, and a dry run has none"`
 	Identity Identity `json:"identity"`
 }
 

@@ -131,9 +131,9 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeAgentUnreachable: {http.StatusBadGateway, ExitTransient},
 
 	model.CodeProviderUnreachable: {http.StatusBadGateway, ExitTransient},
-	model.CodeTimeout:          {http.StatusGatewayTimeout, ExitTransient},
-	model.CodeRateLimited:      {http.StatusTooManyRequests, ExitTransient},
-	model.CodeDiskFull:         {http.StatusInsufficientStorage, ExitTransient},
+	model.CodeTimeout:             {http.StatusGatewayTimeout, ExitTransient},
+	model.CodeRateLimited:         {http.StatusTooManyRequests, ExitTransient},
+	model.CodeDiskFull:            {http.StatusInsufficientStorage, ExitTransient},
 	// The state does not allow these requests either, but a later try may succeed without anybody's help.
 	model.CodeBudgetMinReady: {http.StatusConflict, ExitTransient},
 	model.CodeBudgetRate:     {http.StatusConflict, ExitTransient},

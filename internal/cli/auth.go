@@ -21,18 +21,7 @@ func authWhoAmI(a *app) *cobra.Command {
 				return err
 			}
 			v := got.Value
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{v.Subject}, Text: func(p *term.Page) {
-				verbs := strings.Join(asTexts(v.Verbs), ", ")
-				if v.Local {
-					verbs = "everything, over the unix socket of a server"
-				} else if len(v.Verbs) == len(rights.Verbs()) {
-					verbs = "everything"
-				}
-				p.Fields(term.Field{"Subject", v.Subject}, term.Field{"Roles", joinedText(v.Roles)}, term.Field{"May", verbs})
-				if v.Token != nil {
-					p.Fields(term.Field{"Token", fmt.Sprintf("%s, until %s", v.Token.ID, term.Stamp(&v.Token.Ends))})
-				}
-			}})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{v.Subject}, Text: func(p *term.Page) { identityText(p, v) }})
 		},
 	}
 }

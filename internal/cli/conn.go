@@ -147,6 +147,9 @@ func (c *connFlags) config(env func(string) string) (client.Config, error) {
 		return client.Config{}, err
 	}
 	token, err := c.token(env)
+	if err == nil && token == "" && term.First(c.cert, env("OUTSPAN_CLIENT_CERT")) == "" {
+		token, err = loginAt(env, addresses)
+	}
 	if err != nil {
 		return client.Config{}, err
 	}
@@ -164,6 +167,24 @@ func (c *connFlags) config(env func(string) string) (client.Config, error) {
 		return one
 	}
 	return cfg, nil
+}
+
+// bareConfig returns the configuration of a client that shows no certificate, for https addresses.
+func (c *connFlags) bareConfig(env func(string) string, addresses []string) (client.Config, error) {
+	ca := term.First(c.caCert, env("OUTSPAN_CACERT"))
+	if ca == "" {
+		return client.Config{}, term.Usage("https needs the CA of the cluster: OUTSPAN_CACERT not set").
+			WithHint("copy it from a server, and give it with --ca-cert")
+	}
+	secure, err := client.LoadRoots(ca)
+	if err != nil {
+		return client.Config{}, err
+	}
+	return client.Config{Addresses: addresses, RetryFor: c.retryFor, Waiting: c.waiting, TLS: func() *tls.Config {
+		one := secure()
+		one.ServerName = term.First(c.name(env), one.ServerName)
+		return one
+	}}, nil
 }
 
 func (c *connFlags) name(env func(string) string) string {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/internal/oidc"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
 )
 
 func loginCommand(a *app) *cobra.Command {
@@ -43,7 +43,7 @@ of the groups that the provider named at the login; sign in again after they hav
 			if err != nil {
 				return err
 			}
-			if err := store.save(addresses, got.Value.Token); err != nil {
+			if err := store.save(addresses, got.Value.Text); err != nil {
 				return err
 			}
 			return a.showIdentity(got.Value.Identity)
@@ -104,14 +104,36 @@ func (a *app) showIdentity(v api.Identity) error {
 	return a.Show(term.Result{JSON: raw, Names: []string{v.Subject}, Text: func(p *term.Page) { identityText(p, v) }})
 }
 
+// identityText shows an identity in words.
+func identityText(p *term.Page, v api.Identity) {
+	verbs := strings.Join(asTexts(v.Verbs), ", ")
+	if v.Local {
+		verbs = "everything, over the unix socket of a server"
+	} else if len(v.Verbs) == len(rights.Verbs()) {
+		verbs = "everything"
+	}
+	p.Fields(term.Field{"Subject", v.Subject}, term.Field{"Roles", joinedText(v.Roles)}, term.Field{"May", verbs})
+	if v.Token != nil {
+		if v.Token.Person != "" {
+			p.Fields(term.Field{"Person", v.Token.Person}, term.Field{"Groups", term.Joined(v.Token.Groups)})
+		}
+		p.Fields(term.Field{"Token", fmt.Sprintf("%s, until %s", v.Token.ID, term.Stamp(&v.Token.Ends))})
+	}
+	noRoleYet(p, v)
+}
+
 // noRoleYet says what to do about an identity without any role.
 func noRoleYet(p *term.Page, v api.Identity) {
 	if len(v.Roles) > 0 || v.Local {
 		return
 	}
+	var groups []string
+	if v.Token != nil {
+		groups = v.Token.Groups
+	}
 	p.Line("No role is given to you yet. Ask an administrator for one of:")
 	p.Line("  outspan auth grant ROLE '%s'", v.Subject)
-	for _, g := range v.Groups {
+	for _, g := range groups {
 		p.Line("  outspan auth grant ROLE 'group:%s'", g)
 	}
 }
@@ -143,7 +165,7 @@ provider goes on.`,
 			if err != nil {
 				return err
 			}
-			cfg.Token = func() string { return token }
+			cfg.Token = token
 			c, err := client.New(cfg)
 			if err != nil {
 				return err
@@ -170,11 +192,4 @@ provider goes on.`,
 			}})
 		},
 	}
-}
-
-func ends(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return t.Format(time.RFC3339)
 }

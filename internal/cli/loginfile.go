@@ -66,6 +66,15 @@ func (l logins) load(addresses []string) (string, error) {
 	return "", nil
 }
 
+// loginAt returns the access token of the user's login to one of the addresses, or "" without one. Codes: those of load.
+func loginAt(env func(string) string, addresses []string) (string, error) {
+	l, ok := loginsOf(env)
+	if !ok {
+		return "", nil
+	}
+	return l.load(addresses)
+}
+
 // save stores an access token for all addresses. Code: file.
 func (l logins) save(addresses []string, token string) error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {

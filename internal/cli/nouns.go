@@ -70,7 +70,8 @@ func alone() []verb {
 	return []verb{
 		statusCommand, whyCommand, eventsCommand, logsCommand,
 		rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
-		here(local.Fmt), upCommand, joinCommand, completionCommand, ofProgram(local.Version), ofProgram(local.Dev),
+		here(local.Fmt), upCommand, joinCommand, loginCommand, logoutCommand, completionCommand,
+		ofProgram(local.Version), ofProgram(local.Dev),
 		here(local.Demo), here(local.DemoApp), genDocsCommand,
 	}
 }

@@ -110,7 +110,7 @@ func (s *Server) login() change[loginInput, api.LoginReply] {
 			c := caller{Subject: in.who.Subject, token: in.made.ID()}
 			reply := api.LoginReply{Written: o.Written, Identity: s.judge.identity(o.reading, c)}
 			if !o.DryRun {
-				reply.Token = in.made.Reveal()
+				reply.Text = in.made.Reveal()
 			}
 			return reply, nil
 		},
@@ -149,8 +149,8 @@ func (j *judge) identity(r *reading, c caller) api.Identity {
 		}
 	}
 	if t, ok := c.accessToken(&r.State); ok {
-		ends := time.Unix(0, t.Ends).UTC().Truncate(time.Second)
-		v.Person, v.Groups, v.Ends, v.Login = t.Person, t.Groups, &ends, t.IsLogin()
+		token := r.accessToken(t)
+		v.Token = &token
 	}
 	return v
 }

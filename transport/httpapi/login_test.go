@@ -142,28 +142,28 @@ func TestLogin(t *testing.T) {
 		t.Fatal(p)
 	}
 	who := reply.Identity
-	if who.Subject != "oidc:"+issuer+"#alice" || who.Person != "alice@example.org" || !who.Login || who.Ends == nil ||
-		!slices.Equal(who.Groups, []string{"shop", "ops"}) || len(who.Roles) != 1 || who.Roles[0] != "viewer" {
+	if who.Subject != "oidc:"+issuer+"#alice" || who.Token == nil || who.Token.Person != "alice@example.org" ||
+		!slices.Equal(who.Token.Groups, []string{"shop", "ops"}) || len(who.Roles) != 1 || who.Roles[0] != "viewer" {
 		t.Errorf("got %+v", who)
 	}
 	if checked.Load() != 1 {
 		t.Errorf("the id token was checked %d times", checked.Load())
 	}
 	var again api.Identity
-	if p := b.call("GET", "/v1/auth/whoami", reply.Token, nil, &again); p != nil || again.Subject != who.Subject {
+	if p := b.call("GET", "/v1/auth/whoami", reply.Text, nil, &again); p != nil || again.Subject != who.Subject {
 		t.Errorf("got %+v, %v", again, p)
 	}
-	if p := b.call("GET", "/v1/nodes", reply.Token, nil, nil); p != nil {
+	if p := b.call("GET", "/v1/nodes", reply.Text, nil, nil); p != nil {
 		t.Error(p)
 	}
-	wantRefused(t, b.call("POST", "/v1/nodes/n1/cordon", reply.Token, nil, nil), model.CodeForbidden, "node.cordon")
+	wantRefused(t, b.call("POST", "/v1/nodes/n1/cordon", reply.Text, nil, nil), model.CodeForbidden, "node.cordon")
 
 	_, p = b.login("alice shop ops")
 	wantRefused(t, p, model.CodeConflict, "used for a login before")
-	if p := b.call("POST", "/v1/auth/logout", reply.Token, nil, nil); p != nil {
+	if p := b.call("POST", "/v1/auth/logout", reply.Text, nil, nil); p != nil {
 		t.Fatal(p)
 	}
-	wantRefused(t, b.call("GET", "/v1/auth/whoami", reply.Token, nil, nil), model.CodeUnauthenticated, "revoked")
+	wantRefused(t, b.call("GET", "/v1/auth/whoami", reply.Text, nil, nil), model.CodeUnauthenticated, "revoked")
 	_, p = b.login("alice shop ops")
 	wantRefused(t, p, model.CodeConflict, "used for a login before")
 
@@ -171,7 +171,7 @@ func TestLogin(t *testing.T) {
 	if p != nil || len(other.Identity.Roles) != 0 {
 		t.Errorf("got %+v, %v", other, p)
 	}
-	wantRefused(t, b.call("GET", "/v1/nodes", other.Token, nil, nil), model.CodeForbidden, "node.read")
+	wantRefused(t, b.call("GET", "/v1/nodes", other.Text, nil, nil), model.CodeForbidden, "node.read")
 }
 
 func TestLoginRefuses(t *testing.T) {
@@ -210,7 +210,7 @@ func TestLogoutEndsStreams(t *testing.T) {
 	if p != nil {
 		t.Fatal(p)
 	}
-	resp := b.open("GET", "/v1/events", reply.Token, nil)
+	resp := b.open("GET", "/v1/events", reply.Text, nil)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
@@ -220,7 +220,7 @@ func TestLogoutEndsStreams(t *testing.T) {
 		defer close(ended)
 		_, _ = io.Copy(io.Discard, resp.Body)
 	}()
-	if p := b.call("POST", "/v1/auth/logout", reply.Token, nil, nil); p != nil {
+	if p := b.call("POST", "/v1/auth/logout", reply.Text, nil, nil); p != nil {
 		t.Fatal(p)
 	}
 	select {
@@ -229,4 +229,3 @@ func TestLogoutEndsStreams(t *testing.T) {
 		t.Error("the stream goes on after the logout")
 	}
 }
-
