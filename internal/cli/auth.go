@@ -103,7 +103,7 @@ func authLs(a *app) *cobra.Command {
 
 func authGrant(a *app) *cobra.Command {
 	return a.changeBinding("grant", "give a role to people or to a group", "is given",
-		`Gives a role to people or to a group. TO is cert:NAME, token:NAME, a pattern such as cert:ci-*, or group:NAME. While nobody has changed rights, everybody with a
+		`Gives a role to people or to a group. TO is cert:NAME, token:NAME, oidc:ISSUER#SUB, a pattern such as cert:ci-*, or group:NAME. While nobody has changed rights, everybody with a
 certificate of a person is an administrator. The first change makes that a binding that you see and can take away: outspan auth revoke admin 'cert:*'.`,
 		"outspan auth grant operator cert:alice --dry-run\noutspan auth grant viewer 'cert:*'", client.Auth.Grant)
 }
