@@ -134,7 +134,7 @@ func (c *connFlags) credentials(env func(string) string, token bool) (func() *tl
 		return nil, term.Usage("https needs a certificate: %s not set", term.Joined(missing)).
 			WithHint("make one on a server with: outspan cert create NAME; without tls { managed = true }: outspan tls cert " +
 				"create --cli NAME; or use the socket on a server: --address unix:///run/outspan/api.sock; with an access token, " +
-				"OUTSPAN_CACERT alone is enough")
+				"OUTSPAN_CACERT alone is enough; where people sign in with a provider: outspan login")
 	}
 	return client.LoadTLS(files)
 }

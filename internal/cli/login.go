@@ -112,13 +112,14 @@ func identityText(p *term.Page, v api.Identity) {
 	} else if len(v.Verbs) == len(rights.Verbs()) {
 		verbs = "everything"
 	}
-	p.Fields(term.Field{"Subject", v.Subject}, term.Field{"Roles", joinedText(v.Roles)}, term.Field{"May", verbs})
+	fields := []term.Field{{"Subject", v.Subject}, {"Roles", joinedText(v.Roles)}, {"May", verbs}}
 	if v.Token != nil {
 		if v.Token.Person != "" {
-			p.Fields(term.Field{"Person", v.Token.Person}, term.Field{"Groups", term.Joined(v.Token.Groups)})
+			fields = append(fields, term.Field{"Person", v.Token.Person}, term.Field{"Groups", joinedText(v.Token.Groups)})
 		}
-		p.Fields(term.Field{"Token", fmt.Sprintf("%s, until %s", v.Token.ID, term.Stamp(&v.Token.Ends))})
+		fields = append(fields, term.Field{"Token", fmt.Sprintf("%s, until %s", v.Token.ID, term.Stamp(&v.Token.Ends))})
 	}
+	p.Fields(fields...)
 	noRoleYet(p, v)
 }
 

@@ -37,7 +37,7 @@ var arrows = map[string][]string{
 
 	"internal/canon": {},
 	"internal/cli": {"model", "rights", "api", "client", "agent", "cluster", "config", "jobfile", "rolefile", "transport",
-		"internal/cli/local", "internal/cli/term", "internal/daemon", "internal/oidc"},
+		"pki", "internal/cli/local", "internal/cli/term", "internal/daemon", "internal/oidc"},
 	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "keyring", "pki", "transport",
 		"dist", "internal/cli/term", "internal/durable", "internal/hclfile", "internal/daemon", "internal/demo",
 		"internal/procs"},

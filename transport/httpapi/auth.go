@@ -331,9 +331,9 @@ func (r *reading) subjectNamed(text string) (caller, error) {
 	c := caller{Subject: subject}
 	if !ok || c.role() != pki.RoleCLI {
 		return caller{}, model.Refuse(model.CodeInvalid, "%q is no subject that can have roles", clip(text)).
-			WithHint("write cert:NAME or token:NAME")
+			WithHint("write cert:NAME, token:NAME or oidc:ISSUER#SUB")
 	}
-	if subject.Kind != model.SubjectToken {
+	if subject.Kind != model.SubjectToken && subject.Kind != model.SubjectOIDC {
 		return c, nil
 	}
 	tokens := r.AccessTokensOf(subject, r.wall.UnixNano())
@@ -341,6 +341,7 @@ func (r *reading) subjectNamed(text string) (caller, error) {
 		return caller{}, model.Refuse(model.CodeNotFound, "there is no access token %q that counts", clip(subject.Name)).
 			WithHint("list them with: outspan auth token ls")
 	}
-	c.token = tokens[0].ID
+	newest := slices.MaxFunc(tokens, func(x, y *fsm.AccessToken) int { return cmp.Compare(x.Index, y.Index) })
+	c.token = newest.ID // of several logins, it has the newest groups
 	return c, nil
 }

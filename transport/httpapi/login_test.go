@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
@@ -158,6 +160,10 @@ func TestLogin(t *testing.T) {
 	}
 	wantRefused(t, b.call("POST", "/v1/nodes/n1/cordon", reply.Text, nil, nil), model.CodeForbidden, "node.cordon")
 
+	can := get(t, r.client(pki.RoleCLI, "root"), "/v1/auth/can-i?verb=node.read&as="+url.QueryEscape(who.Subject))
+	if can["allowed"] != true {
+		t.Errorf("others are told that she may not: %v", can)
+	}
 	_, p = b.login("alice shop ops")
 	wantRefused(t, p, model.CodeConflict, "used for a login before")
 	if p := b.call("POST", "/v1/auth/logout", reply.Text, nil, nil); p != nil {
