@@ -303,28 +303,6 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	l.deliver(ctx, g, conn, state.NegotiatedProtocol)
 }
 
-// Bounds of open connections without a certificate. They have an account of their own, so that they take no place from
-// others.
-const (
-	maxBare          = 2048
-	maxBarePerSource = 256
-)
-
-// deliverBare gives a connection without a certificate to the HTTP server, which must refuse requests without a good
-// access token.
-func (l *Listener) deliverBare(ctx context.Context, g *gate, conn *tls.Conn) {
-	if !g.enter(l.bare, g.source) {
-		l.count.refusedAPI.Add(1)
-		l.warn("connection without a certificate over the limit", "remote", g.source)
-		_ = g.Close()
-		return
-	}
-	if !l.apiQ.push(ctx, conn, l.cfg.HandshakeTimeout) {
-		l.count.refusedAPI.Add(1)
-		_ = g.Close()
-	}
-}
-
 // Reload reads the credentials again (SIGHUP). It closes accepted and dialled connections to peers whose CA is no
 // longer trusted, at once. It closes no connection because a certificate has expired. If reading fails, nothing
 // changes. Errors: those of Credentials.Reload.

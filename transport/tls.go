@@ -5,12 +5,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 )
@@ -277,26 +275,6 @@ func (c *Credentials) serverConfig(protos []string) *tls.Config {
 			return c.admit(state)
 		},
 	}
-}
-
-// bareConfig returns the configuration for a peer that offers no protocol but HTTP. If the peer has a certificate, it
-// must be as good as for serverConfig.
-func (c *Credentials) bareConfig() *tls.Config {
-	cfg := c.serverConfig([]string{reach.ProtoHTTP2, reach.ProtoHTTP1})
-	cfg.ClientAuth = tls.VerifyClientCertIfGiven
-	verify := cfg.VerifyConnection
-	cfg.VerifyConnection = func(state tls.ConnectionState) error {
-		if len(state.PeerCertificates) == 0 {
-			return nil
-		}
-		return verify(state)
-	}
-	return cfg
-}
-
-// onlyHTTP reports whether a peer offers HTTP and nothing else. A peer that offers no protocol gets HTTP/1.1.
-func onlyHTTP(protos []string) bool {
-	return !slices.ContainsFunc(protos, func(p string) bool { return p != reach.ProtoHTTP2 && p != reach.ProtoHTTP1 })
 }
 
 func verifyClient(m *pki.Certificate, state tls.ConnectionState) error {
