@@ -61,6 +61,7 @@ type Identity struct {
 	Subject string            `json:"subject"`
 	Roles   []rights.RoleName `json:"roles"`
 	Verbs   []rights.Verb     `json:"verbs" doc:"what it may do on something at least"`
+	Token   *AccessToken      `json:"token,omitempty" doc:"the access token by which it calls"`
 	Local   bool              `json:"local" doc:"it uses the unix socket of a server, and may do everything"`
 }
 
@@ -74,3 +75,33 @@ type Permission struct {
 	Binding string          `json:"binding" doc:"to whom that role is given"`
 	Would   []BindingBody   `json:"would" doc:"if it is refused: bindings that allow it to others; only for those who may read rights"`
 }
+
+// Provider is an OpenID Connect provider at which people can sign in.
+type Provider struct {
+	Kind     string   `json:"kind" enum:"oidc"`
+	Issuer   string   `json:"issuer"`
+	ClientID string   `json:"client_id"`
+	Scopes   []string `json:"scopes" doc:"to ask for"`
+	CAPEM    string   `json:"ca_pem,omitempty" doc:"the CA of the provider's certificate; absent: the CAs of the system"`
+}
+
+// Providers lists the providers at which people can sign in.
+type Providers struct {
+	Items []Provider `json:"items"`
+	Index uint64     `json:"index"`
+}
+
+// LoginBody signs somebody in.
+type LoginBody struct {
+	IDToken string `json:"id_token" doc:"that the provider has made for the client a few minutes ago at most; it is good for one login"`
+}
+
+// LoginReply is the answer to a login.
+type LoginReply struct {
+	Written
+	Text     string   `json:"text,omitempty" doc:"the secret text of the access token; only this answer has it, and a dry run has none"`
+	Identity Identity `json:"identity"`
+}
+
+// LogoutReply is the answer to a logout.
+type LogoutReply struct{ Written }

@@ -130,9 +130,11 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeAuditUnavailable: {http.StatusServiceUnavailable, ExitTransient},
 	model.CodeShutdownTimeout:  {http.StatusServiceUnavailable, ExitTransient},
 	model.CodeAgentUnreachable: {http.StatusBadGateway, ExitTransient},
-	model.CodeTimeout:          {http.StatusGatewayTimeout, ExitTransient},
-	model.CodeRateLimited:      {http.StatusTooManyRequests, ExitTransient},
-	model.CodeDiskFull:         {http.StatusInsufficientStorage, ExitTransient},
+
+	model.CodeProviderUnreachable: {http.StatusBadGateway, ExitTransient},
+	model.CodeTimeout:             {http.StatusGatewayTimeout, ExitTransient},
+	model.CodeRateLimited:         {http.StatusTooManyRequests, ExitTransient},
+	model.CodeDiskFull:            {http.StatusInsufficientStorage, ExitTransient},
 	// The state does not allow these requests either, but a later try may succeed without anybody's help.
 	model.CodeBudgetMinReady: {http.StatusConflict, ExitTransient},
 	model.CodeBudgetRate:     {http.StatusConflict, ExitTransient},

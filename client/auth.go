@@ -66,6 +66,23 @@ func (a Auth) WhoAmI(ctx context.Context, o ReadOptions) (Response[api.Identity]
 	return read[api.Identity](ctx, a.calls, route("auth", "whoami"), o.query())
 }
 
+// Providers returns the providers at which people can sign in. It needs neither a certificate nor an access token.
+func (a Auth) Providers(ctx context.Context) (Response[api.Providers], error) {
+	return read[api.Providers](ctx, a.calls, route("auth", "providers"), nil)
+}
+
+// Login signs somebody in with an id token, and returns an access token. It needs neither a certificate nor an access
+// token. Codes: forbidden if the id token is not good; conflict if it was used before; provider_unreachable;
+// rate_limited; not_supported without a provider.
+func (a Auth) Login(ctx context.Context, body api.LoginBody, o WriteOptions) (Response[api.LoginReply], error) {
+	return write[api.LoginReply](ctx, a.calls, http.MethodPost, route("auth", "login"), o.query(), body)
+}
+
+// Logout revokes the access token of the caller's login. Code: conflict if the caller has not signed in.
+func (a Auth) Logout(ctx context.Context, o WriteOptions) (Response[api.LogoutReply], error) {
+	return write[api.LogoutReply](ctx, a.calls, http.MethodPost, route("auth", "logout"), o.query(), nil)
+}
+
 // CanIOptions say what CanI asks about. The zero values of Object and As mean anything at all, and the caller.
 type CanIOptions struct {
 	ReadOptions

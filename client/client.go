@@ -18,6 +18,9 @@ type Config struct {
 	// every connection, from any goroutine, so it can return renewed certificates. Required for https addresses. LoadTLS
 	// returns such a function.
 	TLS func() *tls.Config
+	// Token is the text of an access token, which each call sends. It counts before a certificate. With it, TLS may return
+	// a configuration without a certificate, as LoadRoots does.
+	Token string
 	// RetryFor is how long a call is repeated while the servers elect a leader, start or are overloaded, or while its
 	// outcome is unknown. 0 means 10 s; a negative value means that calls are not repeated. When the context of a call
 	// ends, the call is no longer repeated.
@@ -59,7 +62,7 @@ type Client struct {
 
 // New returns a Client. It checks the configuration and opens no connection. Codes: invalid, certificate_invalid.
 func New(cfg Config) (*Client, error) {
-	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Waiting: cfg.Waiting, Dial: cfg.Dial}
+	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Waiting: cfg.Waiting, Dial: cfg.Dial, Token: cfg.Token}
 	if cfg.TLS != nil {
 		to.Secure = reach.NewHTTPTransport(cfg.dialTLS, nil)
 	}

@@ -76,9 +76,21 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"grant": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Auth.Grant(ctx, api.BindingBody{Role: "x", To: "cert:x"}, wo)
 	},
+	"list-access-tokens": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.AccessTokens(ctx, lo) },
+	"create-access-token": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Auth.CreateAccessToken(ctx, api.AccessTokenBody{}, wo)
+	},
+	"revoke-access-token": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Auth.RevokeAccessToken(ctx, "x", wo)
+	},
 	"revoke-binding": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Auth.Revoke(ctx, api.BindingBody{Role: "x", To: "cert:x"}, wo)
 	},
+	"list-providers": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Providers(ctx) },
+	"login": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Auth.Login(ctx, api.LoginBody{}, wo)
+	},
+	"logout": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Logout(ctx, wo) },
 	"whoami": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.WhoAmI(ctx, ro) },
 	"can-i": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Auth.CanI(ctx, "node.drain", client.CanIOptions{ReadOptions: ro, Object: "node/n1", As: "cert:x"})

@@ -19,3 +19,13 @@ func LoadTLS(f Files) (func() *tls.Config, error) {
 	}
 	return func() *tls.Config { return c.ClientConfig(pki.RoleServer) }, nil
 }
+
+// LoadRoots reads the CA of the cluster once and returns a function for Config.TLS, for clients that have an access
+// token and no certificate. Connections then accept only servers. Code: certificate_invalid.
+func LoadRoots(ca string) (func() *tls.Config, error) {
+	cfg, err := pki.LoadRoots(ca)
+	if err != nil {
+		return nil, err
+	}
+	return func() *tls.Config { return cfg.ClientConfig(pki.RoleServer) }, nil
+}

@@ -47,8 +47,8 @@ func (c *Config) check(files string, placeOf func(key, otherwise string) string)
 	case c.Limits.RequestsPerSecond < 1 || c.Limits.Connections < 1:
 		return invalid("limits", "limits must be at least 1")
 	}
-	for _, test := range []func(refuse) *model.Error{c.checkListen, c.checkTLS, c.checkServer, c.checkAgent,
-		c.checkAudit} {
+	for _, test := range []func(refuse) *model.Error{c.checkListen, c.checkTLS, c.checkAuth, c.checkServer,
+		c.checkAgent, c.checkAudit} {
 		if refusal := test(invalid); refusal != nil {
 			return refusal
 		}

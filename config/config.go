@@ -100,7 +100,8 @@ type Gossip struct {
 
 // Auth says how callers of the API may prove who they are, besides by certificates.
 type Auth struct {
-	Tokens bool // take access tokens, also over connections without a certificate; default false
+	Tokens bool  // take access tokens, also over connections without a certificate; default false
+	OIDC   *OIDC // nil if nobody may sign in with OpenID Connect; otherwise Tokens counts as true
 }
 
 // Limits are limits of the API.

@@ -77,6 +77,14 @@ func TestLoadMistakes(t *testing.T) {
 		{"typo", "lissten { port = 1 }", `Did you mean "listen"?`},
 		{"typo in a block", "agent { sevrers = [] }", `Did you mean "servers"?`},
 		{"twice in a file", "server { raft_multiplier = 1 }", "Duplicate block"},
+		{"issuer", "auth {\n  oidc { issuer = \"http://id.example.org\" }\n}", "does not use https"},
+		{"no issuer", "auth {\n  oidc { client_id = \"outspan\" }\n}", "auth.oidc.issuer"},
+		{"no client", "auth {\n  oidc { issuer = \"https://id.example.org\" }\n}", "auth.oidc.client_id"},
+		{"session", "auth {\n  oidc {\n    issuer = \"https://id.example.org\"\n    client_id = \"outspan\"\n" +
+			"    session = \"1m\"\n  }\n}", "it must be 15m to 720h"},
+		{"scope", "auth {\n  oidc {\n    issuer = \"https://id.example.org\"\n    client_id = \"outspan\"\n" +
+			"    scopes = [\"a b\"]\n  }\n}", "a scope has no blanks"},
+		{"secret", "auth {\n  oidc {\n    client_secret = \"x\"\n  }\n}", "client_secret"},
 		{"unit", "agent {\n  reserve { memory = 256 }\n}", "memory takes a text"},
 	}
 	for _, test := range tests {

@@ -111,6 +111,7 @@ var fileTexts = []struct {
 			Example: `"exec:/etc/outspan.d/issue"`,
 		},
 	}},
+	{"auth.oidc", oidcTexts},
 	{"gossip", map[string]hclfile.KeyText{
 		"key_file": {Means: "the key that all servers and agents share. Needed without `tls.dir` and `tls.managed`",
 			Example: `"/etc/outspan.d/gossip.key"`},

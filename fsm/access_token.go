@@ -89,6 +89,9 @@ func (c *AccessTokenCreate) apply(s *State) error {
 	if refusal := row.check(); refusal != nil {
 		return refusal
 	}
+	if row.IsLogin() {
+		return model.Refuse(model.CodeInvalid, "an access token of %s needs a login", c.Name)
+	}
 	if c.TTL < model.Second || c.TTL > maxAccessTTL {
 		return model.Refuse(model.CodeInvalid, "an access token lasts 1s to %s, not %s", maxAccessTTL, c.TTL).
 			WithHint("give another --ttl")
@@ -158,7 +161,7 @@ func (t *AccessToken) check() *model.Error {
 	case !validTokenName(t.Name):
 		return model.Refuse(model.CodeInvalid, "an access token can't have the name %q", model.ClipText(t.Name, 100)).
 			WithHint("use 1 to 64 letters, digits, -, _, . and @, and begin with a letter or digit")
-	case t.Subject != model.Subject{Kind: model.SubjectToken, Name: t.Name}:
+	case !t.fitsSubject():
 		return model.Refuse(model.CodeInvalid, "the access token %s can't be for %q", t.Name,
 			model.ClipText(t.Subject.String(), 100))
 	case len(t.Roles) > maxTokenRoles:

@@ -110,6 +110,7 @@ var kinds = [...]kindInfo{
 	{107, "binding.remove", 1, func() Command { return new(BindingRemove) }},
 	{108, "access.create", 1, func() Command { return new(AccessTokenCreate) }},
 	{109, "access.revoke", 1, func() Command { return new(AccessTokenRevoke) }},
+	{111, "access.login", 1, func() Command { return new(AccessLogin) }},
 }
 
 // Kind implements Command.
@@ -312,3 +313,6 @@ func (*AccessTokenCreate) Kind() Kind { return 108 }
 
 // Kind implements Command.
 func (*AccessTokenRevoke) Kind() Kind { return 109 }
+
+// Kind implements Command.
+func (*AccessLogin) Kind() Kind { return 111 }

@@ -189,6 +189,8 @@ func (h *randomLog) tokensHold(e Entry, results []Result) {
 			switch c := c.(type) {
 			case *AccessTokenCreate:
 				h.tokens = append(h.tokens, &madeToken{id: c.ID, ends: (h.first.Wall + int64(c.TTL)) * unixMs})
+			case *AccessLogin:
+				h.tokens = append(h.tokens, &madeToken{id: c.ID, ends: (h.first.Wall + int64(c.TTL)) * unixMs})
 			case *AccessTokenRevoke:
 				h.revoke(func(t *madeToken) bool { return t.id == c.ID })
 			case *RestoreMark:

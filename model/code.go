@@ -94,6 +94,8 @@ const (
 
 	CodeCertificateNeeded Code = "certificate_needed" // the cluster's CA is not outspan's, and nothing calls it
 	CodeIssueFailed       Code = "issue_failed"       // the program of tls { issue } made no usable certificate
+
+	CodeProviderUnreachable Code = "provider_unreachable" // the OpenID Connect provider does not answer
 )
 
 // Codes of the HTTP API and of connections.

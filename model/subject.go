@@ -13,12 +13,13 @@ const (
 	SubjectCert   SubjectKind = "cert"
 	SubjectUID    SubjectKind = "uid"
 	SubjectToken  SubjectKind = "token"
+	SubjectOIDC   SubjectKind = "oidc" // a person who signed in with OpenID Connect; the name is "ISSUER#SUB"
 )
 
 // Valid reports whether k is one of the kinds above.
 func (k SubjectKind) Valid() bool {
 	switch k {
-	case SubjectServer, SubjectAgent, SubjectCert, SubjectUID, SubjectToken:
+	case SubjectServer, SubjectAgent, SubjectCert, SubjectUID, SubjectToken, SubjectOIDC:
 		return true
 	}
 	return false

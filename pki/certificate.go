@@ -51,6 +51,46 @@ func Load(cfg Config) (*Certificate, error) {
 	return c, checkLeaf(cfg, c)
 }
 
+// Roots are the CAs that a client without a certificate trusts. It never changes, so it is safe for concurrent use.
+type Roots struct{ pool *x509.CertPool }
+
+// LoadRoots reads a PEM file of CA certificates. Code: certificate_invalid.
+func LoadRoots(path string) (Roots, error) {
+	ca, err := readPEM("ca_file", path)
+	if err != nil {
+		return Roots{}, err
+	}
+	pool, _, err := parseRoots(path, ca)
+	return Roots{pool}, err
+}
+
+// ClientConfig returns a configuration for a connection to a peer of any cluster of these CAs that has the role want. A
+// handshake with any other peer fails.
+func (r Roots) ClientConfig(want Role, protos ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: protos,
+		RootCAs:    r.pool,
+		ServerName: want.ServerName(),
+		VerifyConnection: func(state tls.ConnectionState) error {
+			peer, err := Peer(state)
+			if err != nil {
+				return err
+			}
+			return peer.mustBe(want)
+		},
+	}
+}
+
+// mustBe refuses a peer with another role. Code: certificate_refused.
+func (id Identity) mustBe(want Role) error {
+	if id.Role == want {
+		return nil
+	}
+	return model.Refuse(model.CodeCertificateRefused, "the peer is %s, not a %s", id, want).
+		WithHint("check the address: it belongs to another process")
+}
+
 // ClientConfig returns a configuration for a connection to a peer of the same cluster that has the role want. The
 // client offers protos by ALPN. A handshake with any other peer fails.
 func (c *Certificate) ClientConfig(want Role, protos ...string) *tls.Config {
@@ -65,11 +105,7 @@ func (c *Certificate) ClientConfig(want Role, protos ...string) *tls.Config {
 			if err != nil {
 				return err
 			}
-			if peer.Role != want {
-				return model.Refuse(model.CodeCertificateRefused, "the peer is %s, not a %s", peer, want).
-					WithHint("check the address: it belongs to another process")
-			}
-			return nil
+			return peer.mustBe(want)
 		},
 	}
 }

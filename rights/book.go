@@ -189,8 +189,15 @@ func (b *Binding) includes(subject string, groups []string) bool {
 	if group, is := strings.CutPrefix(b.To, groupPrefix); is {
 		return slices.Contains(groups, group)
 	}
+	if strings.HasPrefix(subject, string(model.SubjectOIDC)+":") {
+		// Issuers are URLs, so here a pattern's * and ? stand for slashes too.
+		return b.To == subject || model.MatchGlob(withoutSlashes(b.To), withoutSlashes(subject))
+	}
 	return model.MatchGlob(b.To, subject)
 }
+
+// withoutSlashes replaces slashes by a character that no subject has, for model.MatchGlob.
+func withoutSlashes(text string) string { return strings.ReplaceAll(text, "/", "\x01") }
 
 // Covers reports whether the grant allows a verb on an object.
 func (g *Grant) Covers(verb Verb, on Object) bool {

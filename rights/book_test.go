@@ -144,3 +144,44 @@ func TestBuiltinRoles(t *testing.T) {
 	}
 	golden(t, "testdata/builtin.txt", got.String())
 }
+
+// Issuers are URLs: patterns for people who signed in match across slashes, and no other kind of subject.
+func TestMayOIDC(t *testing.T) {
+	const issuer = "https://id.example.org/realms/a"
+	who := func(name string, groups ...string) rights.Caller {
+		return rights.Caller{Subject: model.Subject{Kind: model.SubjectOIDC, Name: name}, Groups: groups}
+	}
+	tests := []struct {
+		to  string
+		who rights.Caller
+		may bool
+	}{
+		{"oidc:" + issuer + "#alice", who(issuer + "#alice"), true},
+		{"oidc:" + issuer + "#alice", who(issuer + "#alice2"), false},
+		{"oidc:" + issuer + "#*", who(issuer + "#a/b|c"), true},
+		{"oidc:" + issuer + "#*", who("https://id.example.org/realms/b#alice"), false},
+		{"oidc:*", who(issuer + "#alice"), true},
+		{"oidc:" + issuer + `#a\*`, who(issuer + "#a*"), true},
+		{"oidc:" + issuer + "#a*", who(issuer + "#a*"), true},
+		{"cert:*", who(issuer + "#alice"), false},
+		{"oidc:*", cert("alice"), false},
+		{"group:shop", who(issuer+"#alice", "shop"), true},
+		{"group:shop", who(issuer+"#alice", "shops"), false},
+	}
+	for _, tt := range tests {
+		b := rights.Binding{Role: rights.Admin, To: tt.to}
+		if refusal := b.Check(); refusal != nil {
+			t.Errorf("%s: %v", tt.to, refusal)
+		}
+		if _, may := rights.NewBook(nil, []rights.Binding{b}).May(tt.who, "node.drain", rights.Object{Node: "n1"}); may != tt.may {
+			t.Errorf("%s for %s: %v", tt.to, tt.who.Subject, may)
+		}
+	}
+	long := rights.Binding{Role: rights.Admin, To: "oidc:" + issuer + "#" + strings.Repeat("a", 180)}
+	if refusal := long.Check(); refusal != nil {
+		t.Error(refusal)
+	}
+	if bad := (&rights.Binding{Role: rights.Admin, To: "oidc:" + issuer + "#[a"}); bad.Check() == nil {
+		t.Error("a malformed pattern was accepted")
+	}
+}

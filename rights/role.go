@@ -2,6 +2,7 @@ package rights
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -193,7 +194,7 @@ func (b *Binding) Check() *model.Error {
 	kind, _, _ := strings.Cut(b.To, ":")
 	if kind+":" != groupPrefix && !slices.Contains(boundKinds[:], model.SubjectKind(kind)) {
 		return model.Refuse(model.CodeInvalid, "%q is neither a subject that can have roles nor a group",
-			model.ClipText(b.To, 100)).WithHint("write cert:NAME, cert:*, token:NAME or group:NAME")
+			model.ClipText(b.To, 100)).WithHint("write cert:NAME, cert:*, token:NAME, oidc:ISSUER#SUB or group:NAME")
 	}
 	return b.CheckShape()
 }
@@ -212,13 +213,19 @@ func (b *Binding) CheckShape() *model.Error {
 			WithHint("write cert:NAME, cert:*, token:NAME or group:NAME")
 	case kind+":" == groupPrefix:
 		return nil
+	case kind == string(model.SubjectOIDC): // it is longer than what model.CheckGlob accepts
+		if _, err := path.Match(b.To, ""); err != nil {
+			return model.Refuse(model.CodeInvalid, "%q is no pattern for subjects", model.ClipText(b.To, 100)).
+				WithHint(`write \ before *, ?, [ and \ that are part of a name`)
+		}
+		return nil
 	}
 	return model.CheckGlob(b.To)
 }
 
 // boundKinds are the kinds of subjects that can have roles. Servers and agents have what their certificates allow, and
 // local users of a server may do everything.
-var boundKinds = [...]model.SubjectKind{model.SubjectCert, model.SubjectToken}
+var boundKinds = [...]model.SubjectKind{model.SubjectCert, model.SubjectToken, model.SubjectOIDC}
 
 // Equal reports whether two lists have the same grants in the same order.
 func Equal(a, b []Grant) bool {

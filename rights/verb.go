@@ -90,7 +90,8 @@ var verbs = [...]VerbText{
 	{"trust.rotate", 0, "rotate the CA, the gossip key and the keyring"},
 
 	{"auth.read", 0, "see roles and bindings, and ask what others may do"},
-	{"auth.set", 0, "change roles and bindings, and make access tokens"},
+	{"auth.set", 0, "change roles and bindings"},
+	{"auth.token", 0, "make and revoke access tokens"},
 }
 
 // Verbs returns all verbs. The result is the caller's.

@@ -21,15 +21,7 @@ func authWhoAmI(a *app) *cobra.Command {
 				return err
 			}
 			v := got.Value
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{v.Subject}, Text: func(p *term.Page) {
-				verbs := strings.Join(asTexts(v.Verbs), ", ")
-				if v.Local {
-					verbs = "everything, over the unix socket of a server"
-				} else if len(v.Verbs) == len(rights.Verbs()) {
-					verbs = "everything"
-				}
-				p.Fields(term.Field{"Subject", v.Subject}, term.Field{"Roles", joinedText(v.Roles)}, term.Field{"May", verbs})
-			}})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{v.Subject}, Text: func(p *term.Page) { identityText(p, v) }})
 		},
 	}
 }
@@ -76,7 +68,7 @@ else, and names the bindings that allow it to others.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&as, "as", "", "answer for this subject, such as cert:alice")
+	cmd.Flags().StringVar(&as, "as", "", "answer for this subject, such as cert:alice or token:ci")
 	return cmd
 }
 
@@ -111,7 +103,7 @@ func authLs(a *app) *cobra.Command {
 
 func authGrant(a *app) *cobra.Command {
 	return a.changeBinding("grant", "give a role to people or to a group", "is given",
-		`Gives a role to people or to a group. TO is cert:NAME, a pattern such as cert:ci-*, or group:NAME. While nobody has changed rights, everybody with a
+		`Gives a role to people or to a group. TO is cert:NAME, token:NAME, oidc:ISSUER#SUB, a pattern such as cert:ci-*, or group:NAME. While nobody has changed rights, everybody with a
 certificate of a person is an administrator. The first change makes that a binding that you see and can take away: outspan auth revoke admin 'cert:*'.`,
 		"outspan auth grant operator cert:alice --dry-run\noutspan auth grant viewer 'cert:*'", client.Auth.Grant)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -23,7 +24,9 @@ var sockets = []string{"/run/outspan/api.sock", "/var/lib/outspan/api.sock"}
 // connFlags say how to reach the cluster. A flag takes precedence over its environment variable. If neither has an
 // address, the socket of a server on this machine is used.
 type connFlags struct {
-	address, caCert, cert, key, serverName string
+	address, caCert, cert, key, serverName, tokenFile string
+
+	in io.Reader // standard input
 
 	retryFor time.Duration // how long a call is repeated while there is no leader; 0 means the client's default
 	waiting  func(why error, atMost time.Duration)
@@ -40,6 +43,8 @@ func (c *connFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.key, "client-key", "", "key of the certificate (OUTSPAN_CLIENT_KEY)")
 	fs.StringVar(&c.serverName, "tls-server-name", "",
 		"name to ask of the server's certificate (OUTSPAN_TLS_SERVER_NAME; default: server.outspan)")
+	fs.StringVar(&c.tokenFile, "token-file", "",
+		"file with an access token, or - for standard input (OUTSPAN_TOKEN_FILE; OUTSPAN_TOKEN is the token itself)")
 }
 
 // endpoints returns the addresses to try, in order. It returns an error if an address is invalid, or if none is given
@@ -103,11 +108,19 @@ func checkEndpoint(one string) error {
 		WithHint("see --address and OUTSPAN_ADDR")
 }
 
-// credentials loads the certificate for https. It returns an error if one of the three files is not given.
-func (c *connFlags) credentials(env func(string) string) (func() *tls.Config, error) {
+// credentials loads the certificate for https. It returns an error if one of the three files is not given. With an
+// access token, only the CA is needed.
+func (c *connFlags) credentials(env func(string) string, token bool) (func() *tls.Config, error) {
 	files := client.Files{
 		CA: term.First(c.caCert, env("OUTSPAN_CACERT")), Cert: term.First(c.cert, env("OUTSPAN_CLIENT_CERT")),
 		Key: term.First(c.key, env("OUTSPAN_CLIENT_KEY")),
+	}
+	if token && files.Cert == "" && files.Key == "" {
+		if files.CA == "" {
+			return nil, term.Usage("https needs the CA of the cluster: OUTSPAN_CACERT not set").
+				WithHint("copy ca.pem from somebody who has a certificate, or tls/ca.pem from the data directory of a server")
+		}
+		return client.LoadRoots(files.CA)
 	}
 	var missing []string
 	for _, one := range [...]struct{ value, name string }{
@@ -120,7 +133,8 @@ func (c *connFlags) credentials(env func(string) string) (func() *tls.Config, er
 	if len(missing) > 0 {
 		return nil, term.Usage("https needs a certificate: %s not set", term.Joined(missing)).
 			WithHint("make one on a server with: outspan cert create NAME; without tls { managed = true }: outspan tls cert " +
-				"create --cli NAME; or use the socket on a server: --address unix:///run/outspan/api.sock")
+				"create --cli NAME; or use the socket on a server: --address unix:///run/outspan/api.sock; with an access token, " +
+				"OUTSPAN_CACERT alone is enough; where people sign in with a provider: outspan login")
 	}
 	return client.LoadTLS(files)
 }
@@ -132,11 +146,18 @@ func (c *connFlags) config(env func(string) string) (client.Config, error) {
 	if err != nil {
 		return client.Config{}, err
 	}
-	cfg := client.Config{Addresses: addresses, RetryFor: c.retryFor, Waiting: c.waiting}
+	token, err := c.token(env)
+	if err == nil && token == "" && term.First(c.cert, env("OUTSPAN_CLIENT_CERT")) == "" {
+		token, err = loginAt(env, addresses)
+	}
+	if err != nil {
+		return client.Config{}, err
+	}
+	cfg := client.Config{Addresses: addresses, RetryFor: c.retryFor, Waiting: c.waiting, Token: token}
 	if !slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
 		return cfg, nil
 	}
-	secure, err := c.credentials(env)
+	secure, err := c.credentials(env, token != "")
 	if err != nil {
 		return client.Config{}, err
 	}
@@ -146,6 +167,24 @@ func (c *connFlags) config(env func(string) string) (client.Config, error) {
 		return one
 	}
 	return cfg, nil
+}
+
+// bareConfig returns the configuration of a client that shows no certificate, for https addresses.
+func (c *connFlags) bareConfig(env func(string) string, addresses []string) (client.Config, error) {
+	ca := term.First(c.caCert, env("OUTSPAN_CACERT"))
+	if ca == "" {
+		return client.Config{}, term.Usage("https needs the CA of the cluster: OUTSPAN_CACERT not set").
+			WithHint("copy it from a server, and give it with --ca-cert")
+	}
+	secure, err := client.LoadRoots(ca)
+	if err != nil {
+		return client.Config{}, err
+	}
+	return client.Config{Addresses: addresses, RetryFor: c.retryFor, Waiting: c.waiting, TLS: func() *tls.Config {
+		one := secure()
+		one.ServerName = term.First(c.name(env), one.ServerName)
+		return one
+	}}, nil
 }
 
 func (c *connFlags) name(env func(string) string) string {

@@ -171,6 +171,8 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 		return namesIn(ctx, a.client().Certificates.List, certificateName)
 	case "roles":
 		return namesIn(ctx, a.client().Auth.Roles, roleName)
+	case "access tokens":
+		return namesIn(ctx, a.client().Auth.AccessTokens, accessName)
 	case "tokens":
 		return namesIn(ctx, a.client().Tokens.List, tokenID)
 	case "newcomer agents":

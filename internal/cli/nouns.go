@@ -20,7 +20,8 @@ type noun struct {
 func nouns() []noun {
 	return []noun{
 		{name: "agent", short: "the worker process of a node", verbs: []verb{agentRun, agentStatus}},
-		{name: "auth", short: "who may do what", verbs: []verb{authWhoAmI, authCanI, authLs, authGrant, authRevoke}},
+		{name: "auth", short: "who may do what", verbs: []verb{authWhoAmI, authCanI, authLs, authGrant, authRevoke,
+			authToken}},
 		{name: "budget", short: "what groups can lose at once and per window",
 			verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
 		{name: "ca", short: "the CA that signs the certificates of members",
@@ -69,7 +70,8 @@ func alone() []verb {
 	return []verb{
 		statusCommand, whyCommand, eventsCommand, logsCommand,
 		rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
-		here(local.Fmt), upCommand, joinCommand, completionCommand, ofProgram(local.Version), ofProgram(local.Dev),
+		here(local.Fmt), upCommand, joinCommand, loginCommand, logoutCommand, completionCommand,
+		ofProgram(local.Version), ofProgram(local.Dev),
 		here(local.Demo), here(local.DemoApp), genDocsCommand,
 	}
 }

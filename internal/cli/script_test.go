@@ -42,6 +42,8 @@ import (
 //	expire DIR ROLE NAME CA  replace the certificate in the data directory DIR by one for the same key that has expired;
 //	                    CA/tls has the CA with its key
 //	$LOOPBACK           an address 127.x on which no other script listens
+//	provider            start an OpenID Connect provider, set ISSUER, and write the CA of its certificate to idp-ca.pem
+//	approve SUB         wait for a code at the provider, and approve it as SUB; with no in place of SUB, deny it
 //	expand FILE...      replace $NAME in the files by the values of environment variables
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -52,6 +54,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("TZ", "UTC")
 			env.Values[clusterKey{}] = &scriptCluster{}
+			env.Values[providerBox{}] = &providerOf{}
 			env.Setenv("USER", runAs())
 			env.Setenv("LOOPBACK", procs.Network()+".1")
 			env.Setenv("OUTSPAN", filepath.Join(filepath.SplitList(env.Getenv("PATH"))[0], "outspan"))
@@ -61,6 +64,7 @@ func TestScripts(t *testing.T) {
 			"cluster": startCluster, "crash": crashAgent, "agent": agentAt, "hold": holdPort, "letgo": letGo, "rc": exitsWith,
 			"until": repeatUntil, "keys": hasKeys, "value": hasValue, "set": setFrom,
 			"interrupt": interrupt, "expand": expandFiles, "expire": expireCertificate,
+			"provider": startProvider(t), "approve": answerCode,
 		},
 	})
 }

@@ -68,7 +68,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	}
 	s.peers = transport.NewPeerClient(transport.Dialer{Credentials: s.creds})
 	if s.listener, err = p.listen(ctx, p.cfg.Listen.Port, transport.ListenerConfig{Credentials: s.creds,
-		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers(), Tokens: p.cfg.Auth.Tokens,
+		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers(), Tokens: p.cfg.Auth.TakesTokens(),
 		Copies: s.copies}); err != nil {
 		return nil, err
 	}
@@ -196,13 +196,17 @@ func (s *serverPart) openAPI() (err error) {
 	} else if s.p.cfg.TLS.Issue != "" {
 		joinRoot = s.files.Root
 	}
+	signing, err := signIn(s.p.cfg.Auth.OIDC)
+	if err != nil {
+		return err
+	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster,
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: s.peerAnswers(), Verifier: verifier{s.cluster}, Keyring: ring},
-		Managed: s.trust != nil, JoinRoot: joinRoot, Tokens: s.p.cfg.Auth.Tokens,
+		Managed: s.trust != nil, JoinRoot: joinRoot, Tokens: s.p.cfg.Auth.TakesTokens(), SignIn: signing,
 		Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),

@@ -35,6 +35,8 @@ type Config struct {
 	// Waiting, if not nil, is called once for each call that is still being repeated after a second. It runs in the
 	// goroutine that made the call. Its parameters are the reason, and for how long the call may still be repeated.
 	Waiting func(why error, atMost time.Duration)
+	// Token is the text of an access token, which each request carries; "" means none.
+	Token string
 	// Dial opens the connection to a unix address; default net.Dialer.
 	Dial Dial
 }
@@ -47,6 +49,7 @@ type Caller struct {
 	servers  atomic.Pointer[[]Endpoint] // the configured ones, then those of Follow
 	fixed    []Endpoint                 // the configured ones
 	secure   http.RoundTripper          // nil without https
+	token    string                     // of an access token, or ""
 	retryFor time.Duration
 	waiting  func(why error, atMost time.Duration)
 	good     atomic.Pointer[string] // Endpoint.Shown of the server that answered last
@@ -67,7 +70,7 @@ func New(cfg Config) (*Caller, error) {
 		return nil, model.Refuse(model.CodeInvalid, "no server is given").
 			WithHint("set OUTSPAN_ADDR, such as https://10.0.0.1:7640")
 	}
-	c := &Caller{retryFor: cfg.RetryFor, waiting: cfg.Waiting}
+	c := &Caller{retryFor: cfg.RetryFor, waiting: cfg.Waiting, token: cfg.Token}
 	if c.retryFor == 0 {
 		c.retryFor = 10 * time.Second
 	}

@@ -80,7 +80,8 @@ func explainAlert(addr string, err error) *model.Error {
 	case "tls: certificate required":
 		return model.Refuse(model.CodeCertificateRefused, "%s wants a client certificate", addr).
 			WithHint("set OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one on a server with: outspan cert create " +
-				"NAME; without tls { managed = true }: outspan tls cert create --cli NAME")
+				"NAME; without tls { managed = true }: outspan tls cert create --cli NAME. An access token needs " +
+				"auth { tokens = true } in the configuration of the server")
 	case "tls: bad certificate", "tls: unsupported certificate", "tls: unknown certificate", "tls: access denied",
 		"tls: handshake failure":
 		return model.Refuse(model.CodeCertificateRefused, "%s refused this certificate", addr).

@@ -23,6 +23,13 @@ type Attempt func(ctx context.Context, to Endpoint) error
 // response as a stream. If take returns an error, fetch closes the body.
 func (c *Caller) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	r.prepare()
+	if c.token != "" {
+		r.Header = r.Header.Clone()
+		if r.Header == nil {
+			r.Header = http.Header{}
+		}
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	return c.Deliver(ctx, r, func(ctx context.Context, to Endpoint) error { return to.fetch(ctx, r, take) })
 }
 

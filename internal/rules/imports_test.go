@@ -24,11 +24,12 @@ var arrows = map[string][]string{
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
 	"trust":     {"model", "fsm", "keyring", "pki", "transport", "api"},
 	"agent":     {"model", "api", "pki", "transport", "internal/durable", "internal/erase", "internal/reach"},
-	"config":    {"model", "agent", "cluster", "transport", "internal/hclfile"}, // fills the Config structs of three rooms
-	"jobfile":   {"model", "internal/hclfile"},
-	"rolefile":  {"model", "rights", "internal/hclfile"},
-	"cmd":       {"internal/cli", "internal/daemon"},
-	"dist":      {},
+	"config": {"model", "agent", "cluster", "transport", "internal/hclfile", // fills the Config structs of three rooms
+		"internal/oidc"},
+	"jobfile":  {"model", "internal/hclfile"},
+	"rolefile": {"model", "rights", "internal/hclfile"},
+	"cmd":      {"internal/cli", "internal/daemon"},
+	"dist":     {},
 	"e2e": {"model", "api", "pki", "fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/reach",
 		"internal/procs", "internal/testbed/invariant"}, // procs starts processes; invariant judges logs
 	"bench": {"model", "api", "fsm", "cluster", "pki", "transport", "internal/reach",
@@ -37,13 +38,13 @@ var arrows = map[string][]string{
 
 	"internal/canon": {},
 	"internal/cli": {"model", "rights", "api", "client", "agent", "cluster", "config", "jobfile", "rolefile", "transport",
-		"internal/cli/local", "internal/cli/term", "internal/daemon"},
+		"pki", "internal/cli/local", "internal/cli/term", "internal/daemon", "internal/oidc"},
 	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "keyring", "pki", "transport",
 		"dist", "internal/cli/term", "internal/durable", "internal/hclfile", "internal/daemon", "internal/demo",
 		"internal/procs"},
 	"internal/cli/term": {"model", "api"}, // uses only the exit codes of api
 	"internal/daemon": {"model", "api", "fsm", "agent", "audit", "cluster", "config", "keyring", "reconcile",
-		"pki", "transport", "trust"},
+		"pki", "transport", "trust", "internal/oidc"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
 	"internal/durable":    {},
@@ -51,6 +52,7 @@ var arrows = map[string][]string{
 	"internal/fuzzall":    {},
 	"internal/hclfile":    {"model"},
 	"internal/mutants":    {},
+	"internal/oidc":       {"model"},
 	"internal/plant":      {},
 	"internal/procs":      {},
 	"internal/reach":      {"model", "api"},
@@ -58,6 +60,7 @@ var arrows = map[string][]string{
 	"internal/testreport": {},
 
 	"internal/testbed/crowd":     {"model", "cluster", "pki", "transport"},
+	"internal/testbed/idp":       {},
 	"internal/testbed/invariant": {"model", "fsm"},
 	"internal/testbed/memdisk":   {},
 	"internal/testbed/memnet":    {},
@@ -79,6 +82,10 @@ var homes = map[string][]string{
 	"github.com/zclconf/go-cty":        {"internal/hclfile", "jobfile"},
 	"github.com/danielgtaylor/huma":    {"transport"},
 	"github.com/spf13/cobra":           {"internal/cli"},
+	"github.com/coreos/go-oidc":        {"internal/oidc"},
+	"golang.org/x/oauth2":              {"internal/oidc"},
+	"github.com/zitadel/oidc":          {"internal/testbed/idp"}, // a provider for tests
+	"github.com/go-jose/go-jose":       {"internal/testbed/idp"},
 }
 
 // guests lists further rooms that may import a library of homes. These rooms measure the library, or replace the disk
@@ -237,6 +244,10 @@ func TestBarredImport(t *testing.T) {
 		{"internal/testbed/memnet", module + "/internal/testbed/memdisk", true},
 		{"internal/testbed/memdisk", module + "/cluster", true},
 		{"cluster", module + "/internal/testbed/memdisk", true},
+		{"internal/oidc", "github.com/coreos/go-oidc/v3/oidc", false},
+		{"transport", "github.com/coreos/go-oidc/v3/oidc", true},
+		{"internal/oidc", "github.com/zitadel/oidc/v3/pkg/op", true},
+		{"internal/daemon", module + "/internal/testbed/idp", true},
 		{"internal/testbed/invariant", "time", true},
 		{"internal/testbed/invariant", module + "/reconcile", true},
 		{"sim", module + "/internal/testbed/invariant", false},

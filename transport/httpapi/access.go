@@ -118,16 +118,24 @@ func (c caller) accessToken(state *fsm.State) (t *fsm.AccessToken, ok bool) {
 func (c caller) counts(state *fsm.State) error {
 	t, ok := c.accessToken(state)
 	switch {
-	case c.token == "" && c.Kind != model.SubjectToken:
+	case c.login || c.token == "" && c.Kind != model.SubjectToken && c.Kind != model.SubjectOIDC:
 		return nil
 	case !ok:
 		return noAccessToken(model.TokenID(clip(string(c.token))))
 	case t.RevokedIndex != 0:
 		return model.Refuse(model.CodeUnauthenticated, "the access token %s (%s) was revoked", t.Name, t.ID).
-			WithHint("%s", anotherAccessToken)
+			WithHint("%s", afterEnd(t))
 	case !t.CountsAt(time.Now().UnixNano()):
 		return model.Refuse(model.CodeUnauthenticated, "the access token %s (%s) ended at %s", t.Name, t.ID,
-			time.Unix(0, t.Ends).UTC().Format(time.RFC3339)).WithHint("%s", anotherAccessToken)
+			time.Unix(0, t.Ends).UTC().Format(time.RFC3339)).WithHint("%s", afterEnd(t))
 	}
 	return nil
+}
+
+// afterEnd is the hint about a token that has ended.
+func afterEnd(t *fsm.AccessToken) string {
+	if t.IsLogin() {
+		return "sign in again: outspan login"
+	}
+	return anotherAccessToken
 }

@@ -62,7 +62,7 @@ func authOperations(s *Server) []operation {
 	whoami := getRoute("whoami", "/v1/auth/whoami", "auth", "Show who the caller is, and what it may do")
 	canI := getRoute("can-i", "/v1/auth/can-i", "auth", "Say whether the caller, or somebody else, may do something")
 	get.allow, whoami.allow, canI.allow = forCLI, forCLI, forCLI
-	return []operation{
+	return append(accessTokenOperations(s), []operation{
 		list(s, roles, listing[roleList, api.Role]{topics: topics[roleList]("rights"), rows: listRoles}),
 		read(s, get, topics[roleRead]("rights"), showRole),
 		write(s, route{id: "set-role", method: http.MethodPut, path: "/v1/roles/{name}", tag: "auth",
@@ -76,7 +76,7 @@ func authOperations(s *Server) []operation {
 			changeBinding(takeAway)),
 		read(s, whoami, topics[whoamiRead]("rights"), s.judge.whoami),
 		read(s, canI, topics[canIRead]("rights"), s.judge.canI),
-	}
+	}...)
 }
 
 func roleView(r rights.Role, index uint64) api.Role {
@@ -284,16 +284,7 @@ func (r *reading) knownPeople() (all []rights.Caller) {
 }
 
 func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Identity, error) {
-	c := callerFrom(ctx)
-	who, _ := c.person(&r.State)
-	book := j.books.of(&r.State)
-	v := api.Identity{Subject: c.String(), Roles: book.RolesOf(who), Verbs: []rights.Verb{}, Local: who.Local}
-	for _, verb := range rights.Verbs() {
-		if book.MayAny(who, verb.Verb) {
-			v.Verbs = append(v.Verbs, verb.Verb)
-		}
-	}
-	return v, nil
+	return j.identity(r, callerFrom(ctx)), nil
 }
 
 // secret reports whether can-i answers about an object as if it did not exist.
@@ -366,9 +357,9 @@ func (r *reading) subjectNamed(text string) (caller, error) {
 	c := caller{Subject: subject}
 	if !ok || c.role() != pki.RoleCLI {
 		return caller{}, model.Refuse(model.CodeInvalid, "%q is no subject that can have roles", clip(text)).
-			WithHint("write cert:NAME or token:NAME")
+			WithHint("write cert:NAME, token:NAME or oidc:ISSUER#SUB")
 	}
-	if subject.Kind != model.SubjectToken {
+	if subject.Kind != model.SubjectToken && subject.Kind != model.SubjectOIDC {
 		return c, nil
 	}
 	tokens := r.AccessTokensOf(subject, r.wall.UnixNano())
@@ -376,6 +367,7 @@ func (r *reading) subjectNamed(text string) (caller, error) {
 		return caller{}, model.Refuse(model.CodeNotFound, "there is no access token %q that counts", clip(subject.Name)).
 			WithHint("list them with: outspan auth token ls")
 	}
-	c.token = tokens[0].ID
+	newest := slices.MaxFunc(tokens, func(x, y *fsm.AccessToken) int { return cmp.Compare(x.Index, y.Index) })
+	c.token = newest.ID // of several logins, it has the newest groups
 	return c, nil
 }

@@ -17,6 +17,7 @@ type caller struct {
 	model.Subject
 	token model.TokenID // the id of its access token; empty if it has none
 	via   string
+	login bool // it proved who it is by this request, which needs no right, and has no access token yet
 }
 
 // role returns the role that decides what the caller may do.
@@ -26,7 +27,7 @@ func (c caller) role() pki.Role {
 		return pki.RoleServer
 	case model.SubjectAgent:
 		return pki.RoleAgent
-	case model.SubjectCert, model.SubjectUID, model.SubjectToken:
+	case model.SubjectCert, model.SubjectUID, model.SubjectToken, model.SubjectOIDC:
 		return pki.RoleCLI
 	}
 	return "" // may call nothing

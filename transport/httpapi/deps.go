@@ -169,6 +169,9 @@ type Config struct {
 	// Tokens says that this server takes access tokens.
 	Tokens bool
 
+	// SignIn signs people in. It needs Tokens. It is nil if there is no provider.
+	SignIn *SignIn
+
 	// JoinRoot returns the root that join tokens name in a cluster that does not make its certificates itself. If it is
 	// nil, machines join such a cluster with certificates that people make.
 	JoinRoot func() (*x509.Certificate, error)

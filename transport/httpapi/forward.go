@@ -84,7 +84,9 @@ func forwarded(ctx context.Context, address string, who caller, r *http.Request)
 			req.Header.Set(name, v)
 		}
 	}
-	req.Header.Set(headerForwarded, who.forwardedFor())
+	if who.Kind != "" { // otherwise the request proves nothing, and the operation is open
+		req.Header.Set(headerForwarded, who.forwardedFor())
+	}
 	if who.token != "" {
 		req.Header.Set(headerForwardedToken, string(who.token))
 	}

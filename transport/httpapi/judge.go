@@ -26,6 +26,9 @@ func (c caller) person(state *fsm.State) (who rights.Caller, ok bool) {
 	if c.counts(state) != nil {
 		return rights.Caller{}, true
 	}
+	if c.login {
+		return rights.Caller{}, false
+	}
 	who = rights.Caller{Subject: c.Subject, Local: c.Kind == model.SubjectUID}
 	if t, ok := c.accessToken(state); ok {
 		who.Roles, who.Groups = t.Roles, t.Groups

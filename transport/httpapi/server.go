@@ -33,6 +33,7 @@ type Server struct {
 	inventories   *rates
 	reportBytes   *rates // of the reports of each agent
 	wrongTokens   *rates // of requests without a good access token, by source
+	logins        *rates // of the operations of a login, by source
 	streams       *places
 	snapshots     *places
 	blocking      *places // reads that wait for a change
@@ -75,8 +76,8 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
-		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), watches: newWatches(cfg.Store),
-		waiting: &sharedWaiting{}, judge: judge{store: cfg.Store}, asking: make(chan struct{}, 1),
+		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), logins: loginRates(),
+		watches: newWatches(cfg.Store), waiting: &sharedWaiting{}, judge: judge{store: cfg.Store}, asking: make(chan struct{}, 1),
 	}
 	s.openShares()
 	s.agents = agentCallState{
@@ -114,6 +115,7 @@ func (s *Server) operations() []operation {
 		s.trustOperations, s.newcomerOperations, s.caOperations,
 		s.unknownOperations, s.foundOperations,
 		s.snapshotOperations, s.eventOperations, s.logOperations, s.peerOperations, s.healthOperations,
+		s.loginOperations,
 	} {
 		all = append(all, noun()...)
 	}

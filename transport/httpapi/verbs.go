@@ -23,6 +23,7 @@ func (r route) verbDocument() map[string]any {
 var verbs = map[string]rights.Verb{
 	"healthz": noRight, "readyz": noRight, "openapi": noRight, "metrics": "server.read",
 	"whoami": noRight, "can-i": noRight,
+	"list-providers": noRight, "login": noRight, "logout": noRight,
 
 	"status": "server.read", "why": noRight, // why is judged by what it explains
 	"events": "event.read",
@@ -74,6 +75,7 @@ var verbs = map[string]rights.Verb{
 
 	"list-roles": "auth.read", "get-role": "auth.read", "set-role": "auth.set", "remove-role": "auth.set",
 	"list-bindings": "auth.read", "grant": "auth.set", "revoke-binding": "auth.set",
+	"list-access-tokens": "auth.read", "create-access-token": "auth.token", "revoke-access-token": "auth.token",
 }
 
 // reveals lists the reads that the audit log records also if they are done, because they show secrets or what programs

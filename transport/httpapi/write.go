@@ -50,6 +50,8 @@ type outcome struct {
 type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
 	answer  func(*outcome, *I) (T, error)
+	// prove returns who the write is by, if the input proves it; see route.open. It may be nil.
+	prove func(context.Context, *I) (caller, error)
 	// refused adds details from the state to a refusal. It may be nil.
 	refused func(*reading, *I, *api.Problem)
 }
@@ -67,7 +69,14 @@ func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) o
 		if err := decodeBody(ctx, p.body()); err != nil {
 			return nil, asAnswer(err)
 		}
-		w := writing{s: s, route: rt, params: *p.write(), by: callerFrom(ctx), input: in, note: noteFrom(ctx)}
+		by := callerFrom(ctx)
+		if c.prove != nil {
+			var err error
+			if by, err = c.prove(ctx, in); err != nil {
+				return nil, asAnswer(err)
+			}
+		}
+		w := writing{s: s, route: rt, params: *p.write(), by: by, input: in, note: noteFrom(ctx)}
 		o, err := w.run(ctx, func(r *reading) ([]fsm.Command, error) { return c.prepare(r, in) })
 		if err != nil {
 			problem := *api.NewProblem(err)

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/rights"
+)
+
+// authToken is the command auth token, with its own verbs.
+func authToken(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "token", Short: "access tokens, by which scripts call the servers without a certificate",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownCommand(cmd, args[0])
+		},
+	}
+	cmd.AddCommand(accessCreate(a), accessLs(a), accessRevoke(a))
+	return cmd
+}
+
+func accessName(t api.AccessToken) string { return t.Name }
+
+func byAccessName(x, y api.AccessToken) int {
+	return strings.Compare(x.Name+"\x00"+string(x.ID), y.Name+"\x00"+string(y.ID))
+}
+
+func accessLs(a *app) *cobra.Command {
+	var filter listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "list access tokens, without their secrets", Args: term.Exactly(),
+		Long:    "Lists access tokens. Nobody can read the secret text of one again. One that has ended is listed for another day.",
+		Example: "outspan auth token ls\noutspan auth token ls --filter state=active -o name",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := a.client().Auth.AccessTokens(cmd.Context(), filter.options())
+			if err != nil {
+				return err
+			}
+			return showList(a, sorted(got, byAccessName), accessName, []term.Column[api.AccessToken]{
+				{Head: "name", Cell: accessName},
+				{Head: "id", Cell: func(t api.AccessToken) string { return string(t.ID) }},
+				{Head: "state", Cell: func(t api.AccessToken) string { return string(t.State) }},
+				{Head: "ends", Cell: func(t api.AccessToken) string { return term.Stamp(&t.Ends) }},
+				{Head: "roles", Cell: func(t api.AccessToken) string { return joinedText(t.Roles) }},
+				{Head: "groups", Cell: func(t api.AccessToken) string { return strings.Join(t.Groups, ", ") }},
+				{Head: "created by", Cell: func(t api.AccessToken) string { return string(t.CreatedBy) }},
+			})
+		},
+	}
+	filter.register(cmd)
+	return cmd
+}
+
+func accessCreate(a *app) *cobra.Command {
+	var write writeFlags
+	var roles, groups []string
+	var ttl term.DurationFlag
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "make an access token for a script", Args: term.Exactly("NAME"),
+		Long: `Makes an access token, and prints its text, which is shown only now: the servers keep a hash of it. Whoever has the text may do what the roles allow,
+until the token ends or is revoked. Others see its holder as token:NAME, to which auth grant can give more roles. Servers take access tokens only with
+auth { tokens = true } in their configuration.`,
+		Example: "outspan auth token create ci --role deployer --ttl 7d\n" +
+			"outspan auth token create ci --role deployer --format '{{.text}}' >ci.token",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := api.AccessTokenBody{Name: args[0], Groups: groups}
+			for _, role := range roles {
+				body.Roles = append(body.Roles, rights.RoleName(role))
+			}
+			if ttl.Given {
+				body.TTL = ttl.Value
+			}
+			got, err := a.client().Auth.CreateAccessToken(cmd.Context(), body, write.options())
+			if err != nil {
+				return err
+			}
+			return a.showNewAccess(got, &write)
+		},
+	}
+	write.register(cmd, "check only, make no token")
+	cmd.Flags().StringArrayVar(&roles, "role", nil, "a role that the token gives; may be repeated")
+	cmd.Flags().StringArrayVar(&groups, "group", nil, "a group to which the holder belongs; may be repeated")
+	ttl.RegisterTTL(cmd, "how long the token counts (default 30d)")
+	_ = cmd.RegisterFlagCompletionFunc("role", a.complete("roles")) // no error is possible: the flag exists
+	return cmd
+}
+
+func (a *app) showNewAccess(got client.Response[api.NewAccessTokenReply], write *writeFlags) error {
+	t := got.Value.Token
+	if t == nil {
+		t = &api.AccessToken{} // no server of this version leaves it out
+	}
+	return a.Show(term.Result{JSON: got.Raw, Names: []string{t.Name}, Text: func(p *term.Page) {
+		roles := joinedText(t.Roles)
+		if len(t.Roles) == 0 {
+			roles = "none of its own; give it one with: outspan auth grant ROLE " + t.Subject
+		}
+		p.Line("access token %s %s: until %s %s", t.Name, write.would("is made"), term.Stamp(&t.Ends),
+			write.done(got.Value.Index))
+		p.Line("  roles: %s", roles)
+		if write.dryRun {
+			return
+		}
+		p.Line("")
+		p.Line("%s", got.Value.Text)
+		p.Line("")
+		p.Line("It is shown only this once. Keep it in a file that nobody else can read, and name that with OUTSPAN_TOKEN_FILE.")
+	}})
+}
+
+func accessRevoke(a *app) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: "revoke NAME", Short: "end an access token for ever", Args: term.Exactly("NAME"),
+		ValidArgsFunction: a.complete("access tokens"),
+		Long: "Ends an access token at once: its requests are refused, and its streams end. NAME is its name or its id. Roles that " +
+			"auth grant has given to token:NAME stay: another token of that name has them again.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := a.client().Auth.RevokeAccessToken(cmd.Context(), args[0], write.options())
+			if err != nil {
+				return err
+			}
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{args[0]}, Text: func(p *term.Page) {
+				p.Line("access token %s %s %s", args[0], write.would("is revoked"), write.done(got.Value.Index))
+			}})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}

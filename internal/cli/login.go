@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/internal/oidc"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
+)
+
+func loginCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "login", Short: "sign in with the OpenID Connect provider of the cluster", Args: term.Exactly(),
+		Long: `Signs you in with the provider that the servers name (auth { oidc }). It prints an address and a code: open the address in a browser on any machine, and
+approve the code there. The command waits for that; Ctrl-C ends it. Then later commands to these servers use your login, unless a certificate or OUTSPAN_TOKEN is given.
+It needs the servers in --address or OUTSPAN_ADDR, and their CA in --ca-cert or OUTSPAN_CACERT. Your login ends after the time that the servers set. You have the rights
+of the groups that the provider named at the login; sign in again after they have changed. The access token is in $XDG_CONFIG_HOME/outspan/logins, or ~/.config.`,
+		Example: "outspan login --address https://10.0.0.1:7640 --ca-cert ca.pem\noutspan auth whoami",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, ok := loginsOf(a.Env)
+			if !ok {
+				return noHome()
+			}
+			addresses, c, err := a.bareClient()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			idToken, err := a.idToken(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			got, err := c.Auth.Login(cmd.Context(), api.LoginBody{IDToken: idToken}, client.WriteOptions{})
+			if err != nil {
+				return err
+			}
+			if err := store.save(addresses, got.Value.Text); err != nil {
+				return err
+			}
+			return a.showIdentity(got.Value.Identity)
+		},
+	}
+}
+
+// bareClient returns a client that shows neither a certificate nor an access token, and the addresses that it calls.
+func (a *app) bareClient() ([]string, *client.Client, error) {
+	addresses, err := a.conn.endpoints(a.Env)
+	if err != nil {
+		return nil, nil, err
+	}
+	if slices.ContainsFunc(addresses, func(one string) bool { return !strings.HasPrefix(one, "https://") }) {
+		return nil, nil, term.Usage("over a unix socket, you need no login: you may do everything there").
+			WithHint("name servers with --address or OUTSPAN_ADDR, such as https://10.0.0.1:7640")
+	}
+	cfg, err := a.conn.bareConfig(a.Env, addresses)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := client.New(cfg)
+	return addresses, c, err
+}
+
+// idToken lets the person sign in with the provider of the cluster.
+func (a *app) idToken(ctx context.Context, c *client.Client) (string, error) {
+	got, err := c.Auth.Providers(ctx)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(got.Value.Items, func(p api.Provider) bool { return p.Kind == "oidc" })
+	if i < 0 {
+		return "", model.Refuse(model.CodeNotSupported, "nobody can sign in to this cluster: its servers have no provider").
+			WithHint("an administrator sets auth { oidc { issuer and client_id } } on every server; without it: outspan cert create")
+	}
+	p := got.Value.Items[i]
+	flow, err := oidc.Begin(ctx, oidc.Provider{Issuer: p.Issuer, ClientID: p.ClientID, Scopes: p.Scopes,
+		CAPEM: []byte(p.CAPEM)})
+	if err != nil {
+		return "", err
+	}
+	address, filled, code := flow.Page()
+	fmt.Fprintf(a.Err, "Sign in with a browser:  %s\nand enter the code:      %s\n", address, code)
+	if filled != "" {
+		fmt.Fprintf(a.Err, "or open:                 %s\n", filled)
+	}
+	fmt.Fprintf(a.Err, "The code is good for %s; Ctrl-C ends the login.\n", term.Span(flow.Until().Sub(a.Now())))
+	return flow.Wait(ctx)
+}
+
+// showIdentity shows who somebody is to the servers, and what they may do.
+func (a *app) showIdentity(v api.Identity) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return a.Show(term.Result{JSON: raw, Names: []string{v.Subject}, Text: func(p *term.Page) { identityText(p, v) }})
+}
+
+// identityText shows an identity in words.
+func identityText(p *term.Page, v api.Identity) {
+	verbs := strings.Join(asTexts(v.Verbs), ", ")
+	if v.Local {
+		verbs = "everything, over the unix socket of a server"
+	} else if len(v.Verbs) == len(rights.Verbs()) {
+		verbs = "everything"
+	}
+	fields := []term.Field{{"Subject", v.Subject}, {"Roles", joinedText(v.Roles)}, {"May", verbs}}
+	if v.Token != nil {
+		if v.Token.Person != "" {
+			fields = append(fields, term.Field{"Person", v.Token.Person}, term.Field{"Groups", joinedText(v.Token.Groups)})
+		}
+		fields = append(fields, term.Field{"Token", fmt.Sprintf("%s, until %s", v.Token.ID, term.Stamp(&v.Token.Ends))})
+	}
+	p.Fields(fields...)
+	noRoleYet(p, v)
+}
+
+// noRoleYet says what to do about an identity without any role.
+func noRoleYet(p *term.Page, v api.Identity) {
+	if len(v.Roles) > 0 || v.Local {
+		return
+	}
+	var groups []string
+	if v.Token != nil {
+		groups = v.Token.Groups
+	}
+	p.Line("No role is given to you yet. Ask an administrator for one of:")
+	p.Line("  outspan auth grant ROLE '%s'", v.Subject)
+	for _, g := range groups {
+		p.Line("  outspan auth grant ROLE 'group:%s'", g)
+	}
+}
+
+func logoutCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "logout", Short: "end your login, and forget its access token", Args: term.Exactly(),
+		Long: `Revokes the access token of outspan login at the servers, which ends its streams within a second, and removes it from this machine. Your session at the
+provider goes on.`,
+		Example: "outspan logout",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			store, ok := loginsOf(a.Env)
+			if !ok {
+				return noHome()
+			}
+			addresses, err := a.conn.endpoints(a.Env)
+			if err != nil {
+				return err
+			}
+			token, err := store.load(addresses)
+			if err != nil {
+				return err
+			}
+			if token == "" {
+				return model.Refuse(model.CodeNotFound, "you are not signed in to %s", strings.Join(addresses, ", ")).
+					WithHint("sign in with: outspan login")
+			}
+			cfg, err := a.conn.bareConfig(a.Env, addresses)
+			if err != nil {
+				return err
+			}
+			cfg.Token = token
+			c, err := client.New(cfg)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			got, err := c.Auth.Logout(cmd.Context(), client.WriteOptions{})
+			over := isCode(err, model.CodeUnauthenticated) // it has ended before
+			if err != nil && !over {
+				return err
+			}
+			if err := store.remove(addresses); err != nil {
+				return err
+			}
+			raw := got.Raw
+			if over {
+				raw = []byte("{}")
+			}
+			return a.Show(term.Result{JSON: raw, Names: addresses, Text: func(p *term.Page) {
+				if over {
+					p.Line("your login had ended; its access token is removed")
+					return
+				}
+				p.Line("you are signed out %s", (&writeFlags{}).done(got.Value.Index))
+			}})
+		},
+	}
+}

@@ -1,0 +1,122 @@
+package idp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zitadel/oidc/v3/pkg/op"
+)
+
+// ClientID is the id of the only client.
+const ClientID = "outspan"
+
+// User is somebody whom the provider knows.
+type User struct {
+	Sub    string
+	Email  string
+	Groups []string
+}
+
+// Options change the provider. The zero value is a provider with https that answers as usual.
+type Options struct {
+	Plain      bool          // http instead of https
+	NoDevice   bool          // the metadata has no device flow
+	CodeTime   time.Duration // how long a code is good; default 5 min
+	TokenTime  time.Duration // how long an id token is good; default 5 min
+	ClockAhead time.Duration // of the provider
+}
+
+// Provider is a running provider. It is safe for concurrent use.
+type Provider struct {
+	*storage
+	server *httptest.Server
+}
+
+// Start starts a provider, which ends with the test.
+func Start(t testing.TB, o Options) *Provider {
+	t.Helper()
+	if o.CodeTime == 0 {
+		o.CodeTime = 5 * time.Minute
+	}
+	if o.TokenTime == 0 {
+		o.TokenTime = 5 * time.Minute
+	}
+	p := &Provider{storage: newStorage(t, o)}
+	var handler http.Handler
+	p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if o.NoDevice && strings.HasPrefix(path.Base(r.URL.Path), "openid-configuration") {
+			serveWithoutDevice(handler, w, r)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	options := []op.Option{}
+	if o.Plain {
+		options = append(options, op.WithAllowInsecure())
+	}
+	config := &op.Config{DeviceAuthorization: op.DeviceAuthorizationConfig{Lifetime: o.CodeTime, PollInterval: time.Second,
+		UserFormPath: "/device", UserCode: op.UserCodeBase20}}
+	rand.Read(config.CryptoKey[:])
+	scheme := "https://"
+	if o.Plain {
+		scheme = "http://"
+	}
+	provider, err := op.NewProvider(config, p.storage, op.StaticIssuer(scheme+p.server.Listener.Addr().String()), options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler = provider
+	if o.Plain {
+		p.server.Start()
+	} else {
+		p.server.StartTLS()
+	}
+	t.Cleanup(p.server.Close)
+	return p
+}
+
+// Issuer returns the URL of the provider.
+func (p *Provider) Issuer() string { return p.server.URL }
+
+// CAPEM returns the certificate that signs that of the provider. It is empty with http.
+func (p *Provider) CAPEM() []byte {
+	if cert := p.server.Certificate(); cert != nil {
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+	}
+	return nil
+}
+
+// Stop ends the provider before the test ends.
+func (p *Provider) Stop() { p.server.Close() }
+
+// Token runs the device flow for somebody who approves at once, with the scope openid, and returns the id token.
+func (p *Provider) Token(t testing.TB, u User) string {
+	t.Helper()
+	ctx := op.ContextWithIssuer(context.Background(), p.Issuer())
+	p.AddUser(u)
+	state := &op.DeviceAuthorizationState{ClientID: p.audience(), Subject: u.Sub, Scopes: []string{"openid", "email"},
+		AuthTime: time.Now()}
+	text, err := op.CreateIDToken(ctx, p.Issuer(), state, p.options.TokenTime, "", "", p.storage, client{p.options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// Host returns the address of the provider.
+func (p *Provider) Host() string {
+	u, err := url.Parse(p.server.URL)
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort(u.Hostname(), u.Port())
+}

@@ -1,0 +1,78 @@
+package transport_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport"
+)
+
+// With Tokens, HTTP needs no certificate: the handler learns of no subject. Raft and the protocol of agents need one,
+// and a wrong certificate is refused.
+func TestWithoutCertificate(t *testing.T) {
+	ca := authority(t, "c1")
+	creds := credentials(t, ca, pki.RoleServer, "s1")
+	raw := must(transport.ListenTCP(t.Context(), "127.0.0.1:0"))(t)
+	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds, Tokens: true}))(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = l.Run(ctx) })
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if who, ok := transport.SubjectFrom(r.Context()); ok {
+			_, _ = io.WriteString(w, who.String())
+		}
+	})
+	wg.Go(func() {
+		_ = transport.NewHTTPServer(handler, transport.HTTPConfig{
+			Agents: func(context.Context, model.Subject, transport.AgentCall, []byte) ([]byte, error) { return nil, nil }}).
+			Run(ctx, l.API())
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	addr := l.Addr().String()
+
+	call := func(role pki.Role) string {
+		cfg := credentials(t, ca, pki.RoleCLI, "me").ClientConfig(pki.RoleServer)
+		if role == "" {
+			cfg.Certificates = nil
+		}
+		via := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}
+		defer via.CloseIdleConnections()
+		resp, err := (&http.Client{Transport: via}).Get("https://" + addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.Proto + " " + string(must(io.ReadAll(resp.Body))(t))
+	}
+	if got := call(""); got != "HTTP/2.0 " {
+		t.Errorf("without a certificate: %q", got)
+	}
+	if got := call(pki.RoleCLI); got != "HTTP/2.0 cert:me" {
+		t.Errorf("with a certificate: %q", got)
+	}
+	other := must(authority(t, "c1").Credentials(pki.RoleCLI, "me"))(t).ClientConfig(pki.RoleServer).Certificates
+	for name, tt := range map[string]struct {
+		certs  []tls.Certificate
+		protos []string
+	}{
+		"raft":                           {nil, []string{"outspan-raft/1"}},
+		"agents":                         {nil, []string{"outspan-agent/1"}},
+		"agents after HTTP":              {nil, []string{"h2", "outspan-agent/1"}},
+		"raft after HTTP":                {nil, []string{"h2", "http/1.1", "outspan-raft/1"}},
+		"HTTP with another CA's":         {other, []string{"h2"}},
+		"no protocol with another CA's":  {other, nil},
+		"a protocol that does not exist": {nil, []string{"smtp"}},
+	} {
+		err := rawDial(t, addr, &tls.Config{InsecureSkipVerify: true, Certificates: tt.certs, NextProtos: tt.protos})
+		if refusal, ok := err.(*model.Error); !ok ||
+			refusal.Code != model.CodeCertificateRefused && refusal.Code != model.CodeNotTLS {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
