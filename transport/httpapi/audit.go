@@ -31,6 +31,7 @@ type auditNote struct {
 	call  string // set once a line says that the request has begun
 	query url.Values
 
+	Proved   string   `json:"proved,omitempty"` // who signed in, once the leader knows
 	Objects  []string `json:"objects,omitempty"`
 	More     int      `json:"more,omitempty"`
 	Index    uint64   `json:"index,omitempty"`
@@ -95,7 +96,7 @@ func (s *Server) audited(rt route, next http.HandlerFunc) http.Handler {
 
 // records reports whether the request is recorded whatever comes of it.
 func (n *auditNote) records(rt route) bool {
-	return n.who.role() == pki.RoleCLI && (rt.write || reveals[rt.id])
+	return (n.who.role() == pki.RoleCLI || rt.open) && (rt.write || reveals[rt.id])
 }
 
 // beginAudit records that a request is about to be carried out: a stream, and everything if the audit log is required.
@@ -139,10 +140,13 @@ func (s *Server) auditLine(rt route, r *http.Request, n *auditNote) audit.Line {
 	line := audit.Line{Call: n.call, Peer: peerText(r.RemoteAddr), Operation: rt.id, Verb: string(verbs[rt.id]),
 		Path: r.URL.Path, RequestID: n.query.Get("request_id"), DryRun: dry}
 	who := n.who.Subject
-	if who == (model.Subject{}) { // what the caller says it is was refused
+	if who == (model.Subject{}) || rt.open { // what the caller says it is was refused
 		who, _ = transport.SubjectFrom(r.Context())
 	}
-	if who != (model.Subject{}) {
+	switch {
+	case n.Proved != "":
+		line.Subject = n.Proved
+	case who != (model.Subject{}):
 		line.Subject = who.String()
 	}
 	return line
@@ -159,7 +163,7 @@ func peerText(address string) string {
 // isRefusal reports whether a code means that the caller may not do something, or not now.
 func isRefusal(code model.Code) bool {
 	switch code {
-	case model.CodeForbidden, model.CodeRateLimited, model.CodeCertificateRefused, model.CodeMemberRevoked,
+	case model.CodeForbidden, model.CodeUnauthenticated, model.CodeRateLimited, model.CodeCertificateRefused, model.CodeMemberRevoked,
 		model.CodeNodeTaken, model.CodeAuditUnavailable:
 		return true
 	}

@@ -81,13 +81,14 @@ func objectsAt(state *fsm.State, subject string) []rights.Object {
 	return []rights.Object{one}
 }
 
-// nodeObject returns the object of a node by its name or id. Its Name is as the caller wrote it.
+// nodeObject returns the object of a node by its name or id. Callers find only nodes that they may see, so Name is the
+// node's name.
 func nodeObject(state *fsm.State, ref model.NodeID) rights.Object {
-	o := rights.Object{Name: "node/" + string(ref), Node: string(ref)}
-	if n, ok := state.NodeCalled(string(ref)); ok {
-		o.Node = n.Name
+	name := string(ref)
+	if n, ok := state.NodeCalled(name); ok {
+		name = n.Name
 	}
-	return o
+	return rights.Object{Name: "node/" + name, Node: name}
 }
 
 func jobObject(state *fsm.State, subject string, name model.JobName) rights.Object {

@@ -75,6 +75,7 @@ func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) o
 			if by, err = c.prove(ctx, in); err != nil {
 				return nil, asAnswer(err)
 			}
+			noteFrom(ctx).Proved = by.String()
 		}
 		w := writing{s: s, route: rt, params: *p.write(), by: by, input: in, note: noteFrom(ctx)}
 		o, err := w.run(ctx, func(r *reading) ([]fsm.Command, error) { return c.prepare(r, in) })
