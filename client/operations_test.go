@@ -48,14 +48,12 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"unknown-instances": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Cluster.UnknownInstances(ctx)
 	},
-
 	"list-backups":  func(ctx context.Context, c *client.Client) (any, error) { return c.Backups.List(ctx, lo) },
 	"get-backup":    func(ctx context.Context, c *client.Client) (any, error) { return c.Backups.Get(ctx, "x", ro) },
 	"forget-backup": func(ctx context.Context, c *client.Client) (any, error) { return c.Backups.Forget(ctx, "x", wo) },
 	"restore-backup": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Backups.Restore(ctx, "x", api.RestoreBody{}, wo)
 	},
-
 	"list-budgets": func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.List(ctx, lo) },
 	"get-budget":   func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.Get(ctx, "x", ro) },
 	"get-group-budget": func(ctx context.Context, c *client.Client) (any, error) {
@@ -65,9 +63,8 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Budgets.Set(ctx, "x", model.BudgetSpec{}, wo)
 	},
 	"remove-budget": func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.Remove(ctx, "x", wo) },
-
-	"list-roles": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Roles(ctx, lo) },
-	"get-role":   func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Role(ctx, "x", ro) },
+	"list-roles":    func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Roles(ctx, lo) },
+	"get-role":      func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Role(ctx, "x", ro) },
 	"set-role": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Auth.SetRole(ctx, "x", api.RoleBody{}, wo)
 	},
@@ -95,7 +92,6 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"can-i": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Auth.CanI(ctx, "node.drain", client.CanIOptions{ReadOptions: ro, Object: "node/n1", As: "cert:x"})
 	},
-
 	"list-classes": func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.List(ctx, lo) },
 	"get-class":    func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.Get(ctx, "x", ro) },
 	"set-class": func(ctx context.Context, c *client.Client) (any, error) {
@@ -220,9 +216,7 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	},
 
 	"list-services": func(ctx context.Context, c *client.Client) (any, error) { return c.Services.List(ctx, lo) },
-	"get-service": func(ctx context.Context, c *client.Client) (any, error) {
-		return c.Services.Get(ctx, "x", ro)
-	},
+	"get-service":   func(ctx context.Context, c *client.Client) (any, error) { return c.Services.Get(ctx, "x", ro) },
 	"prometheus-discovery": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Services.PrometheusTargets(ctx)
 	},

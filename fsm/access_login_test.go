@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/outspan/outspan/model"
@@ -28,7 +29,9 @@ func TestAccessLogin(t *testing.T) {
 func TestAccessLoginRefused(t *testing.T) {
 	s := wallState()
 	for name, c := range map[string]Command{
-		"a script":       with(loginAs("aaaaaaaaaaaa", "p", "al"), func(c *AccessLogin) { c.Subject = model.Subject{Kind: model.SubjectToken, Name: c.Name} }),
+		"a script": with(loginAs("aaaaaaaaaaaa", "p", "al"), func(c *AccessLogin) {
+			c.Subject = model.Subject{Kind: model.SubjectToken, Name: c.Name}
+		}),
 		"no sub":         loginAs("aaaaaaaaaaaa", "p", ""),
 		"control":        loginAs("aaaaaaaaaaaa", "p", "a\nb"),
 		"name":           with(loginAs("aaaaaaaaaaaa", "p", "al"), func(c *AccessLogin) { c.Name = "p" }),
@@ -40,8 +43,8 @@ func TestAccessLoginRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) { checked(t, s, 1000, model.CodeInvalid, "", c) })
 	}
 	for i := range maxLogins {
-		s = run(t, s, 1000, loginAs(model.TokenID("aaaaaaaaa"+[]string{"a", "b"}[i/50%2]+string(rune('a'+i/10%5))+string(rune('a'+i%10))),
-			"p"+string(rune('a'+i/26))+string(rune('a'+i%26)), "alice"))
+		number := fmt.Sprintf("%03d", i)
+		s = run(t, s, 1000, loginAs(model.TokenID("aaaaaaaaa"+number), "p"+number, "alice"))
 	}
 	checked(t, s, 1000, model.CodeConflict, "", loginAs("bbbbbbbbbbbb", "q", "alice"))
 	run(t, s, 1000, loginAs("bbbbbbbbbbbb", "q", "bob"))

@@ -70,7 +70,8 @@ func Start(t testing.TB, o Options) *Provider {
 	if o.Plain {
 		scheme = "http://"
 	}
-	provider, err := op.NewProvider(config, p.storage, op.StaticIssuer(scheme+p.server.Listener.Addr().String()), options...)
+	issuer := scheme + p.server.Listener.Addr().String()
+	provider, err := op.NewProvider(config, p.storage, op.StaticIssuer(issuer), options...)
 	if err != nil {
 		t.Fatal(err)
 	}
