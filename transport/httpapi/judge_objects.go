@@ -18,8 +18,14 @@ func commandObjects(state *fsm.State, c fsm.Command) (all []rights.Object) {
 			return all
 		}
 	}
+	_, unresolved := c.(*fsm.DrainStart) // its nodes are as the caller wrote them, and may be hidden
 	for _, subject := range fsm.Objects(c) { // a job that exists counts with its present class too
-		all = append(all, objectsAt(state, subject)...)
+		for _, o := range objectsAt(state, subject) {
+			if !unresolved && strings.HasPrefix(o.Name, "node/") {
+				o.Name = "node/" + o.Node
+			}
+			all = append(all, o)
+		}
 	}
 	if len(all) == 0 {
 		all = append(all, rights.Object{})
@@ -81,14 +87,13 @@ func objectsAt(state *fsm.State, subject string) []rights.Object {
 	return []rights.Object{one}
 }
 
-// nodeObject returns the object of a node by its name or id. Callers find only nodes that they may see, so Name is the
-// node's name.
+// nodeObject returns the object of a node by its name or id. Its Name is as the caller wrote it.
 func nodeObject(state *fsm.State, ref model.NodeID) rights.Object {
-	name := string(ref)
-	if n, ok := state.NodeCalled(name); ok {
-		name = n.Name
+	o := rights.Object{Name: "node/" + string(ref), Node: string(ref)}
+	if n, ok := state.NodeCalled(string(ref)); ok {
+		o.Node = n.Name
 	}
-	return rights.Object{Name: "node/" + name, Node: name}
+	return o
 }
 
 func jobObject(state *fsm.State, subject string, name model.JobName) rights.Object {
