@@ -137,7 +137,7 @@ func (s *Server) endAudit(rt route, r *http.Request, n *auditNote, result auditR
 
 func (s *Server) auditLine(rt route, r *http.Request, n *auditNote) audit.Line {
 	dry, _ := strconv.ParseBool(n.query.Get("dry_run")) // a value that is none is refused
-	line := audit.Line{Call: n.call, Peer: peerText(r.RemoteAddr), Operation: rt.id, Verb: string(verbs[rt.id]),
+	line := audit.Line{Call: n.call, Token: string(n.who.token), Peer: peerText(r.RemoteAddr), Operation: rt.id, Verb: string(verbs[rt.id]),
 		Path: r.URL.Path, RequestID: n.query.Get("request_id"), DryRun: dry}
 	who := n.who.Subject
 	if who == (model.Subject{}) || rt.open { // what the caller says it is was refused
