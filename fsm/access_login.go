@@ -14,9 +14,10 @@ const (
 	maxLoginSub = 256      // bytes of the name of the subject
 )
 
-// AccessLogin makes the access token of somebody who has signed in with OpenID Connect. The name of the token stands for
-// the id token that proved it, so that each id token is good for one login, also after a logout. AccessLogin drops rows
-// as AccessTokenCreate does. Codes: invalid; conflict if the id token was used before, or if there are too many tokens.
+// AccessLogin makes the access token of somebody who has signed in with OpenID Connect. The name of the token stands
+// for the id token that proved it, so that each id token is good for one login, also after a logout. AccessLogin drops
+// rows as AccessTokenCreate does. Codes: invalid; conflict if the id token was used before, or if there are too many
+// tokens.
 type AccessLogin struct {
 	ID      model.TokenID  `cbor:"1,keyasint"`
 	Name    string         `cbor:"2,keyasint"` // LoginName of the id token

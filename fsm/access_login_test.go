@@ -28,7 +28,9 @@ func TestAccessLogin(t *testing.T) {
 func TestAccessLoginRefused(t *testing.T) {
 	s := wallState()
 	for name, c := range map[string]Command{
-		"a script":       with(loginAs("aaaaaaaaaaaa", "p", "al"), func(c *AccessLogin) { c.Subject = model.Subject{Kind: model.SubjectToken, Name: c.Name} }),
+		"a script": with(loginAs("aaaaaaaaaaaa", "p", "al"), func(c *AccessLogin) {
+			c.Subject = model.Subject{Kind: model.SubjectToken, Name: c.Name}
+		}),
 		"no sub":         loginAs("aaaaaaaaaaaa", "p", ""),
 		"control":        loginAs("aaaaaaaaaaaa", "p", "a\nb"),
 		"name":           with(loginAs("aaaaaaaaaaaa", "p", "al"), func(c *AccessLogin) { c.Name = "p" }),
@@ -40,7 +42,8 @@ func TestAccessLoginRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) { checked(t, s, 1000, model.CodeInvalid, "", c) })
 	}
 	for i := range maxLogins {
-		s = run(t, s, 1000, loginAs(model.TokenID("aaaaaaaaa"+[]string{"a", "b"}[i/50%2]+string(rune('a'+i/10%5))+string(rune('a'+i%10))),
+		s = run(t, s, 1000, loginAs(
+			model.TokenID("aaaaaaaaa"+[]string{"a", "b"}[i/50%2]+string(rune('a'+i/10%5))+string(rune('a'+i%10))),
 			"p"+string(rune('a'+i/26))+string(rune('a'+i%26)), "alice"))
 	}
 	checked(t, s, 1000, model.CodeConflict, "", loginAs("bbbbbbbbbbbb", "q", "alice"))

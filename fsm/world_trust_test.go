@@ -338,8 +338,9 @@ func (w world) accessTokens() []Command {
 	}
 	if w.rarely(3) {
 		return []Command{&AccessLogin{ID: w.tokenID(), Name: LoginName(pick(w, "a", "b", "c d")), Hash: w.hash(),
-			Subject: model.Subject{Kind: pick(w, model.SubjectOIDC, model.SubjectOIDC, model.SubjectToken), Name: "https://id#al"},
-			TTL:     pick(w, model.Second, model.Hour, maxAccessTTL+1), Groups: []string{"shop"}, Person: "al"}}
+			Subject: model.Subject{Kind: pick(w, model.SubjectOIDC, model.SubjectOIDC, model.SubjectToken),
+				Name: "https://id#al"},
+			TTL: pick(w, model.Second, model.Hour, maxAccessTTL+1), Groups: []string{"shop"}, Person: "al"}}
 	}
 	c := &AccessTokenCreate{ID: w.tokenID(), Name: pick(w, "ci", "ci", "nightly", "shop@ci", "a b"), Hash: w.hash(),
 		TTL: pick(w, model.Second, 10*model.Second, model.Hour, maxAccessTTL+1)}

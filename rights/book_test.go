@@ -173,7 +173,8 @@ func TestMayOIDC(t *testing.T) {
 		if refusal := b.Check(); refusal != nil {
 			t.Errorf("%s: %v", tt.to, refusal)
 		}
-		if _, may := rights.NewBook(nil, []rights.Binding{b}).May(tt.who, "node.drain", rights.Object{Node: "n1"}); may != tt.may {
+		book := rights.NewBook(nil, []rights.Binding{b})
+		if _, may := book.May(tt.who, "node.drain", rights.Object{Node: "n1"}); may != tt.may {
 			t.Errorf("%s for %s: %v", tt.to, tt.who.Subject, may)
 		}
 	}

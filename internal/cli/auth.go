@@ -21,7 +21,8 @@ func authWhoAmI(a *app) *cobra.Command {
 				return err
 			}
 			v := got.Value
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{v.Subject}, Text: func(p *term.Page) { identityText(p, v) }})
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{v.Subject},
+				Text: func(p *term.Page) { identityText(p, v) }})
 		},
 	}
 }

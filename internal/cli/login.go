@@ -78,7 +78,8 @@ func (a *app) idToken(ctx context.Context, c *client.Client) (string, error) {
 	i := slices.IndexFunc(got.Value.Items, func(p api.Provider) bool { return p.Kind == "oidc" })
 	if i < 0 {
 		return "", model.Refuse(model.CodeNotSupported, "nobody can sign in to this cluster: its servers have no provider").
-			WithHint("an administrator sets auth { oidc { issuer and client_id } } on every server; without it: outspan cert create")
+			WithHint("an administrator sets auth { oidc { issuer and client_id } } on every server; " +
+				"without it: outspan cert create")
 	}
 	p := got.Value.Items[i]
 	flow, err := oidc.Begin(ctx, oidc.Provider{Issuer: p.Issuer, ClientID: p.ClientID, Scopes: p.Scopes,

@@ -66,7 +66,8 @@ func (l logins) load(addresses []string) (string, error) {
 	return "", nil
 }
 
-// loginAt returns the access token of the user's login to one of the addresses, or "" without one. Codes: those of load.
+// loginAt returns the access token of the user's login to one of the addresses, or "" without one. Codes: those of
+// load.
 func loginAt(env func(string) string, addresses []string) (string, error) {
 	l, ok := loginsOf(env)
 	if !ok {

@@ -30,8 +30,9 @@ func signIn(cfg *config.OIDC) (*httpapi.SignIn, error) {
 		return nil, err
 	}
 	return &httpapi.SignIn{
-		Provider: api.Provider{Kind: "oidc", Issuer: p.Issuer, ClientID: p.ClientID, Scopes: p.Scopes, CAPEM: string(p.CAPEM)},
-		Session:  cfg.Session,
+		Provider: api.Provider{Kind: "oidc", Issuer: p.Issuer, ClientID: p.ClientID, Scopes: p.Scopes,
+			CAPEM: string(p.CAPEM)},
+		Session: cfg.Session,
 		Verify: func(ctx context.Context, idToken string) (httpapi.SignedIn, error) {
 			who, err := verifier.Verify(ctx, idToken)
 			return httpapi.SignedIn{Subject: who.Subject, Person: who.Name, Groups: who.Groups, Proof: who.Proof}, err

@@ -143,7 +143,8 @@ func TestBeginRefuses(t *testing.T) {
 		text string
 	}{
 		{"no device flow", clientOf(noDevice), model.CodeNotSupported, "no device flow"},
-		{"unknown client", with(good, func(c *oidc.Provider) { c.ClientID = "other" }), model.CodeForbidden, "no such client"},
+		{"unknown client", with(good, func(c *oidc.Provider) { c.ClientID = "other" }), model.CodeForbidden,
+			"no such client"},
 		{"unknown CA", with(good, func(c *oidc.Provider) { c.CAPEM = nil }), model.CodeProviderUnreachable, "certificate"},
 		{"no PEM", with(good, func(c *oidc.Provider) { c.CAPEM = []byte("x") }), model.CodeInvalid, "PEM"},
 		{"another path", with(good, func(c *oidc.Provider) { c.Issuer += "/realm" }), model.CodeNotSupported, "404"},
@@ -216,7 +217,8 @@ func TestVerifyRefuses(t *testing.T) {
 		{name: "blank", with: func(text string) string { return text + "\n" }, code: model.CodeInvalid},
 		{name: "huge", with: func(s string) string { return s + strings.Repeat("a", 40000) }, code: model.CodeInvalid},
 		{name: "many groups", user: many, code: model.CodeForbidden, text: "300 groups"},
-		{name: "strange group", user: idp.User{Sub: "s", Groups: []string{"a\nb"}}, code: model.CodeForbidden, text: "control"},
+		{name: "strange group", user: idp.User{Sub: "s", Groups: []string{"a\nb"}}, code: model.CodeForbidden,
+			text: "control"},
 		{name: "long sub", user: idp.User{Sub: strings.Repeat("s", 250)}, code: model.CodeForbidden, text: "bytes"},
 		{name: "control in sub", user: idp.User{Sub: "a\nb"}, code: model.CodeForbidden, text: "no usable subject"},
 	}
@@ -288,7 +290,8 @@ func TestVerifyIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	v, err := oidc.NewVerifier(oidc.Provider{Issuer: "http://" + silent.Addr().String(), ClientID: "c"}, oidc.Claims{}, nil)
+	v, err := oidc.NewVerifier(oidc.Provider{Issuer: "http://" + silent.Addr().String(), ClientID: "c"},
+		oidc.Claims{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,14 +113,16 @@ func (p Provider) discover(ctx context.Context, via *http.Client) (*oidc.Provide
 	case failed:
 		return nil, p.unreachable(err)
 	}
-	return nil, model.Refuse(model.CodeNotSupported, "%s is no OpenID Connect provider: %s", p.Issuer, oneLine(err.Error())).
+	return nil, model.Refuse(model.CodeNotSupported, "%s is no OpenID Connect provider: %s", p.Issuer,
+		oneLine(err.Error())).
 		WithHint("compare auth.oidc.issuer with: curl %s/.well-known/openid-configuration", strings.TrimSuffix(p.Issuer, "/"))
 }
 
 func (p Provider) unreachable(err error) *model.Error {
 	return model.Refuse(model.CodeProviderUnreachable, "the provider %s does not answer: %s", p.Issuer,
 		oneLine(err.Error())).
-		WithHint("try again in a moment; the provider's certificate must be signed by a CA of the system or of auth.oidc.ca_file")
+		WithHint("try again in a moment; the provider's certificate must be signed by a CA of the system " +
+			"or of auth.oidc.ca_file")
 }
 
 // scopes returns Scopes with openid, without which a provider sends no id token.

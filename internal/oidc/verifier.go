@@ -50,8 +50,8 @@ type Person struct {
 	Proof string
 }
 
-// Verifier checks id tokens of one provider. It reads the provider's metadata at the first id token, and its keys when a
-// token names one that it does not know. It is safe for concurrent use.
+// Verifier checks id tokens of one provider. It reads the provider's metadata at the first id token, and its keys when
+// a token names one that it does not know. It is safe for concurrent use.
 type Verifier struct {
 	provider Provider
 	claims   Claims
@@ -161,7 +161,8 @@ func (v *Verifier) person(token *oidc.IDToken) (Person, error) {
 	var payload json.RawMessage
 	var all map[string]json.RawMessage
 	if err := errors.Join(token.Claims(&payload), token.Claims(&all)); err != nil {
-		return Person{}, model.Refuse(model.CodeForbidden, "the claims of the id token can't be read: %s", oneLine(err.Error()))
+		return Person{}, model.Refuse(model.CodeForbidden, "the claims of the id token can't be read: %s",
+			oneLine(err.Error()))
 	}
 	var azp string
 	if raw, ok := all["azp"]; ok && (json.Unmarshal(raw, &azp) != nil || azp != v.provider.ClientID) {
@@ -191,7 +192,8 @@ func (v *Verifier) person(token *oidc.IDToken) (Person, error) {
 func (v *Verifier) checkTimes(token *oidc.IDToken) error {
 	switch age := v.now().Sub(token.IssuedAt); {
 	case age > maxAge:
-		return model.Refuse(model.CodeForbidden, "the id token was made %s ago, more than %s", age.Round(time.Second), maxAge).
+		return model.Refuse(model.CodeForbidden, "the id token was made %s ago, more than %s", age.Round(time.Second),
+			maxAge).
 			WithHint("%s", compareClocks)
 	case age < -clockAhead:
 		return model.Refuse(model.CodeForbidden, "the id token is from the future, by %s", (-age).Round(time.Second)).

@@ -128,7 +128,8 @@ func logout() change[logoutInput, api.LogoutReply] {
 			t, ok := r.by.accessToken(&r.State)
 			if !ok || !t.IsLogin() {
 				return nil, model.Refuse(model.CodeConflict, "%s has not signed in with a provider", r.by.Subject).
-					WithHint("certificates and access tokens of scripts are revoked with: outspan cert revoke, outspan auth token revoke")
+					WithHint("certificates and access tokens of scripts are revoked with: outspan cert revoke, " +
+						"outspan auth token revoke")
 			}
 			return []fsm.Command{&fsm.AccessTokenRevoke{ID: t.ID}}, nil
 		},

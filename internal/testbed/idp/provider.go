@@ -70,7 +70,8 @@ func Start(t testing.TB, o Options) *Provider {
 	if o.Plain {
 		scheme = "http://"
 	}
-	provider, err := op.NewProvider(config, p.storage, op.StaticIssuer(scheme+p.server.Listener.Addr().String()), options...)
+	provider, err := op.NewProvider(config, p.storage, op.StaticIssuer(scheme+p.server.Listener.Addr().String()),
+		options...)
 	if err != nil {
 		t.Fatal(err)
 	}
