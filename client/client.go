@@ -62,7 +62,8 @@ type Client struct {
 
 // New returns a Client. It checks the configuration and opens no connection. Codes: invalid, certificate_invalid.
 func New(cfg Config) (*Client, error) {
-	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Waiting: cfg.Waiting, Dial: cfg.Dial, Token: cfg.Token}
+	to := reach.Config{Addresses: cfg.Addresses, RetryFor: cfg.RetryFor, Waiting: cfg.Waiting, Dial: cfg.Dial,
+		Token: cfg.Token}
 	if cfg.TLS != nil {
 		to.Secure = reach.NewHTTPTransport(cfg.dialTLS, nil)
 	}

@@ -46,8 +46,8 @@ type Hearts struct {
 	nodes map[model.NodeID]heart
 }
 
-// signer identifies the registration that signed a beat. The key is part of it. A recovery may not know of registrations
-// in the state that it replaces, and give their epochs again, but never their keys.
+// signer identifies the registration that signed a beat. The key is part of it. A recovery may not know of
+// registrations in the state that it replaces, and give their epochs again, but never their keys.
 type signer struct {
 	key   string
 	epoch uint64

@@ -128,8 +128,10 @@ var fileTexts = []struct {
 		},
 	}},
 	{"limits", map[string]hclfile.KeyText{
-		"requests_per_second": {Means: "requests a second of one caller of the API. The leader counts over all servers. SIGHUP reloads it",
-			Default: "200", Example: "500"},
+		"requests_per_second": {
+			Means:   "requests a second of one caller of the API. The leader counts over all servers. SIGHUP reloads it",
+			Default: "200", Example: "500",
+		},
 		"connections": {Means: "connections of the API. SIGHUP reloads it", Default: "16384", Example: "4096"},
 	}},
 	{"audit", auditTexts},

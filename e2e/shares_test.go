@@ -134,7 +134,8 @@ func (c *cluster) flood(t *testing.T, name string) *flood {
 		address := "https://" + c.servers[i].api()
 		var ids atomic.Int64
 		f.many(24, func(int) (*http.Request, error) {
-			return http.NewRequest(http.MethodPost, fmt.Sprintf("%s/v1/nodes/n1/label?request_id=f%d-%d", address, i, ids.Add(1)),
+			return http.NewRequest(http.MethodPost,
+				fmt.Sprintf("%s/v1/nodes/n1/label?request_id=f%d-%d", address, i, ids.Add(1)),
 				strings.NewReader(fmt.Sprintf(`{"labels":{"flood":"%d"}}`, ids.Load())))
 		})
 		f.many(150, func(int) (*http.Request, error) {

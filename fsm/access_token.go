@@ -44,8 +44,8 @@ type AccessToken struct {
 }
 
 // AccessTokenCreate makes an access token. Its creator is the actor of the entry. It also drops the rows of tokens that
-// ended: of those of the same name, of those that ended more than a day ago, and of all if there are too many rows. Codes: invalid; name_taken;
-// conflict if the id is in use, or if there are too many tokens.
+// ended: of those of the same name, of those that ended more than a day ago, and of all if there are too many rows.
+// Codes: invalid; name_taken; conflict if the id is in use, or if there are too many tokens.
 type AccessTokenCreate struct {
 	ID      model.TokenID     `cbor:"1,keyasint"`
 	Name    string            `cbor:"2,keyasint"`

@@ -137,10 +137,10 @@ func (c *checker) newcomerSteps(before *State) {
 	}
 }
 
-// CheckTrust compares the keys, join tokens, members, people, rights and access tokens of a state with those of a later state. A
-// restore does not take them back, so the later state may be a restored one, for which CheckStep has no meaning.
-// CheckTrust returns Findings with each difference that must never occur (S9, S19), or nil. A recovery begins a new
-// history for CheckTrust too.
+// CheckTrust compares the keys, join tokens, members, people, rights and access tokens of a state with those of a later
+// state. A restore does not take them back, so the later state may be a restored one, for which CheckStep has no
+// meaning. CheckTrust returns Findings with each difference that must never occur (S9, S19), or nil. A recovery begins
+// a new history for CheckTrust too.
 func CheckTrust(before, after State) error {
 	c := &checker{rule: S19, s: &after}
 	c.trustSteps(&before)

@@ -10,8 +10,8 @@ import (
 )
 
 // trust is the drawer of who may belong to the cluster: encrypted keys, join tokens, the members that the tokens
-// admitted, people, newcomers that need an approval, access tokens, and who may do what. It only stores rows. Each table is written
-// only by its put and del methods. A restore keeps the rows of this drawer; see WithTrustOf.
+// admitted, people, newcomers that need an approval, access tokens, and who may do what. It only stores rows. Each
+// table is written only by its put and del methods. A restore keeps the rows of this drawer; see WithTrustOf.
 type trust struct {
 	TrustKeys    Table[model.KeyName, *TrustKey]
 	JoinTokens   Table[model.TokenID, *JoinToken]
@@ -129,11 +129,11 @@ func (s *trust) TrustMemberOf(who model.Subject) (m *TrustMember, ok bool) {
 	return s.TrustMembers.Get(who.String())
 }
 
-// WithTrustOf returns s with the keys, join tokens, members, people, newcomers, rights and access tokens of the state live. After a
-// restore of an older snapshot, a spent token is therefore still spent, a revoked member still revoked, a rejected
-// newcomer still rejected, and a role that was taken away is still away. A restore must not open the cluster: the
-// setting join_approval stays on if it is on in live, and rejoin_grace is the smaller of both. The index of the entry
-// that is applied next must be above the index of live.
+// WithTrustOf returns s with the keys, join tokens, members, people, newcomers, rights and access tokens of the state
+// live. After a restore of an older snapshot, a spent token is therefore still spent, a revoked member still revoked, a
+// rejected newcomer still rejected, and a role that was taken away is still away. A restore must not open the cluster:
+// the setting join_approval stays on if it is on in live, and rejoin_grace is the smaller of both. The index of the
+// entry that is applied next must be above the index of live.
 func (s State) WithTrustOf(live State) State {
 	saved := s.TrustKeys
 	s.trust = live.trust

@@ -310,7 +310,8 @@ func TestFindUnknownInstance(t *testing.T) {
 		"x": "instance x runs on node n3, and the restored state does not know it",
 		"y": `there is no instance "y"`,
 	} {
-		if _, refusal := s.Finder(nil).FindInstance(id); refusal == nil || refusal.Code != model.CodeNotFound || refusal.Message != want {
+		if _, refusal := s.Finder(nil).FindInstance(id); refusal == nil || refusal.Code != model.CodeNotFound ||
+			refusal.Message != want {
 			t.Errorf("instance %s: %v, want %q", id, refusal, want)
 		}
 	}

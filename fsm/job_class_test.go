@@ -8,7 +8,8 @@ import (
 
 // A command about a job is stale if the job no longer has the class by which its caller was judged.
 func TestCommandsOfAnotherClass(t *testing.T) {
-	job := model.JobSpec{Name: "web", Groups: []model.GroupSpec{{Name: "g", Count: 2, Exec: model.ExecSpec{Command: "/a"}}}}
+	job := model.JobSpec{Name: "web",
+		Groups: []model.GroupSpec{{Name: "g", Count: 2, Exec: model.ExecSpec{Command: "/a"}}}}
 	s := run(t, NewState(), 1000, &JobSubmit{Spec: job})
 	first, _ := s.JobVersion("web", 1)
 	job.Groups[0].Exec.Command = "/b"

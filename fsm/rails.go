@@ -101,8 +101,8 @@ func (s *State) RailRoom() (room int, next model.Time) {
 	return max(s.RailLimit()-n, 0), next
 }
 
-// checkRail returns nil if one more stop that nobody ordered may begin now. Code: actor_rate. The time in the refusal is
-// that of RailRoom, which may be too early. To change it would change the outcomes of old logs.
+// checkRail returns nil if one more stop that nobody ordered may begin now. Code: actor_rate. The time in the refusal
+// is that of RailRoom, which may be too early. To change it would change the outcomes of old logs.
 func (s *State) checkRail() *model.Error {
 	room, next := s.RailRoom()
 	if room > 0 {

@@ -62,9 +62,12 @@ func TestTrimKeepsTheNewestOfUnknown(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = inventory(t, s, "n1", nil, model.Holding{ID: "x1", Group: aloneGroup})
 	for _, list := range [][]model.InstanceStatus{
-		{{ID: "x1", Generation: 8, Observed: model.ObservedReady}, {ID: "x1", Generation: 7, Observed: model.ObservedStopped}},
-		{{ID: "x1", Generation: 7, Observed: model.ObservedStopped}, {ID: "x1", Generation: 8, Observed: model.ObservedReady}},
-		{{ID: "x1", Generation: 7, Observed: model.ObservedReady}, {ID: "x1", Generation: 7, Observed: model.ObservedStopped}},
+		{{ID: "x1", Generation: 8, Observed: model.ObservedReady},
+			{ID: "x1", Generation: 7, Observed: model.ObservedStopped}},
+		{{ID: "x1", Generation: 7, Observed: model.ObservedStopped},
+			{ID: "x1", Generation: 8, Observed: model.ObservedReady}},
+		{{ID: "x1", Generation: 7, Observed: model.ObservedReady},
+			{ID: "x1", Generation: 7, Observed: model.ObservedStopped}},
 	} {
 		n, _ := s.Nodes.Get("n1")
 		c := &NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Instances: list}

@@ -40,7 +40,9 @@ const (
 
 	EventKey EventType = "key.changed" // a key of the cluster entered a phase, was exported or was dropped
 
-	EventRights EventType = "rights.changed" // a role was set or removed, or given to somebody or taken away; or an access token was made or revoked
+	// EventRights says that a role was set or removed, or given to somebody or taken away, or that an access token was
+	// made or revoked.
+	EventRights EventType = "rights.changed"
 
 	EventNewcomerWaits    EventType = "newcomer.waits" // a newcomer waits until a person approves it
 	EventNewcomerApproved EventType = "newcomer.approved"
@@ -64,6 +66,6 @@ func EventTypes() []EventType {
 // EventSubjects lists the kinds of objects that events are about. An event's subject begins with one of them, such as
 // "node/n1".
 func EventSubjects() []string {
-	return []string{"access", "binding", "budget", "class", "cluster", "deployment", "drain", "group", "instance", "job", "key",
-		"member", "node", "role", "settings", "token", "volume"}
+	return []string{"access", "binding", "budget", "class", "cluster", "deployment", "drain", "group", "instance", "job",
+		"key", "member", "node", "role", "settings", "token", "volume"}
 }

@@ -12,7 +12,8 @@ const (
 	defaultBodiesInAll     = 128 << 20
 )
 
-// Bodies bounds the bytes of request bodies, or of answers, that a server has in memory at once. It is safe for concurrent use.
+// Bodies bounds the bytes of request bodies, or of answers, that a server has in memory at once. It is safe for
+// concurrent use.
 type Bodies struct {
 	perCaller, inAll int64
 
@@ -34,8 +35,8 @@ func NewBodies(perCaller, inAll int64) *Bodies {
 	return &Bodies{perCaller: perCaller, inAll: inAll, of: map[model.Subject]int64{}}
 }
 
-// OnBeyond sets a function that is called whenever the limit of one caller is exceeded. It must not block. Call OnBeyond
-// before the first call of Take.
+// OnBeyond sets a function that is called whenever the limit of one caller is exceeded. It must not block. Call
+// OnBeyond before the first call of Take.
 func (b *Bodies) OnBeyond(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -36,7 +36,8 @@ func accessLs(a *app) *cobra.Command {
 	var filter listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "list access tokens, without their secrets", Args: term.Exactly(),
-		Long:    "Lists access tokens. Nobody can read the secret text of one again. One that has ended is listed for another day.",
+		Long: "Lists access tokens. Nobody can read the secret text of one again. One that has ended is listed for " +
+			"another day.",
 		Example: "outspan auth token ls\noutspan auth token ls --filter state=active -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := a.client().Auth.AccessTokens(cmd.Context(), filter.options())
@@ -111,7 +112,8 @@ func (a *app) showNewAccess(got client.Response[api.NewAccessTokenReply], write 
 		p.Line("")
 		p.Line("%s", got.Value.Text)
 		p.Line("")
-		p.Line("It is shown only this once. Keep it in a file that nobody else can read, and name that with OUTSPAN_TOKEN_FILE.")
+		p.Line("It is shown only this once. Keep it in a file that nobody else can read, and name that with " +
+			"OUTSPAN_TOKEN_FILE.")
 	}})
 }
 
@@ -120,8 +122,8 @@ func accessRevoke(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "revoke NAME", Short: "end an access token for ever", Args: term.Exactly("NAME"),
 		ValidArgsFunction: a.complete("access tokens"),
-		Long: "Ends an access token at once: its requests are refused, and its streams end. NAME is its name or its id. Roles that " +
-			"auth grant has given to token:NAME stay: another token of that name has them again.",
+		Long: "Ends an access token at once: its requests are refused, and its streams end. NAME is its name or its id. " +
+			"Roles that auth grant has given to token:NAME stay: another token of that name has them again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Auth.RevokeAccessToken(cmd.Context(), args[0], write.options())
 			if err != nil {

@@ -22,7 +22,8 @@ func (c *connFlags) token(env func(string) string) (string, error) {
 		var err error
 		if text, err = c.readToken(file); err != nil {
 			return "", model.Refuse(model.CodeInvalid, "can't read the access token: %v", err).
-				WithHint("--token-file and OUTSPAN_TOKEN_FILE name a file with the text of auth token create, or - for standard input")
+				WithHint("--token-file and OUTSPAN_TOKEN_FILE name a file with the text of auth token create, " +
+					"or - for standard input")
 		}
 		from = file
 	}

@@ -25,7 +25,8 @@ func TestNamesTriesEveryWrite(t *testing.T) {
 		script = append(script, text...)
 	}
 	free := map[string]bool{"job run": true, "run": true, "budget set": true, "class set": true, "rebalance": true,
-		"token create": true, "gossip key rotate": true, "ca rotate": true, "cert create": true, "auth token create": true, "role set": true}
+		"token create": true, "gossip key rotate": true, "ca rotate": true, "cert create": true, "auth token create": true,
+		"role set": true}
 	tried := 0
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {

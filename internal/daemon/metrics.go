@@ -93,11 +93,11 @@ func newRefusals() refusals {
 	return r
 }
 
-// refusalCodes returns the codes of the refusals that are counted: no identity, no permission, too many requests, a request that is
-// too large, and a malformed request.
+// refusalCodes returns the codes of the refusals that are counted: no identity, no permission, too many requests, a
+// request that is too large, and a malformed request.
 func refusalCodes() []model.Code {
-	return []model.Code{model.CodeUnauthenticated, model.CodeForbidden, model.CodeRateLimited, model.CodeBusy, model.CodeTooLarge,
-		model.CodeInvalid, model.CodeMediaType}
+	return []model.Code{model.CodeUnauthenticated, model.CodeForbidden, model.CodeRateLimited, model.CodeBusy,
+		model.CodeTooLarge, model.CodeInvalid, model.CodeMediaType}
 }
 
 // count adds 1 for the code of err, if the code is one of refusalCodes.

@@ -50,16 +50,19 @@ func (s *Server) identify(r *http.Request) (caller, error) {
 // byToken returns the caller with the access token of the header Authorization.
 func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (caller, error) {
 	if peer.Kind == model.SubjectServer || peer.Kind == model.SubjectAgent {
-		return caller{}, model.Refuse(model.CodeForbidden, "%s has a certificate of its own, and may send no access token", peer)
+		return caller{}, model.Refuse(model.CodeForbidden, "%s has a certificate of its own, and may send no access token",
+			peer)
 	}
 	if !s.cfg.Tokens {
-		return caller{}, s.unproved(r, model.Refuse(model.CodeUnauthenticated, "server %s takes no access tokens", s.cfg.Name).
+		return caller{}, s.unproved(r, model.Refuse(model.CodeUnauthenticated, "server %s takes no access tokens",
+			s.cfg.Name).
 			WithHint("set auth { tokens = true } in the configuration of every server; with a certificate, send no token"))
 	}
 	scheme, text, _ := strings.Cut(given[0], " ")
 	if len(given) > 1 || !strings.EqualFold(scheme, "Bearer") {
-		return caller{}, s.unproved(r, model.Refuse(model.CodeUnauthenticated, "the header Authorization has no access token").
-			WithHint("send it once, as: Authorization: Bearer osa1..."))
+		return caller{}, s.unproved(r,
+			model.Refuse(model.CodeUnauthenticated, "the header Authorization has no access token").
+				WithHint("send it once, as: Authorization: Bearer osa1..."))
 	}
 	token, err := pki.ParseAccessToken(strings.TrimSpace(text))
 	if err != nil {

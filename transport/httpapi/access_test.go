@@ -22,8 +22,8 @@ func (r *rig) grantToken(name string, ttl model.Duration, roles ...rights.RoleNa
 	r.t.Helper()
 	token := pki.NewAccessToken()
 	hash := token.Hash()
-	r.apply(&fsm.AccessTokenCreate{ID: token.ID(), Name: name, Subject: model.Subject{Kind: model.SubjectToken, Name: name},
-		Hash: hash[:], TTL: ttl, Roles: roles})
+	r.apply(&fsm.AccessTokenCreate{ID: token.ID(), Name: name,
+		Subject: model.Subject{Kind: model.SubjectToken, Name: name}, Hash: hash[:], TTL: ttl, Roles: roles})
 	return token
 }
 
@@ -150,7 +150,8 @@ func TestAccessTokenIsForwarded(t *testing.T) {
 	if status != http.StatusOK || r.lastEntry().Actor != "token:ci" || r.lastEntry().Rights == 0 {
 		t.Errorf("%d %s: entry of %s, rights %d", status, text, r.lastEntry().Actor, r.lastEntry().Rights)
 	}
-	if len(sent) != 1 || sent[0].Get("Outspan-Forwarded-Token") != string(token.ID()) || sent[0].Get("Authorization") != "" {
+	if len(sent) != 1 || sent[0].Get("Outspan-Forwarded-Token") != string(token.ID()) ||
+		sent[0].Get("Authorization") != "" {
 		t.Errorf("forwarded: %v", sent)
 	}
 }
@@ -202,7 +203,8 @@ func TestWrongTokensAreLimited(t *testing.T) {
 	good := r.grantToken("ci", model.Hour, rights.Viewer)
 	last := model.Code("")
 	for range 30 {
-		if _, last, _ = r.bearer("", http.MethodGet, "s1", "/v1/nodes", bearerOf(pki.NewAccessToken())); last != model.CodeUnauthenticated {
+		_, last, _ = r.bearer("", http.MethodGet, "s1", "/v1/nodes", bearerOf(pki.NewAccessToken()))
+		if last != model.CodeUnauthenticated {
 			break
 		}
 	}

@@ -77,7 +77,8 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
 		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), logins: loginRates(),
-		watches: newWatches(cfg.Store), waiting: &sharedWaiting{}, judge: judge{store: cfg.Store}, asking: make(chan struct{}, 1),
+		watches: newWatches(cfg.Store), waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
+		asking: make(chan struct{}, 1),
 	}
 	s.openShares()
 	s.agents = agentCallState{

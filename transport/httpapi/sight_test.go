@@ -93,8 +93,8 @@ func TestHiddenNamesAreLikeAbsentOnes(t *testing.T) {
 		"transfers":   {{"hidden-move", "absent-move"}}, "services": {{"bank", "sunk"}}, "classes": {{"system", "absent"}},
 	}
 	for noun, pairs := range byNoun { // the hidden ones exist
-		if answer := said(t, alice, http.MethodGet, "/v1/"+noun+"/"+url.PathEscape(pairs[0][0]), nil, nil); !strings.HasPrefix(
-			answer, "{") {
+		answer := said(t, alice, http.MethodGet, "/v1/"+noun+"/"+url.PathEscape(pairs[0][0]), nil, nil)
+		if !strings.HasPrefix(answer, "{") {
 			t.Errorf("%s: alice gets %s", pairs[0][0], answer)
 		}
 	}
@@ -229,7 +229,8 @@ func TestReplayIsJudged(t *testing.T) {
 	wantCode(t, restart(), model.CodeForbidden)
 	r.apply(&fsm.RoleSet{Role: rights.Role{Name: "mine", Allow: []rights.Grant{
 		{Verbs: []rights.VerbPattern{"job.*"}, Jobs: []string{"web"}}}}})
-	if got := said(t, bob, "POST", "/v1/jobs/bank/restart", values("request_id=once"), nil); strings.Contains(got, "bank") {
+	got := said(t, bob, "POST", "/v1/jobs/bank/restart", values("request_id=once"), nil)
+	if strings.Contains(got, "bank") {
 		t.Errorf("the repetition shows %s", got)
 	}
 }
@@ -262,7 +263,9 @@ func TestFailedDeploymentIsJudgedAsRevert(t *testing.T) {
 	job.Groups[0].Count, job.Groups[0].Exec.Command = 1, "/bin/other"
 	r.apply(&fsm.JobSubmit{Spec: job})
 	bob := r.client(pki.RoleCLI, "bob")
-	for verb, want := range map[rights.VerbPattern]string{"job.submit": "{", "job.read": "forbidden: cert:bob may not do job.submit"} {
+	for verb, want := range map[rights.VerbPattern]string{
+		"job.submit": "{", "job.read": "forbidden: cert:bob may not do job.submit",
+	} {
 		r.apply(&fsm.RoleSet{Role: rights.Role{Name: "mine", Allow: []rights.Grant{
 			{Verbs: []rights.VerbPattern{"job.deploy", verb}, Jobs: []string{"auto"}}}}})
 		got := said(t, bob, "POST", "/v1/deployments/auto-2/fail", values("dry_run=true"), nil)

@@ -41,8 +41,9 @@ type node struct {
 	end    context.CancelFunc // stops the agent
 	ended  chan struct{}      // closed when the agent has stopped
 
-	mu         sync.Mutex
-	boot       string                                    // written only while the agent is stopped; gossip may read it then
+	mu sync.Mutex
+	// boot is written only while the agent is stopped; gossip may read it then.
+	boot       string
 	process    string                                    // as boot
 	life       uint32                                    // incarnation in gossip
 	unanswered map[string]int                            // heartbeats in a row without an answer, by server
