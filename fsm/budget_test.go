@@ -21,7 +21,9 @@ func TestCheckFindsBrokenBudgets(t *testing.T) {
 			t.Fatal(refusal)
 		}
 	}
-	budget := func(change func(*SharedBudget)) func(*State) { return func(s *State) { edit(s.Budgets, "db", change) } }
+	budget := func(change func(*SharedBudget)) func(*State) {
+		return func(s *State) { edit(&s.Budgets, "db", change) }
+	}
 	tests := []struct {
 		name, says string
 		spoil      func(*State)

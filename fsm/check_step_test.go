@@ -24,77 +24,77 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"time", "time", func(s *State) { s.Now -= 100 }},
 		{"cluster", "became {ID:c2", func(s *State) { s.Cluster.ID = "c2" }},
 		{"incarnation", "incarnation", func(s *State) { s.Format = 0 }},
-		{"epoch", "epoch 2 became 0", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},
+		{"epoch", "epoch 2 became 0", func(s *State) { edit(&s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},
 		{"registered at the old epoch", "epoch 2 became 2 in 1 registrations", func(s *State) {
-			edit(s.Nodes, "n1", func(n *Node) { n.Registrations++ })
+			edit(&s.Nodes, "n1", func(n *Node) { n.Registrations++ })
 		}},
-		{"node version", "version", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Version-- }) }},
+		{"node version", "version", func(s *State) { edit(&s.Nodes, "n1", func(n *Node) { n.Version-- }) }},
 		{"silent change", "its version did not", func(s *State) {
-			edit(s.Nodes, "n1", func(n *Node) { n.Health = model.HealthDegraded })
+			edit(&s.Nodes, "n1", func(n *Node) { n.Health = model.HealthDegraded })
 		}},
-		{"boot id", "boot id", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.BootID = "other" }) }},
+		{"boot id", "boot id", func(s *State) { edit(&s.Nodes, "n1", func(n *Node) { n.Agent.BootID = "other" }) }},
 		{"overfull", "are placed on", func(s *State) {
-			edit(s.Nodes, "n1", func(n *Node) { n.Placed.MemoryBytes = 1 << 50 })
+			edit(&s.Nodes, "n1", func(n *Node) { n.Placed.MemoryBytes = 1 << 50 })
 		}},
 		{"terminal lives", "had ended", func(s *State) {
-			edit(s.Instances, "i2", func(i *Instance) { i.Status.Observed = model.ObservedReady })
+			edit(&s.Instances, "i2", func(i *Instance) { i.Status.Observed = model.ObservedReady })
 		}},
 		{"desired again", "desired went back", func(s *State) {
-			edit(s.Instances, "i2", func(i *Instance) { i.Desired = model.DesiredRunning })
+			edit(&s.Instances, "i2", func(i *Instance) { i.Desired = model.DesiredRunning })
 		}},
 		{"pending again", "observed went from ready to pending", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Status.Observed = model.ObservedPending })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Status.Observed = model.ObservedPending })
 		}},
 		{"generation", "generation", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Status.Generation = 0 })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Status.Generation = 0 })
 		}},
 		{"stopped for another cause", "its stop began for", func(s *State) {
-			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopCause = model.CauseRollout })
+			edit(&s.Instances, "i2", func(i *Instance) { i.Marks.StopCause = model.CauseRollout })
 		}},
 		{"stopped at another time", "its stop began for", func(s *State) {
-			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopBegan++ })
+			edit(&s.Instances, "i2", func(i *Instance) { i.Marks.StopBegan++ })
 		}},
 		{"changed before", "and again at", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Marks.ChangedIndex-- })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Marks.ChangedIndex-- })
 		}},
 		{"awaits more", "awaited [] and now [i2]", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Links.Awaits = []model.InstanceID{"i2"} })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Links.Awaits = []model.InstanceID{"i2"} })
 		}},
 		{"another slot", "changed what it is", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Slot = 7 })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Slot = 7 })
 		}},
 		{"another version", "changed what it is", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Version = 7 })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Version = 7 })
 		}},
 		{"another cause", "changed what it is", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Cause = model.CauseRollout })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Cause = model.CauseRollout })
 		}},
 		{"replaces another", "changed what it is", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Links.Replaces = "i2" })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Links.Replaces = "i2" })
 		}},
-		{"moved", "changed what it is", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Node = "n2" }) }},
-		{"claims", "its claims", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Claims.Resources.CPU++ }) }},
+		{"moved", "changed what it is", func(s *State) { edit(&s.Instances, "i1", func(i *Instance) { i.Node = "n2" }) }},
+		{"claims", "its claims", func(s *State) { edit(&s.Instances, "i1", func(i *Instance) { i.Claims.Resources.CPU++ }) }},
 		{"began anew", "before it had ended", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index })
 		}},
 		{"began anew after it was told to stop", "before it had ended", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index })
 			key := NewEventKey(s.Index, 0)
 			s.Events.put(key, &Event{Key: key, Type: model.EventDesired, Subject: "instance/i1", After: "stopped"})
 		}},
 		{"not called", "was last called", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Links.RestartSeq++ })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Links.RestartSeq++ })
 		}},
 		{"new and not called", "was last called", newcomer},
 		{"gone and not called", "was last called", func(s *State) { s.Instances.del("i1") }},
 		{"another state in the list", "what its group is told", func(s *State) {
-			edit(s.Instances, "i1", func(i *Instance) { i.Status.Observed = model.ObservedUnready })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Status.Observed = model.ObservedUnready })
 		}},
 		{"new in the list", "what its group is told", newcomer},
 		{"gone from the list", "what its group is told", func(s *State) { s.Instances.del("i1") }},
 		{"not called for a grace", "was last called", func(s *State) {
 			grace := model.Second
-			edit(s.Instances, "i1", func(i *Instance) { i.Marks.GraceOverride = &grace })
+			edit(&s.Instances, "i1", func(i *Instance) { i.Marks.GraceOverride = &grace })
 		}},
 		{"new and overfull", "is new and holds", func(s *State) {
 			s.Nodes.put("n9", &Node{ID: "n9", Agent: model.AgentInfo{Epoch: 1}, Registrations: 1, Placed: Usage{MemoryBytes: 1}})
@@ -103,15 +103,15 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 			s.Instances.put("old", &Instance{ID: "old", Marks: Marks{CreatedIndex: 2}})
 		}},
 		{"deadline", "its deadline went", func(s *State) {
-			edit(s.Drains, "d1", func(d *Drain) {
+			edit(&s.Drains, "d1", func(d *Drain) {
 				d.Nodes = []DrainNode{{Node: "n1", Phase: model.PhaseDraining, Turn: true, Deadline: 1}}
 			})
 		}},
 		{"deployment", "succeeded became rolling", func(s *State) {
-			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = model.DeploymentRolling })
+			edit(&s.Deployments, "web-1", func(d *Deployment) { d.Status = model.DeploymentRolling })
 		}},
-		{"job version", "version 1 to 0", func(s *State) { edit(s.Jobs, "web", func(j *Job) { j.Version = 0 }) }},
-		{"placements", "placements became", func(s *State) { edit(s.Groups, "web/api", func(g *Group) { g.Placed = 0 }) }},
+		{"job version", "version 1 to 0", func(s *State) { edit(&s.Jobs, "web", func(j *Job) { j.Version = 0 }) }},
+		{"placements", "placements became", func(s *State) { edit(&s.Groups, "web/api", func(g *Group) { g.Placed = 0 }) }},
 		{"event", "rewritten", func(s *State) {
 			key, e, _ := s.Events.Min()
 			e.Wall++
@@ -119,42 +119,42 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		}},
 		{"old event", "came back", func(s *State) { s.Events.put(1, &Event{Key: 1}) }},
 		{"version of a key", "version 1 became 1", func(s *State) {
-			edit(s.TrustKeys, "ca/1", func(k *TrustKey) { k.Sealed = []byte("other") })
+			edit(&s.TrustKeys, "ca/1", func(k *TrustKey) { k.Sealed = []byte("other") })
 		}},
 		{"a retired key is active", "active became incoming", func(s *State) {
-			edit(s.TrustKeys, "ca/1", func(k *TrustKey) { k.Version, k.Phase = 2, model.KeyIncoming })
+			edit(&s.TrustKeys, "ca/1", func(k *TrustKey) { k.Version, k.Phase = 2, model.KeyIncoming })
 		}},
 		{"a use came back", "were spent, and now 0", func(s *State) {
-			edit(s.JoinTokens, "first0000000", func(t *JoinToken) { t.Used, t.Ended = 0, 0 })
+			edit(&s.JoinTokens, "first0000000", func(t *JoinToken) { t.Used, t.Ended = 0, 0 })
 		}},
 		{"a revoked token is valid", "was revoked at index", func(s *State) {
-			edit(s.JoinTokens, serverToken, func(t *JoinToken) { t.RevokedIndex, t.Ended = 0, 0 })
+			edit(&s.JoinTokens, serverToken, func(t *JoinToken) { t.RevokedIndex, t.Ended = 0, 0 })
 		}},
 		{"another token", "changed what it is", func(s *State) {
-			edit(s.JoinTokens, agentToken, func(t *JoinToken) { t.Uses++ })
+			edit(&s.JoinTokens, agentToken, func(t *JoinToken) { t.Uses++ })
 		}},
 		{"a token was dropped", "before it was overdue", func(s *State) { s.delJoinToken(agentToken) }},
 		{"a token came back", "came back", func(s *State) { s.putJoinToken(&JoinToken{ID: "old000000000"}) }},
 		{"a member was dropped", "was dropped", func(s *State) { s.delMember(agentNamed("n2")) }},
 		{"a server was dropped", "was dropped", func(s *State) { s.delMember(serverNamed("s1")) }},
 		{"a void certificate counts again", "certificates before", func(s *State) {
-			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.VoidBefore-- })
+			edit(&s.TrustMembers, "agent:n1", func(m *TrustMember) { m.VoidBefore-- })
 		}},
 		{"a revoked member is valid", "no token admitted it", func(s *State) {
-			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.RevokedIndex = 0 })
+			edit(&s.TrustMembers, "agent:n1", func(m *TrustMember) { m.RevokedIndex = 0 })
 		}},
 		{"a revoked member has another key", "no token admitted it", func(s *State) {
-			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.Key = hashOf(7) })
+			edit(&s.TrustMembers, "agent:n1", func(m *TrustMember) { m.Key = hashOf(7) })
 		}},
 		{"request answered again", "the outcome of request r", func(s *State) {
 			s.Now = s.Now.Add(requestMinimum)
-			edit(s.Requests, "r", func(r *Request) { r.Refusal = model.Refuse(model.CodeBusy, "no") })
+			edit(&s.Requests, "r", func(r *Request) { r.Refusal = model.Refuse(model.CodeBusy, "no") })
 		}},
 		{"request carried out again too early", "the outcome of request r", func(s *State) {
-			edit(s.Requests, "r", func(r *Request) { r.Index = s.Index })
+			edit(&s.Requests, "r", func(r *Request) { r.Index = s.Index })
 		}},
 		{"generation of a service", "generation", func(s *State) {
-			edit(s.Services, "api", func(v *Service) { v.Generation = 0 })
+			edit(&s.Services, "api", func(v *Service) { v.Generation = 0 })
 		}},
 	}
 	// the invariants that cases break; a case that is not listed breaks S8

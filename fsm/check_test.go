@@ -53,7 +53,7 @@ func observedAt(node model.NodeID, id model.InstanceID, o model.Observed, genera
 }
 
 // edit replaces one row by a changed copy, without any checks.
-func edit[K ~string, V any](t Table[K, *V], key K, change func(*V)) {
+func edit[K ~string, V any](t *Table[K, *V], key K, change func(*V)) {
 	row, ok := t.Get(key)
 	if !ok {
 		panic(fmt.Sprintf("no row %v", key))
@@ -69,7 +69,7 @@ func railOf(s *State, ticks ...Tick) { s.Rails.put(RailMoves, &Rail{Name: RailMo
 // tests rely on Check.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	instance := func(id model.InstanceID, change func(*Instance)) func(*State) {
-		return func(s *State) { edit(s.Instances, id, change) }
+		return func(s *State) { edit(&s.Instances, id, change) }
 	}
 	onNode := func(id model.NodeID, change func(*nodeInstances)) func(*State) {
 		return func(s *State) {
@@ -79,13 +79,13 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		}
 	}
 	node := func(id model.NodeID, change func(*Node)) func(*State) {
-		return func(s *State) { edit(s.Nodes, id, change) }
+		return func(s *State) { edit(&s.Nodes, id, change) }
 	}
-	group := func(change func(*Group)) func(*State) { return func(s *State) { edit(s.Groups, "web/api", change) } }
-	job := func(change func(*Job)) func(*State) { return func(s *State) { edit(s.Jobs, "web", change) } }
+	group := func(change func(*Group)) func(*State) { return func(s *State) { edit(&s.Groups, "web/api", change) } }
+	job := func(change func(*Job)) func(*State) { return func(s *State) { edit(&s.Jobs, "web", change) } }
 	drain := func(change func(*Drain, *DrainNode)) func(*State) {
 		return func(s *State) {
-			edit(s.Drains, "d1", func(d *Drain) {
+			edit(&s.Drains, "d1", func(d *Drain) {
 				d.Nodes = append([]DrainNode(nil), d.Nodes...)
 				change(d, &d.Nodes[0])
 			})
@@ -99,15 +99,15 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"departing", "is it departing?", func(s *State) { s.departing.put("i1", present{}) }},
 		{"departing gone", "departing instances has 1 entries", func(s *State) { s.departing.put("gone", present{}) }},
 		{"unsettled", "is it unsettled?", func(s *State) {
-			mark(s.unsettled, "web/api", s.unsettled.Has("web/api"), !s.unsettled.Has("web/api"))
+			mark(&s.unsettled, "web/api", s.unsettled.Has("web/api"), !s.unsettled.Has("web/api"))
 		}},
 		{"out of service and gone", "nodes out of service has", func(s *State) { s.outOfService.put("gone", present{}) }},
 		{"out of service", "is it out of service?", func(s *State) {
 			is := s.outOfService.Has("n1")
-			mark(s.outOfService, "n1", is, !is)
+			mark(&s.outOfService, "n1", is, !is)
 		}},
-		{"restoring", "leave something open?", func(s *State) { mark(s.restoring, "n1", false, true) }},
-		{"unheard", "unheard since a restore?", func(s *State) { mark(s.unheard, "n1", false, true) }},
+		{"restoring", "leave something open?", func(s *State) { mark(&s.restoring, "n1", false, true) }},
+		{"unheard", "unheard since a restore?", func(s *State) { mark(&s.unheard, "n1", false, true) }},
 		{"row of a group", "has another row", func(s *State) {
 			row, _ := s.Instances.Get("i1")
 			other := *row
@@ -207,10 +207,10 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"purged but running", "not stopped", job(func(j *Job) { j.Purge = true })},
 		{"stopped but wanted", "its job stopped true", job(func(j *Job) { j.Stopped = true })},
 		{"spec of another job", "spec of other", func(s *State) {
-			edit(s.Versions, versionKey("web", 1), func(v *JobVersion) { v.Spec.Name = "other" })
+			edit(&s.Versions, versionKey("web", 1), func(v *JobVersion) { v.Spec.Name = "other" })
 		}},
 		{"version to come", "spec of web, index 1099511627776", func(s *State) {
-			edit(s.Versions, versionKey("web", 1), func(v *JobVersion) { v.Index = 1 << 40 })
+			edit(&s.Versions, versionKey("web", 1), func(v *JobVersion) { v.Index = 1 << 40 })
 		}},
 		{"job gone", "its job does not exist", func(s *State) { s.Jobs.del("web") }},
 		{"history", "there is no job that has it", func(s *State) {
@@ -220,25 +220,25 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			s.Deployments.put("web-2", &Deployment{ID: "web-2", Job: "web", Version: 2, Status: model.DeploymentRolling})
 		}},
 		{"deployment status", `status is "done"`, func(s *State) {
-			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = "done" })
+			edit(&s.Deployments, "web-1", func(d *Deployment) { d.Status = "done" })
 		}},
 		{"deployment waits for nothing", "deployment web-1 is succeeded, and waits", func(s *State) {
-			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status, d.Waiting = model.DeploymentSucceeded, true })
+			edit(&s.Deployments, "web-1", func(d *Deployment) { d.Status, d.Waiting = model.DeploymentSucceeded, true })
 		}},
 		{"deployment failed for nothing", "failed without a reason", func(s *State) {
-			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = model.DeploymentFailed })
+			edit(&s.Deployments, "web-1", func(d *Deployment) { d.Status = model.DeploymentFailed })
 		}},
 		{"service of nobody", "does not publish it", func(s *State) {
-			edit(s.Services, "api", func(v *Service) { v.Group = "web/store" })
+			edit(&s.Services, "api", func(v *Service) { v.Group = "web/store" })
 		}},
 		{"service twice", "expose the same port", func(s *State) {
 			s.Services.put("b", &Service{Name: "b", Group: "web/api", Port: "http", Expose: 80})
 		}},
 		{"volume elsewhere", "its instance i3 on n1", func(s *State) {
-			edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
+			edit(&s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
 		}},
 		{"volume of nowhere", "its home x does not exist", func(s *State) {
-			edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "x" })
+			edit(&s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "x" })
 		}},
 
 		{"failed without last error", "without a last error", drain(func(d *Drain, p *DrainNode) {
@@ -305,7 +305,7 @@ func TestCheckOfCopies(t *testing.T) {
 		"db/main/1/data@n2": func(v *Volume) { v.Slot = 9 },
 	} {
 		broken := s.fork()
-		edit(broken.Volumes, id, wrong)
+		edit(&broken.Volumes, id, wrong)
 		wantFinding(t, Check(*broken), "", "copy "+string(id)+": its row says")
 	}
 }
@@ -314,7 +314,7 @@ func TestCheckOfCopies(t *testing.T) {
 func TestCheckOfWhatWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
 	broken := s.fork()
-	edit(broken.Instances, "p1", func(i *Instance) { i.Status.Observed = model.ObservedBooting })
+	edit(&broken.Instances, "p1", func(i *Instance) { i.Status.Observed = model.ObservedBooting })
 	wantFinding(t, Check(*broken), S11, "awaits [i2 i3] and is booting")
 }
 
@@ -347,10 +347,10 @@ func TestCheckOfWhatIsCopied(t *testing.T) {
 	gone.Volumes.del("web/store/0/data")
 	wantFinding(t, Check(*gone), "", "transfer t1 is copying and its volume web/store/0/data does not exist")
 	moved := s.fork()
-	edit(moved.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
+	edit(&moved.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
 	wantFinding(t, Check(*moved), "", "volume web/store/0/data is on n2, not n1")
 	broken := s.fork()
-	edit(broken.Instances, "i4", func(i *Instance) { i.Links.HasVolumes = true })
+	edit(&broken.Instances, "i4", func(i *Instance) { i.Links.HasVolumes = true })
 	row, _ := broken.Instances.Get("i4")
 	broken.inGroup.put(inGroupKey(row), row)
 	wantFinding(t, Check(*broken), S2, "may use its volumes")

@@ -12,13 +12,13 @@ import (
 // TestCheckFindsBrokenTrust breaks one row of keys, tokens or members at a time. Check must find each.
 func TestCheckFindsBrokenTrust(t *testing.T) {
 	ca := func(change func(*TrustKey)) func(*State) {
-		return func(s *State) { edit(s.TrustKeys, "ca/1", change) }
+		return func(s *State) { edit(&s.TrustKeys, "ca/1", change) }
 	}
 	token := func(change func(*JoinToken)) func(*State) {
-		return func(s *State) { edit(s.JoinTokens, agentToken, change) }
+		return func(s *State) { edit(&s.JoinTokens, agentToken, change) }
 	}
 	member := func(change func(*TrustMember)) func(*State) {
-		return func(s *State) { edit(s.TrustMembers, "agent:n1", change) }
+		return func(s *State) { edit(&s.TrustMembers, "agent:n1", change) }
 	}
 	tests := []struct {
 		name  string
@@ -33,7 +33,7 @@ func TestCheckFindsBrokenTrust(t *testing.T) {
 		{"key of the future", "created at index", ca(func(k *TrustKey) { k.CreatedIndex = 1 << 40 })},
 		{"no data key", `the data key "data/7" is missing`, ca(func(k *TrustKey) { k.Under = "data/7" })},
 		{"data key under nothing", "under nothing", func(s *State) {
-			edit(s.TrustKeys, "data/1", func(k *TrustKey) { k.Under = "" })
+			edit(&s.TrustKeys, "data/1", func(k *TrustKey) { k.Under = "" })
 		}},
 		{"two active keys", "are both active", func(s *State) {
 			k, _ := s.TrustKeys.Get("ca/1")
@@ -143,17 +143,17 @@ func TestCheckTrustAcrossARestore(t *testing.T) {
 		spoil func(*State)
 	}{
 		"another token": {"no token admitted it since", func(s *State) {
-			edit(s.TrustMembers, "agent:n2", func(m *TrustMember) {
+			edit(&s.TrustMembers, "agent:n2", func(m *TrustMember) {
 				m.RevokedIndex, m.Key, m.IssuedIndex, m.Token = 0, hashOf(7), s.Index, serverToken
 			})
 		}},
 		"the token of before": {"no token admitted it since", func(s *State) {
-			edit(s.TrustMembers, "agent:n2", func(m *TrustMember) {
+			edit(&s.TrustMembers, "agent:n2", func(m *TrustMember) {
 				m.RevokedIndex, m.Key, m.IssuedIndex = 0, hashOf(7), s.Index
 			})
 		}},
 		"no mark of the revocation": {"were void, now those before 0", func(s *State) {
-			edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.VoidBefore = 0 })
+			edit(&s.TrustMembers, "agent:n1", func(m *TrustMember) { m.VoidBefore = 0 })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -54,9 +54,9 @@ func (s *fleet) indexNode(before, after *Node) {
 			s.nodeNames.put(after.Name, after.ID)
 		}
 	}
-	mark(s.outOfService, row.ID, before.outOfService(), after.outOfService())
-	mark(s.restoring, row.ID, before.restoring(), after.restoring())
-	mark(s.unheard, row.ID, before.unheard(), after.unheard())
+	mark(&s.outOfService, row.ID, before.outOfService(), after.outOfService())
+	mark(&s.restoring, row.ID, before.restoring(), after.restoring())
+	mark(&s.unheard, row.ID, before.unheard(), after.unheard())
 	if before.hasLeftOutEvents() {
 		s.leftOutEvents.del(leftOutKey(before))
 	}

@@ -48,12 +48,12 @@ func (s *instances) indexInstance(before, after *Instance) {
 	} else {
 		s.inGroup.del(inGroupKey(before))
 	}
-	mark(s.departing, cmp.Or(after, before).ID, before.departs(), after.departs())
+	mark(&s.departing, cmp.Or(after, before).ID, before.departs(), after.departs())
 }
 
 // addClassUse adds n instances, each of which takes r, to the usage of a class. n may be negative.
 func (s *instances) addClassUse(name model.ClassName, r model.Resources, n int) {
-	setSum(s.classUse, name, s.ClassUsage(name).plus(r, n))
+	setSum(&s.classUse, name, s.ClassUsage(name).plus(r, n))
 }
 
 // countUnheard adds n to the number of a group's instances that count as ready only because a restored state says so. n
@@ -63,12 +63,12 @@ func (s *instances) countUnheard(group model.GroupID, n int) {
 		return
 	}
 	was, _ := s.unheardReady.Get(group)
-	setSum(s.unheardReady, group, was+n)
+	setSum(&s.unheardReady, group, was+n)
 }
 
 // setSum stores a sum, or removes the row if the sum is zero. The sums of a state that is read from a snapshot have no
 // zero rows either.
-func setSum[K ~string, V comparable](sums Table[K, V], key K, sum V) {
+func setSum[K ~string, V comparable](sums *Table[K, V], key K, sum V) {
 	var zero V
 	if sum == zero {
 		sums.del(key)

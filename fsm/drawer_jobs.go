@@ -59,17 +59,17 @@ func (s *jobs) delGroup(id model.GroupID) {
 func (s *jobs) indexGroup(before, after *Group) {
 	id := cmp.Or(after, before).ID
 	s.addSum(jobOf(id), before.sum(), after.sum())
-	mark(s.unsettled, id, before.unsettled(), after.unsettled())
+	mark(&s.unsettled, id, before.unsettled(), after.unsettled())
 }
 
 func (s *jobs) putDeployment(d *Deployment) {
 	before, _ := s.Deployments.put(d.ID, d)
-	mark(s.openDeployments, d.ID, before.open(), d.open())
+	mark(&s.openDeployments, d.ID, before.open(), d.open())
 }
 
 func (s *jobs) delDeployment(id model.DeploymentID) {
 	before, _ := s.Deployments.del(id)
-	mark(s.openDeployments, id, before.open(), false)
+	mark(&s.openDeployments, id, before.open(), false)
 }
 
 func (s *jobs) putService(v *Service) { s.Services.put(v.Name, v) }
@@ -108,7 +108,7 @@ func (s *jobs) index() {
 		s.addSum(v.Job, jobSum{}, jobSum{bytes: v.keptBytes()})
 	}
 	for id, d := range s.Deployments.All() {
-		mark(s.openDeployments, id, false, d.open())
+		mark(&s.openDeployments, id, false, d.open())
 	}
 }
 

@@ -45,12 +45,12 @@ func (s *trust) delJoinToken(id model.TokenID) { s.JoinTokens.del(id) }
 
 func (s *trust) putMember(m *TrustMember) {
 	before, _ := s.TrustMembers.put(m.Subject.String(), m)
-	mark(s.revokedAgents, m.Subject.Name, before.revokedAgent(), m.revokedAgent())
+	mark(&s.revokedAgents, m.Subject.Name, before.revokedAgent(), m.revokedAgent())
 }
 
 func (s *trust) delMember(who model.Subject) {
 	before, _ := s.TrustMembers.del(who.String())
-	mark(s.revokedAgents, who.Name, before.revokedAgent(), false)
+	mark(&s.revokedAgents, who.Name, before.revokedAgent(), false)
 }
 
 func (s *trust) putPerson(p *Person) { s.People.put(p.Subject.Name, p) }
@@ -76,7 +76,7 @@ func (s *trust) delAccessToken(id model.TokenID) { s.AccessTokens.del(id) }
 // index builds the index after the rows were read from a snapshot.
 func (s *trust) index() {
 	for _, m := range s.TrustMembers.All() {
-		mark(s.revokedAgents, m.Subject.Name, false, m.revokedAgent())
+		mark(&s.revokedAgents, m.Subject.Name, false, m.revokedAgent())
 	}
 }
 

@@ -133,7 +133,7 @@ func TestFactsOfADeadInstance(t *testing.T) {
 	}
 	state := m.State()
 	s := state.fork()
-	edit(s.Nodes, "n0", func(n *Node) { n.Health = model.HealthOffline })
+	edit(&s.Nodes, "n0", func(n *Node) { n.Health = model.HealthOffline })
 	second(s, "i9", "i0", func(i *Instance) {
 		i.Node, i.Links.Replaces, i.Status.Facts = "n1", "i0", kv("slot.0."+model.FactLeadsShards, "true")
 	})

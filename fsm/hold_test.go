@@ -80,7 +80,7 @@ func TestHoldsBack(t *testing.T) {
 		state := m.State()
 		s := state.fork()
 		s.Hold.Active = tt.hold
-		edit(s.Nodes, "n1", func(n *Node) { n.Health, n.Intent = tt.health, tt.intent })
+		edit(&s.Nodes, "n1", func(n *Node) { n.Health, n.Intent = tt.health, tt.intent })
 		i0, _ := s.Instances.Get("i0")
 		if got := s.HoldsBack(i0); got != tt.want {
 			t.Errorf("%s: held back %v", tt.name, got)

@@ -41,7 +41,7 @@ func TestKeeps(t *testing.T) {
 				tt.holding(&h)
 			}
 			if tt.group != nil {
-				edit(s.Groups, aloneGroup, tt.group)
+				edit(&s.Groups, aloneGroup, tt.group)
 			}
 			if got := s.Keeps(h); got != tt.want {
 				t.Errorf("kept: %v, want %v", got, tt.want)
@@ -65,7 +65,7 @@ func TestEqualHoldings(t *testing.T) {
 func TestWasOn(t *testing.T) {
 	state := busyState(t)
 	s := state.fork()
-	edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
+	edit(&s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" })
 	for _, tt := range []struct {
 		node  model.NodeID
 		group model.GroupID
@@ -87,7 +87,7 @@ func TestForgetAside(t *testing.T) {
 	state := busyState(t)
 	for home, want := range map[model.NodeID]string{"n1": "two", "": "before"} {
 		s := state.fork()
-		edit(s.Volumes, "web/store/0/data", func(v *Volume) {
+		edit(&s.Volumes, "web/store/0/data", func(v *Volume) {
 			v.Home, v.Lost = home, &VolumeLoss{Node: "before"}
 			v.Aside = []AsideData{{Node: "n2", Epoch: 7}, {Node: "n3", Epoch: 8}}
 		})

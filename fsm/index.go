@@ -17,7 +17,7 @@ type present struct{}
 
 // mark updates a set after a row was written. The parameters was and is say whether the row's key belonged to the set
 // before the write, and whether it belongs to the set now.
-func mark[K ~string](set Table[K, present], key K, was, is bool) {
+func mark[K ~string](set *Table[K, present], key K, was, is bool) {
 	switch {
 	case is && !was:
 		set.put(key, present{})

@@ -39,7 +39,7 @@ func TestAckLeavesATrace(t *testing.T) {
 		t.Errorf("%d instances stay, want 1", got)
 	}
 	ending := s.fork()
-	edit(ending.Instances, "i3", func(i *Instance) { i.Desired = model.DesiredDraining })
+	edit(&ending.Instances, "i3", func(i *Instance) { i.Desired = model.DesiredDraining })
 	if got := ending.Acknowledged(n); got != 0 {
 		t.Errorf("%d instances stay while the only one ends", got)
 	}

@@ -309,7 +309,7 @@ func TestPreemptFair(t *testing.T) {
 		ok      bool
 	}{{0, true}, {1, false}, {2, false}} {
 		f := s.fork()
-		edit(f.Groups, "other/g", func(g *Group) { g.Running = tt.running })
+		edit(&f.Groups, "other/g", func(g *Group) { g.Running = tt.running })
 		if refusal := f.MayTakeFrom("other/g", "low/g"); (refusal == nil) != tt.ok {
 			t.Errorf("with %d running against 2: %v", tt.running, refusal)
 		}

@@ -69,7 +69,8 @@ func NewState() State {
 	return *s.fork()
 }
 
-// fork returns a State that can be written while s stays as it is. It costs about half a microsecond.
+// fork returns a State that can be written while s stays as it is. It copies no table before the first write to it, so
+// it makes two allocations.
 func (s State) fork() *State {
 	s.undo = new(undoLog)
 	s.fleet.fork(s.undo)

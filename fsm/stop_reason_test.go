@@ -122,8 +122,8 @@ func TestLostWith(t *testing.T) {
 			Phase: model.TransferSucceeded, Left: TransferLeft{Old: "n2"},
 		})
 	}
-	dropped := func(s *State) { edit(s.Transfers, "t1", func(x *Transfer) { x.Left.Drop = true }) }
-	silent := func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = model.HealthOffline }) }
+	dropped := func(s *State) { edit(&s.Transfers, "t1", func(x *Transfer) { x.Left.Drop = true }) }
+	silent := func(s *State) { edit(&s.Nodes, "n1", func(n *Node) { n.Health = model.HealthOffline }) }
 	for _, tt := range []struct {
 		name string
 		got  []model.VolumeID

@@ -14,8 +14,9 @@ import (
 // Rows are replaced, never edited: a row that was put is read-only from then on, and so are its slices and maps. A
 // published table is never written, so it is safe for concurrent reads. A fork has one owner, which writes it.
 type Table[K cmp.Ordered, V any] struct {
-	tree *btree.Map[K, V]
-	undo *undoLog // of the State that has the table; nil for a table on its own
+	tree   *btree.Map[K, V]
+	undo   *undoLog // of the State that has the table; nil for a table on its own
+	shared bool     // tree belongs to the table that this one was forked from; a write copies it first
 }
 
 // Get returns the row at key.
@@ -117,28 +118,39 @@ func (t Table[K, V]) cursor() btree.MapIter[K, V] {
 	return t.tree.Iter()
 }
 
-// fork returns a table that can be written while t stays as it is. undo, which may be nil, records the writes to the
-// fork.
+// fork returns a table that can be written while t stays as it is. t must not be written any more. undo, which may be
+// nil, records the writes to the fork. Most forks write few tables, so a table copies its tree at the first write.
+func (t Table[K, V]) fork(undo *undoLog) Table[K, V] { return Table[K, V]{t.tree, undo, true} }
+
+// own makes the tree one that only this table has.
 //
-// The library's Copy writes to its source, which would be a race on a published table. So fork calls Copy on a local
+// The library's Copy writes to its source, which would be a race on a published table. So own calls Copy on a local
 // copy of the header.
-func (t Table[K, V]) fork(undo *undoLog) Table[K, V] {
-	if t.tree == nil {
-		return Table[K, V]{new(btree.Map[K, V]), undo}
+func (t *Table[K, V]) own() {
+	switch {
+	case t.tree == nil:
+		t.tree = new(btree.Map[K, V])
+	case t.shared:
+		header := *t.tree
+		t.tree = header.Copy()
 	}
-	header := *t.tree
-	return Table[K, V]{header.Copy(), undo}
+	t.shared = false
 }
 
 // put writes a row. It returns the row that it replaced. had is false if there was no such row.
-func (t Table[K, V]) put(key K, row V) (before V, had bool) {
+func (t *Table[K, V]) put(key K, row V) (before V, had bool) {
+	t.own()
 	before, had = t.tree.Set(key, row)
 	t.note(key, before, had)
 	return before, had
 }
 
 // del removes a row and returns it. had is false if there was no such row.
-func (t Table[K, V]) del(key K) (before V, had bool) {
+func (t *Table[K, V]) del(key K) (before V, had bool) {
+	if t.shared && !t.Has(key) {
+		return before, false
+	}
+	t.own()
 	if before, had = t.tree.Delete(key); had {
 		t.note(key, before, true)
 	}
@@ -146,15 +158,16 @@ func (t Table[K, V]) del(key K) (before V, had bool) {
 }
 
 // note records how to undo a write, if the undo log is open.
-func (t Table[K, V]) note(key K, before V, had bool) {
+func (t *Table[K, V]) note(key K, before V, had bool) {
 	if t.undo == nil || !t.undo.open {
 		return
 	}
+	tree := t.tree
 	t.undo.steps = append(t.undo.steps, func() {
 		if had {
-			t.tree.Set(key, before)
+			tree.Set(key, before)
 		} else {
-			t.tree.Delete(key)
+			tree.Delete(key)
 		}
 	})
 }

@@ -154,3 +154,23 @@ func TestForksAndReadersOfAPublishedTable(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A fork shares the trees of tables that it does not write, so a fork of a whole state makes few allocations. Deleting
+// a missing row is no write. A write to a fork of a published table does not change the published one.
+func TestForkCopiesAtTheFirstWrite(t *testing.T) {
+	base := Table[string, int]{}.fork(nil)
+	base.put("a", 1)
+	fork := base.fork(nil)
+	fork.del("b")
+	if fork.tree != base.tree {
+		t.Error("the fork copied a tree that it does not write")
+	}
+	fork.put("a", 2)
+	if row, _ := base.Get("a"); row != 1 || fork.tree == base.tree {
+		t.Errorf("the published table has %d, want 1", row)
+	}
+	s := NewState()
+	if n := testing.AllocsPerRun(10, func() { s.fork() }); n > 2 {
+		t.Errorf("a fork of a state makes %v allocations, want 2", n)
+	}
+}

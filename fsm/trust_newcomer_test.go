@@ -288,7 +288,7 @@ func TestCheckFindsBrokenNewcomers(t *testing.T) {
 		"waits since index":      func(n *Newcomer) { n.Index = 1 << 40 },
 	} {
 		s := good.fork()
-		edit(s.Newcomers, key, spoil)
+		edit(&s.Newcomers, key, spoil)
 		wantFinding(t, Check(*s), "", says)
 	}
 	for says, spoil := range map[string]func(*Newcomer){
@@ -297,7 +297,7 @@ func TestCheckFindsBrokenNewcomers(t *testing.T) {
 		"of index 1 came back":          func(n *Newcomer) { n.Index = 1 },
 	} {
 		s := good.fork()
-		edit(s.Newcomers, key, spoil)
+		edit(&s.Newcomers, key, spoil)
 		wantFinding(t, CheckTrust(good, *s), S19, says)
 	}
 }

@@ -19,7 +19,7 @@ func TestMembersAreBounded(t *testing.T) {
 	for n := range maxMembers - s.TrustMembers.Len() {
 		s.putMember(&TrustMember{Subject: agentNamed(fmt.Sprint("m", n)), Key: hashOf(9), NotAfter: end, Token: agentToken})
 	}
-	edit(s.TrustMembers, "agent:n1", func(m *TrustMember) { m.NotAfter = end })
+	edit(&s.TrustMembers, "agent:n1", func(m *TrustMember) { m.NotAfter = end })
 	s = *s.fork()
 	checked(t, s, s.Now, model.CodeConflict, "", admit(agentNamed("n2"), 2))
 	s = run(t, s, s.Now, &TokenCreate{ID: "cccccccccccc", Role: "agent", Verifier: hashOf('a'), TTL: model.Hour, Uses: 5},
@@ -37,8 +37,8 @@ func TestMembersAreBounded(t *testing.T) {
 	}
 	joins("m7")
 	f := s.fork()
-	edit(f.TrustMembers, "agent:m100", func(m *TrustMember) { m.NotAfter = end - 2 })
-	edit(f.TrustMembers, "agent:m200", func(m *TrustMember) { m.NotAfter = end - 1 })
+	edit(&f.TrustMembers, "agent:m100", func(m *TrustMember) { m.NotAfter = end - 2 })
+	edit(&f.TrustMembers, "agent:m200", func(m *TrustMember) { m.NotAfter = end - 1 })
 	s = f.publish()
 	joins("m100")
 	joins("m200")

@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 )
 
 // handshakeLimiter limits how many TLS handshakes compute at once. A handshake computes only while it has a turn, and
@@ -131,4 +132,22 @@ func (c *limitedConn) resume(err error) error {
 	}
 	c.held, c.begun = true, true
 	return nil
+}
+
+// throttle lets one of many equal log lines pass every 10 s, and counts the others. It is safe for concurrent use.
+type throttle struct {
+	mu      sync.Mutex
+	next    time.Time
+	dropped int
+}
+
+func (t *throttle) allow(now time.Time) (dropped int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Before(t.next) {
+		t.dropped++
+		return 0, false
+	}
+	dropped, t.dropped, t.next = t.dropped, 0, now.Add(10*time.Second)
+	return dropped, true
 }

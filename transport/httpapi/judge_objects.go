@@ -18,7 +18,7 @@ func commandObjects(state *fsm.State, c fsm.Command) (all []rights.Object) {
 			return all
 		}
 	}
-	_, unresolved := c.(*fsm.DrainStart) // its nodes are as the caller wrote them, and may be hidden
+	_, unresolved := c.(*fsm.DrainStart)     // its nodes are as the caller wrote them, and may be hidden
 	for _, subject := range fsm.Objects(c) { // a job that exists counts with its present class too
 		for _, o := range objectsAt(state, subject) {
 			if !unresolved && strings.HasPrefix(o.Name, "node/") {
