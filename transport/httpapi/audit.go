@@ -137,8 +137,8 @@ func (s *Server) endAudit(rt route, r *http.Request, n *auditNote, result auditR
 
 func (s *Server) auditLine(rt route, r *http.Request, n *auditNote) audit.Line {
 	dry, _ := strconv.ParseBool(n.query.Get("dry_run")) // a value that is none is refused
-	line := audit.Line{Call: n.call, Token: string(n.who.token), Peer: peerText(r.RemoteAddr), Operation: rt.id, Verb: string(verbs[rt.id]),
-		Path: r.URL.Path, RequestID: n.query.Get("request_id"), DryRun: dry}
+	line := audit.Line{Call: n.call, Token: string(n.who.token), Peer: peerText(r.RemoteAddr), Operation: rt.id,
+		Verb: string(verbs[rt.id]), Path: r.URL.Path, RequestID: n.query.Get("request_id"), DryRun: dry}
 	who := n.who.Subject
 	if who == (model.Subject{}) || rt.open { // what the caller says it is was refused
 		who, _ = transport.SubjectFrom(r.Context())
@@ -163,8 +163,8 @@ func peerText(address string) string {
 // isRefusal reports whether a code means that the caller may not do something, or not now.
 func isRefusal(code model.Code) bool {
 	switch code {
-	case model.CodeForbidden, model.CodeUnauthenticated, model.CodeRateLimited, model.CodeCertificateRefused, model.CodeMemberRevoked,
-		model.CodeNodeTaken, model.CodeAuditUnavailable:
+	case model.CodeForbidden, model.CodeUnauthenticated, model.CodeRateLimited, model.CodeCertificateRefused,
+		model.CodeMemberRevoked, model.CodeNodeTaken, model.CodeAuditUnavailable:
 		return true
 	}
 	return false
