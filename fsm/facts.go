@@ -121,8 +121,9 @@ func (s *State) freshFacts(refs []FactsRef) *model.Error {
 // inventory would be too large, the agent sends it without facts. It then repeats each status, now with its facts and
 // with the same InstanceStatus.Generation.
 func restoresFacts(known, reported model.InstanceStatus) bool {
-	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed &&
-		oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready)
+	return len(known.Facts) == 0 && known.Observed == reported.Observed &&
+		oneOf(known.Observed, model.ObservedBooting, model.ObservedReady, model.ObservedUnready) &&
+		len(CleanFacts(reported.Facts)) > 0
 }
 
 // dropFacts clears the facts of a node's instances. It is called when the agent registers, because the agent then

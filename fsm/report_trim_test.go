@@ -269,3 +269,19 @@ func TestUnknownInstancesCallFewAgents(t *testing.T) {
 		t.Errorf("that it has stopped called %s", got)
 	}
 }
+
+// A repeated status whose facts are all invalid brings no facts back, so it changes nothing.
+func TestRepeatedStatusWithInvalidFacts(t *testing.T) {
+	s := aloneState(t)
+	for inst := range s.InstancesOn("n1") {
+		n, _ := s.Nodes.Get("n1")
+		status := inst.Status
+		status.Facts = map[string]string{"Odd": "x"}
+		report := &NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Instances: []model.InstanceStatus{status}}
+		if len(inst.Status.Facts) > 0 || !inst.runs() || report.News(&s) {
+			t.Errorf("%+v is news", status)
+		}
+		return
+	}
+	t.Error("no instance is on n1")
+}
