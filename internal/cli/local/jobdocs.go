@@ -59,6 +59,8 @@ func variables() []variableGroup {
 				"servers, with commas between them: `https://HOST:7640` or `unix:///PATH`. Default: the " +
 					"socket of a server on this machine"},
 			{"OUTSPAN_CACERT", "file with the CA's certificate"},
+			{"OUTSPAN_TOKEN", "an access token, in place of a certificate"},
+			{"OUTSPAN_TOKEN_FILE", "file with an access token; it may be `-`, the standard input"},
 			{"OUTSPAN_CLIENT_CERT", "file with the caller's certificate"},
 			{"OUTSPAN_CLIENT_KEY", "file with its key"},
 			{"OUTSPAN_TLS_SERVER_NAME",

@@ -260,7 +260,7 @@ func (c certificates) accept(reply transport.JoinReply, server pki.JoinServer, n
 				way = "behind"
 			}
 			return model.Refuse(model.CodeCertificateRefused, "the clock of this machine says %s, %s %s that of the servers, "+
-				"which says %s", pki.Stamp(now), off.Abs(), way, pki.Stamp(theirs)).
+				"which says %s", pki.Stamp(now), off.Abs().Round(time.Minute), way, pki.Stamp(theirs)).
 				WithHint("run date -u here and on a server, set the clock that is wrong, and join again: the token is used only " +
 					"once")
 		}
