@@ -176,6 +176,15 @@ func TestCheckIssuer(t *testing.T) {
 	}
 }
 
+// An access token of another client is signed by the same provider, and its audience may name this client too.
+func TestVerifyRefusesAccessTokens(t *testing.T) {
+	p := idp.Start(t, idp.Options{})
+	for _, client := range []string{"grafana", idp.ClientID} {
+		_, err := verifierOf(t, p, nil).Verify(within(t), p.AccessToken(t, alice, client, "grafana", idp.ClientID))
+		wantCode(t, err, model.CodeForbidden, "no id token")
+	}
+}
+
 func TestVerifyRefuses(t *testing.T) {
 	many := idp.User{Sub: "m"}
 	for range 300 {

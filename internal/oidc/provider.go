@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 
@@ -136,13 +137,13 @@ func (p Provider) scopes() []string {
 // maxShown is how many bytes of a provider's text an error shows.
 const maxShown = 300
 
-// oneLine returns text of a provider for an error: without control characters, and cut.
+// oneLine returns text of a provider for an error: with blanks for what can't be printed, and cut.
 func oneLine(text string) string {
 	clean := strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return ' '
 	}, text)
 	return model.ClipText(clean, maxShown)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -109,7 +110,27 @@ func (v *Verifier) Verify(ctx context.Context, idToken string) (Person, error) {
 	if err != nil {
 		return Person{}, v.refused(err)
 	}
+	if refusal := checkType(idToken); refusal != nil {
+		return Person{}, refusal
+	}
 	return v.person(token)
+}
+
+// checkType refuses a token that its header calls something else than an id token. Providers sign access tokens with
+// the same keys (RFC 9068: at+jwt).
+func checkType(signed string) error {
+	var header struct {
+		Type string `json:"typ"`
+	}
+	first, _, _ := strings.Cut(signed, ".")
+	text, err := base64.RawURLEncoding.DecodeString(first)
+	if err == nil {
+		err = json.Unmarshal(text, &header)
+	}
+	if err != nil || header.Type != "" && !strings.EqualFold(header.Type, "JWT") {
+		return model.Refuse(model.CodeForbidden, "the token is no id token: its type is %q", oneLine(header.Type))
+	}
+	return nil
 }
 
 // verifier returns the verifier of go-oidc, which knows the keys of the provider. While the metadata can't be read
@@ -164,10 +185,8 @@ func (v *Verifier) person(token *oidc.IDToken) (Person, error) {
 		return Person{}, model.Refuse(model.CodeForbidden, "the claims of the id token can't be read: %s",
 			oneLine(err.Error()))
 	}
-	var azp string
-	if raw, ok := all["azp"]; ok && (json.Unmarshal(raw, &azp) != nil || azp != v.provider.ClientID) {
-		return Person{}, model.Refuse(model.CodeForbidden, "the id token was made for the client %q, not for %q",
-			oneLine(azp), v.provider.ClientID)
+	if err := v.checkClient(token, all); err != nil {
+		return Person{}, err
 	}
 	p := Person{Issued: token.IssuedAt, Proof: proofOf(payload),
 		Subject: model.Subject{Kind: model.SubjectOIDC, Name: v.provider.Issuer + "#" + token.Subject}}
@@ -187,6 +206,32 @@ func (v *Verifier) person(token *oidc.IDToken) (Person, error) {
 	}
 	p.Name = model.ClipText(oneLine(name), maxPerson)
 	return p, nil
+}
+
+// checkClient refuses a token that the provider made for another client. The audience alone does not tell: it may list
+// several clients. Then the claim azp must name this one. Keycloak and RFC 9068 mark access tokens by typ and client_id.
+func (v *Verifier) checkClient(token *oidc.IDToken, all map[string]json.RawMessage) error {
+	text := func(claim string) (value string, ok bool) {
+		raw, ok := all[claim]
+		if ok && json.Unmarshal(raw, &value) != nil {
+			return "", true
+		}
+		return value, ok
+	}
+	for _, claim := range []string{"azp", "client_id"} {
+		client, ok := text(claim)
+		if claim == "azp" && len(token.Audience) > 1 {
+			ok = true
+		}
+		if ok && client != v.provider.ClientID {
+			return model.Refuse(model.CodeForbidden, "the id token was made for the client %q, not for %q",
+				oneLine(client), v.provider.ClientID)
+		}
+	}
+	if kind, ok := text("typ"); ok && kind != "ID" {
+		return model.Refuse(model.CodeForbidden, "the token is no id token: its type is %q", oneLine(kind))
+	}
+	return nil
 }
 
 func (v *Verifier) checkTimes(token *oidc.IDToken) error {

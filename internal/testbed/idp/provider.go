@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/zitadel/oidc/v3/pkg/crypto"
+	"github.com/zitadel/oidc/v3/pkg/oidc"
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
@@ -107,6 +110,23 @@ func (p *Provider) Token(t testing.TB, u User) string {
 	state := &op.DeviceAuthorizationState{ClientID: p.audience(), Subject: u.Sub, Scopes: []string{"openid", "email"},
 		AuthTime: time.Now()}
 	text, err := op.CreateIDToken(ctx, p.Issuer(), state, p.options.TokenTime, "", "", p.storage, client{p.options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// AccessToken returns an access token in the form of RFC 9068 that the provider made for another client.
+func (p *Provider) AccessToken(t testing.TB, u User, client string, audience ...string) string {
+	t.Helper()
+	claims := oidc.NewAccessTokenClaims(p.Issuer(), u.Sub, audience, time.Now().Add(time.Hour), "id", client, 0)
+	claims.Claims = map[string]any{"groups": u.Groups}
+	key := jose.SigningKey{Algorithm: jose.ES256, Key: &jose.JSONWebKey{Key: p.key.pair, KeyID: p.key.id}}
+	signer, err := jose.NewSigner(key, (&jose.SignerOptions{}).WithType("at+jwt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := crypto.Sign(claims, signer)
 	if err != nil {
 		t.Fatal(err)
 	}
