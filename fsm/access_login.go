@@ -10,7 +10,8 @@ import (
 // Bounds of logins.
 const (
 	loginPrefix = "login-" // begins the name of the access token of a login
-	maxLogins   = 100      // that count, of one person
+	maxLogins   = 8000     // that count
+	maxOfPerson = 20       // that count, of one person
 	maxLoginSub = 256      // bytes of the name of the subject
 )
 
@@ -64,7 +65,7 @@ func (c *AccessLogin) apply(s *State) error {
 			own++
 		}
 	}
-	if own >= maxLogins {
+	if own >= maxOfPerson {
 		return model.Refuse(model.CodeConflict, "you are signed in %d times already", own).
 			WithHint("sign out where you no longer need it: outspan logout; or wait until some end")
 	}

@@ -42,12 +42,27 @@ func TestAccessLoginRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { checked(t, s, 1000, model.CodeInvalid, "", c) })
 	}
-	for i := range maxLogins {
+	for i := range maxOfPerson {
 		number := fmt.Sprintf("%03d", i)
 		s = run(t, s, 1000, loginAs(model.TokenID("aaaaaaaaa"+number), "p"+number, "alice"))
 	}
 	checked(t, s, 1000, model.CodeConflict, "", loginAs("bbbbbbbbbbbb", "q", "alice"))
 	run(t, s, 1000, loginAs("bbbbbbbbbbbb", "q", "bob"))
+}
+
+// Many logins leave room for access tokens, and the other way round.
+func TestLoginsAndTokensHaveBoundsOfTheirOwn(t *testing.T) {
+	s := *wallState().fork()
+	row, _ := run(t, s, 1000, loginAs("aaaaaaaaaaaa", "p", "alice")).AccessTokens.Get("aaaaaaaaaaaa")
+	for i := range maxLogins {
+		next := *row
+		next.ID, next.Name = model.TokenID(fmt.Sprintf("aaaaaaa%05d", i)), LoginName(fmt.Sprint(i))
+		next.Subject.Name += fmt.Sprint(i)
+		s.putAccessToken(&next)
+	}
+	checked(t, s, 1000, model.CodeConflict, "", loginAs("bbbbbbbbbbbb", "q", "bob"))
+	run(t, s, 1000, &AccessTokenCreate{ID: "bbbbbbbbbbbb", Name: "ci", Hash: row.Hash, TTL: model.Hour,
+		Subject: model.Subject{Kind: model.SubjectToken, Name: "ci"}})
 }
 
 // wallState returns a new state that has a wall clock.

@@ -12,15 +12,18 @@ import (
 
 // Bounds of access tokens.
 const (
-	maxAccessTokens   = 10_000 // that count
-	maxOfCreator      = 1000   // that count, of one creator
-	maxAccessTTL      = 366 * 24 * model.Hour
-	maxTokenRoles     = 32
-	maxTokenGroups    = 256
-	maxTokenGroup     = 256                            // bytes of the name of a group
-	maxTokenPerson    = 256                            // bytes
-	accessTokenKept   = 24 * model.Hour                // how long the row of a token that ended is kept, if there is room
-	maxAccessRows     = maxAccessTokens + maxTokenRows // rows, with those of tokens that ended
+	// maxScriptTokens bounds the tokens that count. Logins have a bound of their own, so neither keeps the other out.
+	maxScriptTokens = 2000
+	maxOfCreator    = 1000 // that count, of one creator
+	maxAccessTTL    = 366 * 24 * model.Hour
+	maxTokenRoles   = 32
+	maxTokenGroups  = 256
+	maxTokenGroup   = 256      // bytes of the name of a group
+	maxGroupBytes   = 16 << 10 // of all groups of a token
+	maxTokenPerson  = 256      // bytes
+	// accessTokenKept is how long the row of a token that ended is kept, if there is room.
+	accessTokenKept   = 24 * model.Hour
+	maxAccessRows     = maxScriptTokens + maxLogins + maxTokenRows // rows, with those of tokens that ended
 	maxTokenRows      = 1000
 	unixMs            = 1_000_000 // nanoseconds of a millisecond
 	anotherAccessName = "choose another name, or first: outspan auth token revoke %s"
@@ -118,7 +121,10 @@ func (s *State) roomForAccessToken(next *AccessToken) (drop []model.TokenID, _ *
 		return nil, model.Refuse(model.CodeConflict, "there is an access token %s already", next.ID).
 			WithHint("make another one")
 	}
-	count, own := 0, 0
+	count, own, most := 0, 0, maxScriptTokens
+	if next.IsLogin() {
+		most = maxLogins
+	}
 	var ended []model.TokenID
 	for id, t := range s.AccessTokens.All() {
 		switch {
@@ -131,14 +137,16 @@ func (s *State) roomForAccessToken(next *AccessToken) (drop []model.TokenID, _ *
 		case t.Name == next.Name:
 			return nil, model.Refuse(model.CodeNameTaken, "there is an access token with the name %s already", t.Name).
 				WithHint(anotherAccessName, t.Name)
+		case t.IsLogin() != next.IsLogin():
+			continue
 		case t.Creator == next.Creator:
 			own++
 		}
 		count++
 	}
 	switch {
-	case count >= maxAccessTokens:
-		return nil, model.Refuse(model.CodeConflict, "there are %d access tokens already", count).
+	case count >= most:
+		return nil, model.Refuse(model.CodeConflict, "there are %d access tokens of this kind already", count).
 			WithHint("revoke those that nobody needs: outspan auth token ls")
 	case own >= maxOfCreator:
 		return nil, model.Refuse(model.CodeConflict, "%s has made %d access tokens that count already", next.Creator, own).
@@ -172,6 +180,10 @@ func (t *AccessToken) check() *model.Error {
 			WithHint("give at most %d", maxTokenGroups)
 	case len(t.Person) > maxTokenPerson || strings.ContainsFunc(t.Person, unicode.IsControl):
 		return model.Refuse(model.CodeInvalid, "%q is too long, or has control characters", model.ClipText(t.Person, 100))
+	}
+	if n := len(strings.Join(t.Groups, "")); n > maxGroupBytes {
+		return model.Refuse(model.CodeInvalid, "the groups of access token %s have %d bytes", t.Name, n).
+			WithHint("the names may have %d bytes together; let the provider send fewer groups", maxGroupBytes)
 	}
 	for _, role := range t.Roles {
 		b := rights.Binding{Role: role, To: t.Subject.String()}

@@ -106,11 +106,11 @@ func TestAccessTokenBounds(t *testing.T) {
 		t.Fatalf("one more than a creator may have: %v", refusal)
 	}
 	next.Creator = "cert:bob"
-	put(maxTokenRows+maxAccessTokens-maxOfCreator, "cert:carol", 0) // ended a moment ago
-	if drop, refusal := fork.roomForAccessToken(next); refusal != nil || len(drop) != maxAccessTokens {
+	put(maxAccessRows-maxOfCreator, "cert:carol", 0) // ended a moment ago
+	if drop, refusal := fork.roomForAccessToken(next); refusal != nil || len(drop) != maxAccessRows-maxOfCreator {
 		t.Errorf("full of tokens that ended: %d are dropped, %v", len(drop), refusal)
 	}
-	put(maxAccessTokens-maxOfCreator, "cert:dave", unixMs*unixMs)
+	put(maxScriptTokens-maxOfCreator, "cert:dave", unixMs*unixMs)
 	if _, refusal := fork.roomForAccessToken(next); refusal == nil || refusal.Code != model.CodeConflict {
 		t.Errorf("too many in all: %v", refusal)
 	}

@@ -209,7 +209,8 @@ func (v *Verifier) person(token *oidc.IDToken) (Person, error) {
 }
 
 // checkClient refuses a token that the provider made for another client. The audience alone does not tell: it may list
-// several clients. Then the claim azp must name this one. Keycloak and RFC 9068 mark access tokens by typ and client_id.
+// several clients. Then the claim azp must name this one. Access tokens have a claim typ (Keycloak) or client_id (RFC
+// 9068).
 func (v *Verifier) checkClient(token *oidc.IDToken, all map[string]json.RawMessage) error {
 	text := func(claim string) (value string, ok bool) {
 		raw, ok := all[claim]
