@@ -134,15 +134,6 @@ func (p *Permissions) Reach(verb Verb) Reach {
 	return Nothing
 }
 
-// Same reports whether the caller of p and that of other have a verb by the same lists of names.
-func (p *Permissions) Same(other *Permissions, verb Verb) bool {
-	return p.local == other.local && slices.EqualFunc(p.held[verb], other.held[verb], func(a, b held) bool {
-		return slices.EqualFunc(a.grant.lists(), b.grant.lists(), func(x, y grantList) bool {
-			return slices.Equal(x.patterns, y.patterns)
-		})
-	})
-}
-
 // May is Permissions.May for one question.
 func (b *Book) May(who Caller, verb Verb, on Object) (why Reason, ok bool) {
 	return b.For(who).May(verb, on)

@@ -58,10 +58,15 @@ func TestMistakes(t *testing.T) {
 		allow("x", "verb", "node.drain"):  "f.hcl:3,5: Unsupported argument",
 		allow("X", "verbs", "node.drain"): `f.hcl:1,1: "X" is no name of a role`,
 		allow("admin", "verbs", "*"):      "the role admin is built in",
-		"role \"x\" {\n  allow {\n    verbs = [\"node.read\"]\n    jobs = [\"a\"]\n  }\n}\n": "jobs can't restrict node.read",
+		"role \"x\" {\n  allow {\n    verbs = [\"node.read\"]\n    jobs = [\"a\"]\n  }\n}\n": "f.hcl:2,3: jobs can't restrict node.read",
+		"role \"x\" {\n  allow {\n    verbs = [\"job.read\"]\n    jobs = []\n  }\n}\n": "f.hcl:4,12: Empty list: jobs is an empty " +
+			"list, which would allow nothing; write the jobs that the grant is for; without the key it is for all of them.",
+		"role \"x\" {\n  allow {\n    verbs = [\"job.*\"]\n    users = []\n  }\n}\n":      "f.hcl:4,13: Empty list: users",
+		"role \"x\" {\n  allow {\n    verbs = [\"job.*\"]\n    jobs = [\"a[\"]\n  }\n}\n": `f.hcl:4,12: Wrong name: "a[" is no pattern`,
 
-		"binding {\n  role = \"x\"\n}\n":                           "names nobody",
-		"binding {\n  role = \"x\"\n  subjects = [\"alice\"]\n}\n": "is neither a subject that can have roles nor a group",
+		allow("x", "verbs", "*") + "binding {\n  role = \"x\"\n}\n": "f.hcl:6,1: the binding of the role x names nobody",
+		"binding {\n  role = \"x\"\n}\n":                            "names nobody",
+		"binding {\n  role = \"x\"\n  subjects = [\"alice\"]\n}\n":  "is neither a subject that can have roles nor a group",
 		"":                 "has no role and no binding",
 		"job \"x\" {\n}\n": "f.hcl:1,1: Unsupported block type",
 	} {
