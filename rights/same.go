@@ -23,9 +23,9 @@ func (p *Permissions) Same(other *Permissions, verb Verb) bool {
 func (p *Permissions) parts(verb Verb) []part {
 	var all []part
 	for _, h := range p.held[verb] {
-		one := part{sorted(h.grant.Jobs), sorted(h.grant.Nodes), sorted(h.grant.Classes)}
+		one := part{sorted(h.Grant.Jobs), sorted(h.Grant.Nodes), sorted(h.Grant.Classes)}
 		if verb == SubmitJob {
-			one[3] = sorted(h.grant.Users)
+			one[3] = sorted(h.Grant.Users)
 		}
 		all = append(all, one.split()...)
 	}
