@@ -231,7 +231,8 @@ func TestSame(t *testing.T) {
 	}{
 		{name: "one more way to everything", verb: "job.read", was: []rights.Grant{all},
 			is: []rights.Grant{all, all}, want: true},
-		{name: "a part of everything", verb: "job.submit", was: []rights.Grant{all}, is: []rights.Grant{web, all}, want: true},
+		{name: "a part of everything", verb: "job.submit", was: []rights.Grant{all},
+			is: []rights.Grant{web, all}, want: true},
 		{name: "another order", verb: "job.read", was: []rights.Grant{grant("job.*", list("a", "b"), nil)},
 			is: []rights.Grant{grant("job.*", list("b", "a", "b"), nil)}, want: true},
 		{name: "in two grants", verb: "job.read", was: []rights.Grant{grant("job.*", list("a", "b"), nil)},

@@ -79,7 +79,8 @@ func (p part) within(other part) bool {
 		if !users && len(list) == 0 || slices.Contains(list, "*") && (users || len(p[i]) > 0) {
 			continue
 		}
-		if !users && len(p[i]) == 0 || slices.ContainsFunc(p[i], func(one string) bool { return !slices.Contains(list, one) }) {
+		lacks := func(one string) bool { return !slices.Contains(list, one) }
+		if !users && len(p[i]) == 0 || slices.ContainsFunc(p[i], lacks) {
 			return false
 		}
 	}

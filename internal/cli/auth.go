@@ -51,7 +51,8 @@ else, and names the bindings that allow it to others.`,
 			if v.Allowed {
 				answer = "yes"
 			}
-			err = a.Show(term.Result{JSON: got.Raw, Names: []string{answer}, Text: func(p *term.Page) { permissionText(p, v) }})
+			err = a.Show(term.Result{JSON: got.Raw, Names: []string{answer},
+				Text: func(p *term.Page) { permissionText(p, v) }})
 			if err == nil && !v.Allowed {
 				return term.Quiet{Code: term.ExitOther}
 			}
@@ -97,8 +98,8 @@ func heldText(g api.HeldGrant) string {
 	return fmt.Sprintf("%s, which %s has", g.Role, g.Binding)
 }
 
-// limitsText says on what a grant allows its verbs, and as which users it submits jobs. It is empty if nothing restricts
-// it.
+// limitsText says on what a grant allows its verbs, and as which users it submits jobs. It is empty if nothing
+// restricts the grant.
 func limitsText(g api.HeldGrant, names bool) string {
 	var parts []string
 	for _, list := range []struct {

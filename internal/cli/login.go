@@ -125,8 +125,8 @@ func identityText(p *term.Page, v api.Identity) {
 	noRoleYet(p, v)
 }
 
-// mayTexts says what an identity may do, on what, and by which roles: a line for all that nothing restricts, and one for
-// each grant that is restricted.
+// mayTexts says what an identity may do, on what, and by which roles: a line for all that nothing restricts, and one
+// for each grant that is restricted.
 func mayTexts(v api.Identity) []string {
 	if v.Local {
 		return []string{"everything, over the unix socket of a server"}

@@ -54,7 +54,8 @@ func roleLs(a *app) *cobra.Command {
 func roleShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "show a role as the file that sets it", Args: term.Exactly("NAME"),
-		ValidArgsFunction: a.complete("roles"), Example: "outspan role show shop >shop.hcl\noutspan role show operator | sed s/operator/ours/ >ours.hcl",
+		ValidArgsFunction: a.complete("roles"),
+		Example:           "outspan role show shop >shop.hcl\noutspan role show operator | sed s/operator/ours/ >ours.hcl",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Auth.Role(cmd.Context(), rights.RoleName(args[0]), client.ReadOptions{})
 			if err != nil {
@@ -79,7 +80,8 @@ func roleSet(a *app) *cobra.Command {
 		Use: "set FILE", Short: "make or replace the roles of a file, and give them as its bindings say",
 		Args: term.Exactly("FILE"),
 		Long: `Reads a file (or standard input, for -) with blocks role { } and binding { }. Each role is made or replaced as a whole. Each binding is added; none is taken away:
-see outspan auth revoke. The whole file is one change: if any part of it is refused, nothing is changed. The verbs are listed by outspan role verbs.`,
+see outspan auth revoke. The whole file is one change: if any part of it is refused, nothing is changed. The verbs are listed by
+outspan role verbs.`,
 		Example: "outspan role show deployer | sed s/deployer/shop/ >shop.hcl\noutspan role set shop.hcl --dry-run",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			src, err := local.ReadFile(&a.Console, args[0], local.MaxJobFile)

@@ -142,7 +142,7 @@ func setRole() change[roleInput, api.RoleReply] {
 			return []fsm.Command{&fsm.RoleSet{Role: role}}, nil
 		},
 		answer: func(o *outcome, in *roleInput) (api.RoleReply, error) {
-			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: o.rightsNotes()}
+			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: rightsNotes(o.reading)}
 			if role, err := o.role(rights.RoleName(in.Name)); err == nil {
 				reply.Role = &role
 			}
@@ -184,7 +184,7 @@ func setRights() change[rightsInput, api.RightsReply] {
 		},
 		answer: func(o *outcome, in *rightsInput) (api.RightsReply, error) {
 			v := api.RightsReply{Written: o.Written, Roles: []api.Role{}, Bindings: notNil(in.Input.Bindings),
-				Changes: o.rightsChanges(in.before), Notes: o.rightsNotes(in.Input.Bindings...)}
+				Changes: o.rightsChanges(in.before), Notes: rightsNotes(o.reading, in.Input.Bindings...)}
 			for _, role := range in.Input.Roles {
 				if one, err := o.role(role.Name); err == nil {
 					v.Roles = append(v.Roles, one)
@@ -258,7 +258,8 @@ func changeBinding(gives bool, command func(*reading, api.BindingBody) (fsm.Comm
 			if gives {
 				given = append(given, in.Input)
 			}
-			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: o.rightsNotes(given...)}, nil
+			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before),
+				Notes: rightsNotes(o.reading, given...)}, nil
 		},
 	}
 }

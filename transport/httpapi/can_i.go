@@ -14,17 +14,17 @@ import (
 )
 
 // rightsNotes returns what people should know besides rightsChanges. given are the bindings that were added.
-func (r *reading) rightsNotes(given ...api.BindingBody) (notes []string) {
+func rightsNotes(r *reading, given ...api.BindingBody) (notes []string) {
 	everybody := rights.Binding{Role: rights.Admin, To: string(model.SubjectCert) + ":*"}
 	if slices.Contains(r.BindingList(), everybody) {
 		notes = append(notes, "everybody with a certificate of a person still is an administrator; to end that: "+
 			"outspan auth revoke admin 'cert:*'")
 	}
-	if !r.anyMaySetRights() {
+	if !anyMaySetRights(r) {
 		notes = append(notes, "nobody may change roles and bindings then, except root on a server, over its unix socket")
 	}
 	for _, b := range given {
-		if note := r.unmatched(rights.Binding{Role: b.Role, To: b.To}); note != "" {
+		if note := unmatched(r, rights.Binding{Role: b.Role, To: b.To}); note != "" {
 			notes = append(notes, note)
 		}
 	}
@@ -35,7 +35,7 @@ func (r *reading) rightsNotes(given ...api.BindingBody) (notes []string) {
 }
 
 // anyMaySetRights reports whether a binding or an access token gives the right to change rights.
-func (r *reading) anyMaySetRights() bool {
+func anyMaySetRights(r *reading) bool {
 	book := r.RightsBook()
 	gives := func(name rights.RoleName) bool { return book.Gives(name, "auth.set") }
 	for _, b := range r.BindingList() {
@@ -53,7 +53,7 @@ func (r *reading) anyMaySetRights() bool {
 
 // unmatched returns a note about a binding that gives its role to nobody now, or "". Of people with certificates of
 // files, the servers don't know who there is.
-func (r *reading) unmatched(b rights.Binding) string {
+func unmatched(r *reading, b rights.Binding) string {
 	if strings.HasPrefix(b.To, string(model.SubjectCert)+":") {
 		if !r.Managed() {
 			return ""

@@ -38,7 +38,9 @@ func (c caller) person(state *fsm.State) (who rights.Caller, ok bool) {
 
 // mayCall refuses a caller that may not call an operation on any object. For a verb of scope 0 nothing else is checked.
 // Codes: forbidden, unauthenticated.
-func (j *judge) mayCall(rt route, c caller) error { return j.mayCallOn(rt, c, rights.Object{}) }
+func (j *judge) mayCall(rt route, c caller) error {
+	return j.mayCallOn(rt, c, rights.Object{})
+}
 
 // mayCallOn is mayCall for a call whose path names an object, for the refusal.
 func (j *judge) mayCallOn(rt route, c caller, on rights.Object) error {
@@ -66,8 +68,8 @@ func (j *judge) mayCallOn(rt route, c caller, on rights.Object) error {
 	return refusedRight(c, verb, on)
 }
 
-// pathObject returns the job, node or class that the path of a request names, as the caller wrote it. It is empty if the
-// path names none.
+// pathObject returns the job, node or class that the path of a request names, as the caller wrote it. It is empty if
+// the path names none.
 func pathObject(r *http.Request) (on rights.Object) {
 	parts := strings.Split(r.URL.Path, "/") // "", "v1", "jobs", NAME
 	kind := map[string]string{"jobs": "job", "nodes": "node", "classes": "class"}
@@ -180,8 +182,8 @@ func approveVerb(who model.Subject) rights.Verb {
 	return "node.approve"
 }
 
-// mayAsk refuses a caller that may not ask what a command would do. Whoever may submit jobs learns from that also whether
-// this one may be submitted by its users. Code: forbidden.
+// mayAsk refuses a caller that may not ask what a command would do. Whoever may submit the job is also refused if it
+// may not use the users of its programs. Code: forbidden.
 func (j *judge) mayAsk(r *reading, rt route, c caller, command fsm.Command) error {
 	on := commandObjects(&r.State, command)
 	if err := j.mayDo(&r.State, c, verbs[rt.id], on...); err != nil {

@@ -69,9 +69,10 @@ func (j *judge) lookAs(r *reading, rt route, c caller) *reading {
 // caller whose right is not restricted needs that for none.
 func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 	who, ok := c.person(&r.State)
-	if !ok || j.books.permissions(&r.State, who).Reach(verbs[rt.id]) == rights.Everything {
+	if !ok {
 		return
 	}
+	p := j.books.permissions(&r.State, who)
 	class := func(name model.JobName) model.ClassName {
 		if job, ok := r.Jobs.Get(name); ok {
 			return job.Class
@@ -79,6 +80,13 @@ func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 		return ""
 	}
 	for _, one := range commands {
+		verb := verbs[rt.id]
+		if _, revert := one.(*fsm.JobRevert); revert { // also if a deployment that is failed goes back; see mayWrite
+			verb = rights.SubmitJob
+		}
+		if p.Reach(verb) == rights.Everything {
+			continue
+		}
 		switch cmd := one.(type) {
 		case *fsm.JobSubmit:
 			if cmd.IfClass = class(cmd.Spec.Name); cmd.IfClass == "" && cmd.IfIndex == nil {
