@@ -47,6 +47,27 @@ type BindingReply struct {
 	Notes   []string       `json:"notes,omitempty" doc:"what the changes don't show, for people"`
 }
 
+// RightsBody makes or replaces roles, and then gives roles, all at once or not at all.
+type RightsBody struct {
+	Roles    []NamedRole   `json:"roles,omitempty"`
+	Bindings []BindingBody `json:"bindings,omitempty" doc:"also to the roles of this body"`
+}
+
+// NamedRole is a role to make or to replace.
+type NamedRole struct {
+	Name  rights.RoleName `json:"name"`
+	Allow []rights.Grant  `json:"allow"`
+}
+
+// RightsReply is the answer to a change of several roles and bindings.
+type RightsReply struct {
+	Written
+	Roles    []Role         `json:"roles" doc:"the roles of the body, as they are now"`
+	Bindings []BindingBody  `json:"bindings" doc:"those of the body"`
+	Changes  []RightsChange `json:"changes" doc:"what known people gain and lose by all of it"`
+	Notes    []string       `json:"notes,omitempty" doc:"what the changes don't show, for people"`
+}
+
 // RightsChange is what a known person gains and loses by a change of rights. Known are those with a certificate of the
 // cluster, those whom a binding names, and the caller; at most 200 of them.
 type RightsChange struct {
@@ -61,8 +82,20 @@ type Identity struct {
 	Subject string            `json:"subject"`
 	Roles   []rights.RoleName `json:"roles"`
 	Verbs   []rights.Verb     `json:"verbs" doc:"what it may do on something at least"`
+	Grants  []HeldGrant       `json:"grants" doc:"on what it may do it, and by which roles"`
 	Token   *AccessToken      `json:"token,omitempty" doc:"the access token by which it calls"`
 	Local   bool              `json:"local" doc:"it uses the unix socket of a server, and may do everything"`
+}
+
+// HeldGrant is a grant of a role that somebody has. Each list of names restricts it to things that have such a name.
+type HeldGrant struct {
+	Role    rights.RoleName `json:"role"`
+	Binding string          `json:"binding,omitempty" doc:"to whom the role is given; absent: by the access token"`
+	Verbs   []rights.Verb   `json:"verbs"`
+	Jobs    []string        `json:"jobs,omitempty"`
+	Nodes   []string        `json:"nodes,omitempty"`
+	Classes []string        `json:"classes,omitempty"`
+	Users   []string        `json:"users,omitempty" doc:"as which users submitted jobs may run programs; absent: a job that names none"`
 }
 
 // Permission says whether a subject may do something.
@@ -73,6 +106,7 @@ type Permission struct {
 	Allowed bool            `json:"allowed"`
 	Role    rights.RoleName `json:"role" doc:"that allows it"`
 	Binding string          `json:"binding" doc:"to whom that role is given"`
+	Grants  []HeldGrant     `json:"grants,omitempty" doc:"if it is allowed: the grants that allow it; one that no list of names restricts comes alone"`
 	Would   []BindingBody   `json:"would" doc:"if it is refused: bindings that allow it to others; only for those who may read rights"`
 }
 

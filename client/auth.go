@@ -40,6 +40,13 @@ func (a Auth) RemoveRole(ctx context.Context, name rights.RoleName, o WriteOptio
 	return write[api.RoleReply](ctx, a.calls, http.MethodDelete, route("roles", string(name)), o.query(), nil)
 }
 
+// SetRights makes or replaces roles, and then gives roles, all at once or not at all. Codes: invalid; not_found if
+// there is no such role; conflict if there are too many.
+func (a Auth) SetRights(ctx context.Context, body api.RightsBody, o WriteOptions) (
+	Response[api.RightsReply], error) {
+	return write[api.RightsReply](ctx, a.calls, http.MethodPost, route("auth", "rights"), o.query(), body)
+}
+
 // Bindings returns all bindings of roles to people and groups.
 func (a Auth) Bindings(ctx context.Context, o ListOptions) (List[api.Binding], error) {
 	return list[api.Binding](ctx, a.calls, route("bindings"), o.query())

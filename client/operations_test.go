@@ -61,6 +61,9 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"remove-budget": func(ctx context.Context, c *client.Client) (any, error) { return c.Budgets.Remove(ctx, "x", wo) },
 	"list-roles":    func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Roles(ctx, lo) },
 	"get-role":      func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Role(ctx, "x", ro) },
+	"set-rights": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Auth.SetRights(ctx, api.RightsBody{}, wo)
+	},
 	"set-role": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Auth.SetRole(ctx, "x", api.RoleBody{}, wo)
 	},

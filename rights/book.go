@@ -34,6 +34,7 @@ type Object struct {
 type Reason struct {
 	Role    RoleName
 	Binding *Binding // nil for the roles of an access token, and for a local caller
+	Grant   *Grant   // nil for a local caller; it must not be changed
 }
 
 // Book knows all roles and bindings of one moment, and answers who may do what. It does not change, so it is safe for
@@ -60,18 +61,12 @@ func NewBook(roles []Role, bindings []Binding) *Book {
 // concurrent use.
 type Permissions struct {
 	local bool
-	held  map[Verb][]held
-}
-
-// held is a grant that a caller has, and by which role and binding.
-type held struct {
-	reason Reason
-	grant  *Grant
+	held  map[Verb][]Reason
 }
 
 // For returns what a caller may do. It searches all bindings, so callers that ask more than once keep the result.
 func (b *Book) For(who Caller) *Permissions {
-	p := &Permissions{local: who.Local, held: map[Verb][]held{}}
+	p := &Permissions{local: who.Local, held: map[Verb][]Reason{}}
 	for _, name := range who.Roles {
 		p.add(b.roles[name], Reason{Role: name})
 	}
@@ -81,7 +76,7 @@ func (b *Book) For(who Caller) *Permissions {
 	subject := who.Subject.String()
 	for i := range b.bindings {
 		if one := &b.bindings[i]; one.includes(subject, who.Groups) {
-			p.add(b.roles[one.Role], Reason{one.Role, one})
+			p.add(b.roles[one.Role], Reason{Role: one.Role, Binding: one})
 		}
 	}
 	return p
@@ -91,7 +86,8 @@ func (p *Permissions) add(role Role, reason Reason) {
 	for i := range role.Allow {
 		for _, v := range verbs {
 			if g := &role.Allow[i]; g.names(v.Verb) {
-				p.held[v.Verb] = append(p.held[v.Verb], held{reason, g})
+				reason.Grant = g
+				p.held[v.Verb] = append(p.held[v.Verb], reason)
 			}
 		}
 	}
@@ -103,8 +99,8 @@ func (p *Permissions) find(verb Verb, accepts func(*Grant) bool) (why Reason, ok
 		return Reason{Role: Admin}, true
 	}
 	for _, h := range p.held[verb] {
-		if accepts(h.grant) {
-			return h.reason, true
+		if accepts(h.Grant) {
+			return h, true
 		}
 	}
 	return Reason{}, false
@@ -125,7 +121,7 @@ func (p *Permissions) MayAny(verb Verb) bool {
 
 // Reach returns on how much the caller may do something. It is Everything only by a grant without lists of names.
 func (p *Permissions) Reach(verb Verb) Reach {
-	if _, ok := p.find(verb, func(g *Grant) bool { return len(g.Jobs)+len(g.Nodes)+len(g.Classes) == 0 }); ok {
+	if _, ok := p.find(verb, (*Grant).everything); ok {
 		return Everything
 	}
 	if p.MayAny(verb) {
@@ -134,14 +130,23 @@ func (p *Permissions) Reach(verb Verb) Reach {
 	return Nothing
 }
 
-// Same reports whether the caller of p and that of other have a verb by the same lists of names.
-func (p *Permissions) Same(other *Permissions, verb Verb) bool {
-	return p.local == other.local && slices.EqualFunc(p.held[verb], other.held[verb], func(a, b held) bool {
-		return slices.EqualFunc(a.grant.lists(), b.grant.lists(), func(x, y grantList) bool {
-			return slices.Equal(x.patterns, y.patterns)
-		})
-	})
+// By returns the grants by which the caller may do something to an object, or to anything at all if on is nil. One that
+// no list of names restricts comes alone. A local caller needs no grant.
+func (p *Permissions) By(verb Verb, on *Object) (all []Reason) {
+	for _, h := range p.held[verb] {
+		switch {
+		case on != nil && !h.Grant.includes(*on):
+		case h.Grant.everything():
+			return []Reason{h}
+		case !slices.ContainsFunc(all, func(r Reason) bool { return r.Grant == h.Grant }):
+			all = append(all, h)
+		}
+	}
+	return all
 }
+
+// everything reports whether no list of names restricts the grant.
+func (g *Grant) everything() bool { return len(g.Jobs)+len(g.Nodes)+len(g.Classes) == 0 }
 
 // May is Permissions.May for one question.
 func (b *Book) May(who Caller, verb Verb, on Object) (why Reason, ok bool) {
@@ -182,6 +187,14 @@ func (b *Book) Would(verb Verb, on Object) (all []Binding) {
 		}
 	}
 	return all
+}
+
+// Gives reports whether the binding gives its role to somebody.
+func (b *Binding) Gives(who Caller) bool { return b.includes(who.Subject.String(), who.Groups) }
+
+// Gives reports whether a role allows a verb on everything.
+func (b *Book) Gives(name RoleName, verb Verb) bool {
+	return b.accepts(name, func(g *Grant) bool { return g.names(verb) && g.everything() })
 }
 
 // includes reports whether the binding gives its role to a subject or to one of its groups.

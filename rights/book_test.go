@@ -1,6 +1,7 @@
 package rights_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -184,5 +185,74 @@ func TestMayOIDC(t *testing.T) {
 	}
 	if bad := (&rights.Binding{Role: rights.Admin, To: "oidc:" + issuer + "#[a"}); bad.Check() == nil {
 		t.Error("a malformed pattern was accepted")
+	}
+}
+
+// A list that is given and empty stays apart from one that is absent on its way through JSON, and is refused.
+func TestEmptyListIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"verbs":["job.read"]}`:                "",
+		`{"verbs":["job.read"],"jobs":null}`:    "",
+		`{"verbs":["job.read"],"jobs":[]}`:      "jobs is an empty list",
+		`{"verbs":["node.read"],"nodes":[]}`:    "nodes is an empty list",
+		`{"verbs":["class.read"],"classes":[]}`: "classes is an empty list",
+		`{"verbs":["job.submit"],"users":[]}`:   "users is an empty list",
+	} {
+		role := rights.Role{Name: "x", Allow: make([]rights.Grant, 1)}
+		for range 2 { // as the client sends it, too
+			if err := json.Unmarshal([]byte(text), &role.Allow[0]); err != nil {
+				t.Fatal(err)
+			}
+			refusal := role.Check()
+			if (refusal == nil) != (want == "") || refusal != nil && !strings.Contains(refusal.Message, want) {
+				t.Errorf("%s: %v, want %q", text, refusal, want)
+			}
+			raw, err := json.Marshal(role.Allow[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, role.Allow[0] = string(raw), rights.Grant{}
+		}
+	}
+}
+
+// Only what a verb is allowed on counts, not by how many grants and roles.
+func TestSame(t *testing.T) {
+	grant := func(verbs string, jobs, users []string) rights.Grant {
+		return rights.Grant{Verbs: []rights.VerbPattern{rights.VerbPattern(verbs)}, Jobs: jobs, Users: users}
+	}
+	list := func(names ...string) []string { return names }
+	all, web := grant("*", nil, list("*")), grant("job.*", list("web"), nil)
+	for _, c := range []struct {
+		name    string
+		verb    rights.Verb
+		was, is []rights.Grant
+		want    bool
+	}{
+		{name: "one more way to everything", verb: "job.read", was: []rights.Grant{all},
+			is: []rights.Grant{all, all}, want: true},
+		{name: "a part of everything", verb: "job.submit", was: []rights.Grant{all},
+			is: []rights.Grant{web, all}, want: true},
+		{name: "another order", verb: "job.read", was: []rights.Grant{grant("job.*", list("a", "b"), nil)},
+			is: []rights.Grant{grant("job.*", list("b", "a", "b"), nil)}, want: true},
+		{name: "in two grants", verb: "job.read", was: []rights.Grant{grant("job.*", list("a", "b"), nil)},
+			is: []rights.Grant{grant("job.*", list("b"), nil), grant("job.read", list("a"), nil)}, want: true},
+		{name: "another job", verb: "job.read", was: []rights.Grant{web}, is: []rights.Grant{grant("job.*", list("a"), nil)}},
+		{name: "one job more", verb: "job.read", was: []rights.Grant{web},
+			is: []rights.Grant{grant("job.*", list("web", "a"), nil)}},
+		{name: "another user", verb: "job.submit", was: []rights.Grant{web},
+			is: []rights.Grant{grant("job.*", list("web"), list("root"))}},
+		{name: "users matter to submit only", verb: "job.read", was: []rights.Grant{web},
+			is: []rights.Grant{grant("job.*", list("web"), list("root"))}, want: true},
+		{name: "everything, as nobody else", verb: "job.submit", was: []rights.Grant{all},
+			is: []rights.Grant{grant("*", nil, nil), grant("*", list("web"), list("*"))}},
+	} {
+		held := func(grants []rights.Grant) *rights.Permissions {
+			return rights.NewBook([]rights.Role{{Name: "x", Allow: grants}},
+				[]rights.Binding{{Role: "x", To: "cert:a"}}).For(cert("a"))
+		}
+		if got := held(c.was).Same(held(c.is), c.verb); got != c.want {
+			t.Errorf("%s: same is %v", c.name, got)
+		}
 	}
 }

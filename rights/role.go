@@ -36,15 +36,16 @@ type Role struct {
 }
 
 // Grant allows verbs. Each list of names restricts it to things that have such a name: a Grant with Jobs covers a verb
-// about jobs, instances or volumes if the job's name matches one of the patterns, and covers no other verb.
+// about jobs, instances or volumes if the job's name matches one of the patterns, and covers no other verb. A nil list
+// restricts nothing. In JSON, a list that is given and empty stays apart from one that is absent, for Role.Check.
 type Grant struct {
 	Verbs   []VerbPattern `json:"verbs" cbor:"1,keyasint"`
-	Jobs    []string      `json:"jobs,omitempty" cbor:"2,keyasint,omitempty"`
-	Nodes   []string      `json:"nodes,omitempty" cbor:"3,keyasint,omitempty"`
-	Classes []string      `json:"classes,omitempty" cbor:"4,keyasint,omitempty"`
+	Jobs    []string      `json:"jobs,omitzero" cbor:"2,keyasint,omitempty"`
+	Nodes   []string      `json:"nodes,omitzero" cbor:"3,keyasint,omitempty"`
+	Classes []string      `json:"classes,omitzero" cbor:"4,keyasint,omitempty"`
 	// Users are patterns for the users as which submitted jobs may run their programs. A job that names no user needs no
 	// right for it.
-	Users []string `json:"users,omitempty" cbor:"5,keyasint,omitempty"`
+	Users []string `json:"users,omitzero" cbor:"5,keyasint,omitempty"`
 }
 
 // Builtin returns the roles that every cluster has. The result is the caller's.
@@ -67,7 +68,8 @@ func (n RoleName) IsBuiltin() bool {
 	return n == Viewer || n == Operator || n == Deployer || n == Admin
 }
 
-// Check refuses a role that can't be stored, and verbs and names that this version of the program does not know. The
+// Check refuses a role that can't be stored, lists that are given and empty, and verbs and names that this version of
+// the program does not know. The
 // error's key names the grant. Code: invalid.
 func (r *Role) Check() *model.Error {
 	if r.Name.IsBuiltin() {
@@ -130,6 +132,10 @@ func (g *Grant) check() *model.Error {
 		}
 	}
 	for _, list := range g.lists() {
+		if list.patterns != nil && len(list.patterns) == 0 {
+			message, hint := EmptyList(list.name)
+			return model.Refuse(model.CodeInvalid, "%s", message).WithHint("%s", hint)
+		}
 		if len(list.patterns) == 0 || list.scope == 0 {
 			continue
 		}
@@ -139,6 +145,16 @@ func (g *Grant) check() *model.Error {
 		}
 	}
 	return nil
+}
+
+// EmptyList returns what is wrong with a list of a Grant that is given and has no patterns, and the next step. Such a
+// list would allow nothing, but the stored grant can't be told from one without the list, which allows everything.
+func EmptyList(name string) (message, hint string) {
+	if name == "users" {
+		return "users is an empty list", "leave users out: jobs may not choose a user then"
+	}
+	return name + " is an empty list, which would allow nothing",
+		fmt.Sprintf("write the %s that the grant is for; without the key it is for all of them", name)
 }
 
 // checkShape refuses a grant without verbs, and one that is too large or has malformed patterns.
@@ -158,15 +174,20 @@ func (g *Grant) checkShape() *model.Error {
 				WithHint("write at most %d patterns, such as web-*", maxPatterns)
 		}
 		for _, pattern := range list.patterns {
-			if pattern == "" {
-				return model.Refuse(model.CodeInvalid, "%s has an empty pattern", list.name).WithHint("write * for all of them")
-			}
-			if refusal := model.CheckGlob(pattern); refusal != nil {
+			if refusal := CheckPattern(list.name, pattern); refusal != nil {
 				return refusal
 			}
 		}
 	}
 	return nil
+}
+
+// CheckPattern refuses a pattern that can't stand in this list of a grant. Code: invalid.
+func CheckPattern(list, pattern string) *model.Error {
+	if pattern == "" {
+		return model.Refuse(model.CodeInvalid, "%s has an empty pattern", list).WithHint("write * for all of them")
+	}
+	return model.CheckGlob(pattern)
 }
 
 // never returns a verb that the grant names and that a list of this scope would exclude for ever. Patterns may have

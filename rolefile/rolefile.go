@@ -1,7 +1,10 @@
 package rolefile
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/outspan/outspan/internal/hclfile"
 	"github.com/outspan/outspan/model"
@@ -37,8 +40,7 @@ func (c *content) fields() []hclfile.Field {
 				hclfile.Blocks("allow", &r.Allow, rights.Grant{}, func(g *rights.Grant) []hclfile.Field {
 					return []hclfile.Field{
 						hclfile.Texts("verbs", &g.Verbs).Checked(func() (string, string) { return wrongVerb(g.Verbs) }).Required(),
-						hclfile.Texts("jobs", &g.Jobs), hclfile.Texts("nodes", &g.Nodes), hclfile.Texts("classes", &g.Classes),
-						hclfile.Texts("users", &g.Users),
+						names("jobs", &g.Jobs), names("nodes", &g.Nodes), names("classes", &g.Classes), names("users", &g.Users),
 					}
 				})}
 		}),
@@ -47,6 +49,22 @@ func (c *content) fields() []hclfile.Field {
 				hclfile.Texts("groups", &b.groups)}
 		}),
 	}
+}
+
+// names is a list of names of a grant. If it is given, it must not be empty.
+func names(key string, to *[]string) hclfile.Field {
+	return hclfile.Texts(key, to).Checked(func() (summary, detail string) {
+		for _, pattern := range *to {
+			if refusal := rights.CheckPattern(key, pattern); refusal != nil {
+				return "Wrong name", refusal.Message + "; " + refusal.Hint + "."
+			}
+		}
+		if *to == nil || len(*to) > 0 {
+			return "", ""
+		}
+		message, hint := rights.EmptyList(key)
+		return "Empty list", message + "; " + hint + "."
+	})
 }
 
 // wrongVerb returns what is wrong with a list of verbs.
@@ -72,23 +90,26 @@ func Parse(name string, src []byte) (File, error) {
 	f := File{Roles: c.roles}
 	for i := range f.Roles {
 		if refusal := f.Roles[i].Check(); refusal != nil {
-			refusal.Message = d.PlaceOf(model.KeyPath("role", string(f.Roles[i].Name)), name) + ": " + refusal.Message
+			key := cmp.Or(refusal.Key, model.KeyPath("role", string(f.Roles[i].Name)))
+			key = strings.NewReplacer("[", "/", "]", "").Replace(key) // allow[1] of a key is allow/1 as a place
+			refusal.Message = d.PlaceOf(key, name) + ": " + refusal.Message
 			return File{}, refusal
 		}
 	}
-	for _, one := range c.bindings {
+	for i, one := range c.bindings {
+		at := d.PlaceOf(fmt.Sprintf("binding/%d", i), name)
 		subjects := slices.Clone(one.subjects)
 		for _, g := range one.groups {
 			subjects = append(subjects, group+g)
 		}
 		if len(subjects) == 0 {
 			return File{}, model.Refuse(model.CodeInvalid, "%s: the binding of the role %s names nobody",
-				d.PlaceOf("binding", name), one.role).WithHint(`write subjects = ["cert:alice"] or groups = ["shop"]`)
+				at, one.role).WithHint(`write subjects = ["cert:alice"] or groups = ["shop"]`)
 		}
 		for _, to := range subjects {
 			b := rights.Binding{Role: one.role, To: to}
 			if refusal := b.Check(); refusal != nil {
-				refusal.Message = d.PlaceOf("binding", name) + ": " + refusal.Message
+				refusal.Message = at + ": " + refusal.Message
 				return File{}, refusal
 			}
 			f.Bindings = append(f.Bindings, b)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,19 +51,8 @@ else, and names the bindings that allow it to others.`,
 			if v.Allowed {
 				answer = "yes"
 			}
-			err = a.Show(term.Result{JSON: got.Raw, Names: []string{answer}, Text: func(p *term.Page) {
-				switch {
-				case v.Binding != "":
-					p.Line("%s, by the role %s, which %s has", answer, v.Role, v.Binding)
-				case v.Role != "":
-					p.Line("%s, by the role %s", answer, v.Role)
-				default:
-					p.Line("%s", answer)
-				}
-				for _, b := range v.Would {
-					p.Line("  the role %s allows it to %s", b.Role, b.To)
-				}
-			}})
+			err = a.Show(term.Result{JSON: got.Raw, Names: []string{answer},
+				Text: func(p *term.Page) { permissionText(p, v) }})
 			if err == nil && !v.Allowed {
 				return term.Quiet{Code: term.ExitOther}
 			}
@@ -71,6 +61,63 @@ else, and names the bindings that allow it to others.`,
 	}
 	cmd.Flags().StringVar(&as, "as", "", "answer for this subject, such as cert:alice or token:ci")
 	return cmd
+}
+
+// permissionText answers whether somebody may do something, with the grants that allow it or would.
+func permissionText(p *term.Page, v api.Permission) {
+	switch {
+	case !v.Allowed:
+		p.Line("no")
+	case len(v.Grants) == 0:
+		p.Line("yes, by the role %s", v.Role)
+	}
+	for i, g := range v.Grants {
+		begin := "yes"
+		if i > 0 {
+			begin = "  also"
+		}
+		p.Line("%s%s, by the role %s", begin, withComma(limitsText(g, v.Object == "")), heldText(g))
+	}
+	for _, b := range v.Would {
+		p.Line("  the role %s allows it to %s", b.Role, b.To)
+	}
+}
+
+func withComma(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ", " + text
+}
+
+// heldText names the role of a grant, and by what somebody has it.
+func heldText(g api.HeldGrant) string {
+	if g.Binding == "" {
+		return string(g.Role) + " of the access token"
+	}
+	return fmt.Sprintf("%s, which %s has", g.Role, g.Binding)
+}
+
+// limitsText says on what a grant allows its verbs, and as which users it submits jobs. It is empty if nothing
+// restricts the grant.
+func limitsText(g api.HeldGrant, names bool) string {
+	var parts []string
+	for _, list := range []struct {
+		word  string
+		names []string
+	}{{"jobs", g.Jobs}, {"nodes", g.Nodes}, {"classes", g.Classes}} {
+		if names && len(list.names) > 0 {
+			parts = append(parts, list.word+" "+strings.Join(list.names, ", "))
+		}
+	}
+	text := ""
+	if len(parts) > 0 {
+		text = "on " + strings.Join(parts, " and ")
+	}
+	if len(g.Users) > 0 && slices.Contains(g.Verbs, rights.SubmitJob) && !slices.Contains(g.Users, "*") {
+		text = strings.TrimPrefix(text+", as the users "+strings.Join(g.Users, ", "), ", ")
+	}
+	return text
 }
 
 func verbNames() (names []string) {

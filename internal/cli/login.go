@@ -107,13 +107,14 @@ func (a *app) showIdentity(v api.Identity) error {
 
 // identityText shows an identity in words.
 func identityText(p *term.Page, v api.Identity) {
-	verbs := strings.Join(asTexts(v.Verbs), ", ")
-	if v.Local {
-		verbs = "everything, over the unix socket of a server"
-	} else if len(v.Verbs) == len(rights.Verbs()) {
-		verbs = "everything"
+	fields := []term.Field{{"Subject", v.Subject}, {"Roles", joinedText(v.Roles)}}
+	for i, text := range mayTexts(v) {
+		name := ""
+		if i == 0 {
+			name = "May"
+		}
+		fields = append(fields, term.Field{name, text})
 	}
-	fields := []term.Field{{"Subject", v.Subject}, {"Roles", joinedText(v.Roles)}, {"May", verbs}}
 	if v.Token != nil {
 		if v.Token.Person != "" {
 			fields = append(fields, term.Field{"Person", v.Token.Person}, term.Field{"Groups", joinedText(v.Token.Groups)})
@@ -122,6 +123,41 @@ func identityText(p *term.Page, v api.Identity) {
 	}
 	p.Fields(fields...)
 	noRoleYet(p, v)
+}
+
+// mayTexts says what an identity may do, on what, and by which roles: a line for all that nothing restricts, and one
+// for each grant that is restricted.
+func mayTexts(v api.Identity) []string {
+	if v.Local {
+		return []string{"everything, over the unix socket of a server"}
+	}
+	if len(v.Grants) == 0 && len(v.Verbs) > 0 { // an older server
+		return []string{strings.Join(asTexts(v.Verbs), ", ")}
+	}
+	var free []rights.Verb
+	var lines []string
+	for _, g := range v.Grants {
+		if text := limitsText(g, true); text != "" {
+			lines = append(lines, fmt.Sprintf("%s: %s, by the role %s", text, strings.Join(asTexts(g.Verbs), ", "), heldText(g)))
+		} else {
+			free = append(free, g.Verbs...)
+		}
+	}
+	slices.Sort(free)
+	free = slices.Compact(free)
+	if len(free) == len(rights.Verbs()) {
+		return append([]string{"everything"}, lines...)
+	}
+	var all []string
+	for _, verb := range rights.Verbs() {
+		if slices.Contains(free, verb.Verb) {
+			all = append(all, string(verb.Verb))
+		}
+	}
+	if len(all) > 0 {
+		lines = append([]string{strings.Join(all, ", ")}, lines...)
+	}
+	return lines
 }
 
 // noRoleYet says what to do about an identity without any role.

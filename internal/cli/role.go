@@ -11,7 +11,6 @@ import (
 	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/internal/cli/local"
 	"github.com/outspan/outspan/internal/cli/term"
-	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/rights"
 	"github.com/outspan/outspan/rolefile"
 )
@@ -55,7 +54,8 @@ func roleLs(a *app) *cobra.Command {
 func roleShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "show a role as the file that sets it", Args: term.Exactly("NAME"),
-		ValidArgsFunction: a.complete("roles"), Example: "outspan role show operator >ours.hcl",
+		ValidArgsFunction: a.complete("roles"),
+		Example:           "outspan role show shop >shop.hcl\noutspan role show operator | sed s/operator/ours/ >ours.hcl",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := a.client().Auth.Role(cmd.Context(), rights.RoleName(args[0]), client.ReadOptions{})
 			if err != nil {
@@ -80,8 +80,9 @@ func roleSet(a *app) *cobra.Command {
 		Use: "set FILE", Short: "make or replace the roles of a file, and give them as its bindings say",
 		Args: term.Exactly("FILE"),
 		Long: `Reads a file (or standard input, for -) with blocks role { } and binding { }. Each role is made or replaced as a whole. Each binding is added; none is taken away:
-see outspan auth revoke. The verbs are listed by outspan role verbs.`,
-		Example: "outspan role show deployer >shop.hcl\noutspan role set shop.hcl --dry-run",
+see outspan auth revoke. The whole file is one change: if any part of it is refused, nothing is changed. The verbs are listed by
+outspan role verbs.`,
+		Example: "outspan role show deployer | sed s/deployer/shop/ >shop.hcl\noutspan role set shop.hcl --dry-run",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			src, err := local.ReadFile(&a.Console, args[0], local.MaxJobFile)
 			if err != nil {
@@ -98,66 +99,30 @@ see outspan auth revoke. The verbs are listed by outspan role verbs.`,
 	return cmd
 }
 
-// setRoles sets the roles of a file, and then adds its bindings. In a dry run, a binding to a role of the same file is
-// not tried, because the servers don't have the role yet.
+// setRoles sets the roles of a file and adds its bindings, all at once or not at all.
 func (a *app) setRoles(ctx context.Context, file rolefile.File, write writeFlags) error {
-	var page []func(*term.Page)
+	var body api.RightsBody
 	var names []string
-	done := rolesSet{Roles: []api.RoleReply{}, Bindings: []api.BindingReply{}}
-	made := map[rights.RoleName]bool{}
-	var notes []string                           // of the newest answer
-	options := func(n int) client.WriteOptions { // a request id names one write
-		o := write.options()
-		if o.RequestID != "" {
-			o.RequestID += model.RequestID(fmt.Sprintf("-%d", n))
-		}
-		return o
+	for _, r := range file.Roles {
+		body.Roles, names = append(body.Roles, api.NamedRole{Name: r.Name, Allow: r.Allow}), append(names, string(r.Name))
 	}
-	for i, r := range file.Roles {
-		got, err := a.client().Auth.SetRole(ctx, r.Name, api.RoleBody{Allow: r.Allow}, options(i))
-		if err != nil {
-			return err
-		}
-		notes = got.Value.Notes
-		made[r.Name], names, done.Roles = true, append(names, string(r.Name)), append(done.Roles, got.Value)
-		page = append(page, func(p *term.Page) {
-			p.Line("role %s %s %s", r.Name, write.would("is set"), write.done(got.Value.Index))
-			rightsChanges(p, got.Value.Changes)
-		})
+	for _, b := range file.Bindings {
+		body.Bindings, names = append(body.Bindings, api.BindingBody{Role: b.Role, To: b.To}), append(names, string(b.Role))
 	}
-	for i, b := range file.Bindings {
-		if write.dryRun && made[b.Role] {
-			page = append(page, func(p *term.Page) { p.Line("role %s %s: %s", b.Role, write.would("is given"), b.To) })
-			continue
-		}
-		got, err := a.client().Auth.Grant(ctx, api.BindingBody{Role: b.Role, To: b.To},
-			options(len(file.Roles)+i))
-		if err != nil {
-			return err
-		}
-		notes = got.Value.Notes
-		names, done.Bindings = append(names, string(b.Role)), append(done.Bindings, got.Value)
-		page = append(page, func(p *term.Page) {
-			p.Line("role %s %s: %s %s", b.Role, write.would("is given"), b.To, write.done(got.Value.Index))
-			rightsChanges(p, got.Value.Changes)
-		})
-	}
-	result, err := term.ResultOf(done, names, func(p *term.Page) {
-		for _, one := range page {
-			one(p)
-		}
-		rightsNotes(p, notes)
-	})
+	got, err := a.client().Auth.SetRights(ctx, body, write.options())
 	if err != nil {
 		return err
 	}
-	return a.Show(result)
-}
-
-// rolesSet is the result of role set.
-type rolesSet struct {
-	Roles    []api.RoleReply    `json:"roles"`
-	Bindings []api.BindingReply `json:"bindings"`
+	return a.Show(term.Result{JSON: got.Raw, Names: names, Text: func(p *term.Page) {
+		for _, r := range file.Roles {
+			p.Line("role %s %s %s", r.Name, write.would("is set"), write.done(got.Value.Index))
+		}
+		for _, b := range file.Bindings {
+			p.Line("role %s %s: %s %s", b.Role, write.would("is given"), b.To, write.done(got.Value.Index))
+		}
+		rightsChanges(p, got.Value.Changes)
+		rightsNotes(p, got.Value.Notes)
+	}})
 }
 
 func roleRm(a *app) *cobra.Command {

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
-	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/rights"
 )
 
@@ -36,6 +34,14 @@ type roleRemoval struct {
 	WriteParams
 	Name string `path:"name"`
 }
+
+type rightsInput struct {
+	WriteParams
+	Input  api.RightsBody `json:"input"`
+	before *rights.Book   // set by prepare, for answer
+}
+
+func (in *rightsInput) body() any { return &in.Input }
 
 type bindingInput struct {
 	WriteParams
@@ -69,11 +75,13 @@ func authOperations(s *Server) []operation {
 			summary: "Make a role, or replace it"}, setRole()),
 		write(s, route{id: "remove-role", method: http.MethodDelete, path: "/v1/roles/{name}", tag: "auth",
 			summary: "Remove a role that nobody has"}, removeRole()),
+		write(s, route{id: "set-rights", path: "/v1/auth/rights", tag: "auth",
+			summary: "Make or replace several roles and give them, all or nothing"}, setRights()),
 		list(s, bindings, listing[bindingList, api.Binding]{topics: topics[bindingList]("rights"), rows: listBindings}),
 		write(s, route{id: "grant", path: "/v1/bindings", tag: "auth", summary: "Give a role to people or to a group"},
-			changeBinding(grant)),
+			changeBinding(true, grant)),
 		write(s, route{id: "revoke-binding", path: "/v1/bindings/revoke", tag: "auth", summary: "Take a role away again"},
-			changeBinding(takeAway)),
+			changeBinding(false, takeAway)),
 		read(s, whoami, topics[whoamiRead]("rights"), s.judge.whoami),
 		read(s, canI, topics[canIRead]("rights"), s.judge.canI),
 	}...)
@@ -134,11 +142,55 @@ func setRole() change[roleInput, api.RoleReply] {
 			return []fsm.Command{&fsm.RoleSet{Role: role}}, nil
 		},
 		answer: func(o *outcome, in *roleInput) (api.RoleReply, error) {
-			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: rightsNotes(&o.State)}
+			reply := api.RoleReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: rightsNotes(o.reading)}
 			if role, err := o.role(rights.RoleName(in.Name)); err == nil {
 				reply.Role = &role
 			}
 			return reply, nil
+		},
+	}
+}
+
+// maxRightsChanges bounds the roles and bindings that one request changes.
+const maxRightsChanges = 500
+
+func setRights() change[rightsInput, api.RightsReply] {
+	return change[rightsInput, api.RightsReply]{
+		prepare: func(r *reading, in *rightsInput) (commands []fsm.Command, _ error) {
+			in.before = r.RightsBook()
+			if n := len(in.Input.Roles) + len(in.Input.Bindings); n == 0 || n > maxRightsChanges {
+				return nil, model.Refuse(model.CodeInvalid, "the request has %d roles and bindings", n).
+					WithHint("send 1 to %d at once", maxRightsChanges)
+			}
+			made := map[rights.RoleName]bool{}
+			for _, one := range in.Input.Roles {
+				role := rights.Role{Name: one.Name, Allow: one.Allow}
+				if refusal := role.Check(); refusal != nil {
+					return nil, refusal
+				}
+				if made[role.Name] {
+					return nil, model.Refuse(model.CodeInvalid, "the role %s comes twice", role.Name).WithHint("send each role once")
+				}
+				made[role.Name], commands = true, append(commands, &fsm.RoleSet{Role: role})
+			}
+			for _, b := range in.Input.Bindings {
+				one, err := grantOf(r, b, made[b.Role])
+				if err != nil {
+					return nil, err
+				}
+				commands = append(commands, one)
+			}
+			return commands, nil
+		},
+		answer: func(o *outcome, in *rightsInput) (api.RightsReply, error) {
+			v := api.RightsReply{Written: o.Written, Roles: []api.Role{}, Bindings: notNil(in.Input.Bindings),
+				Changes: o.rightsChanges(in.before), Notes: rightsNotes(o.reading, in.Input.Bindings...)}
+			for _, role := range in.Input.Roles {
+				if one, err := o.role(role.Name); err == nil {
+					v.Roles = append(v.Roles, one)
+				}
+			}
+			return v, nil
 		},
 	}
 }
@@ -172,12 +224,15 @@ func listBindings(r *reading, _ *bindingList, from string, yield func(string, ap
 }
 
 // grant returns the command that adds a binding. Codes: invalid; not_found if there is no such role.
-func grant(r *reading, b api.BindingBody) (fsm.Command, error) {
+func grant(r *reading, b api.BindingBody) (fsm.Command, error) { return grantOf(r, b, false) }
+
+// grantOf is grant. made says that the request makes the role.
+func grantOf(r *reading, b api.BindingBody, made bool) (fsm.Command, error) {
 	one := rights.Binding{Role: b.Role, To: b.To}
 	if refusal := one.Check(); refusal != nil {
 		return nil, refusal
 	}
-	if _, err := r.role(b.Role); err != nil {
+	if _, err := r.role(b.Role); err != nil && !made {
 		return nil, err
 	}
 	return &fsm.BindingAdd{Role: b.Role, To: b.To}, nil
@@ -187,7 +242,7 @@ func takeAway(_ *reading, b api.BindingBody) (fsm.Command, error) {
 	return &fsm.BindingRemove{Role: b.Role, To: b.To}, nil
 }
 
-func changeBinding(command func(*reading, api.BindingBody) (fsm.Command, error),
+func changeBinding(gives bool, command func(*reading, api.BindingBody) (fsm.Command, error),
 ) change[bindingInput, api.BindingReply] {
 	return change[bindingInput, api.BindingReply]{
 		prepare: func(r *reading, in *bindingInput) ([]fsm.Command, error) {
@@ -199,7 +254,12 @@ func changeBinding(command func(*reading, api.BindingBody) (fsm.Command, error),
 			return []fsm.Command{one}, nil
 		},
 		answer: func(o *outcome, in *bindingInput) (api.BindingReply, error) {
-			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before), Notes: rightsNotes(&o.State)}, nil
+			var given []api.BindingBody
+			if gives {
+				given = append(given, in.Input)
+			}
+			return api.BindingReply{Written: o.Written, Changes: o.rightsChanges(in.before),
+				Notes: rightsNotes(o.reading, given...)}, nil
 		},
 	}
 }
@@ -230,19 +290,6 @@ func (r *reading) rightsChanges(before *rights.Book) []api.RightsChange {
 		}
 	}
 	return changes
-}
-
-// rightsNotes returns what people should know besides rightsChanges.
-func rightsNotes(s *fsm.State) (notes []string) {
-	everybody := rights.Binding{Role: rights.Admin, To: string(model.SubjectCert) + ":*"}
-	if slices.Contains(s.BindingList(), everybody) {
-		notes = append(notes, "everybody with a certificate of a person still is an administrator; to end that: "+
-			"outspan auth revoke admin 'cert:*'")
-	}
-	if !s.Managed() {
-		notes = append(notes, "people with certificates of files are shown only if a binding names them")
-	}
-	return notes
 }
 
 // maxChanged is how many people rightsChanges looks at: each costs a look at every verb and binding.
@@ -281,93 +328,4 @@ func (r *reading) knownPeople() (all []rights.Caller) {
 		}
 	}
 	return all
-}
-
-func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Identity, error) {
-	return j.identity(r, callerFrom(ctx)), nil
-}
-
-// secret reports whether can-i answers about an object as if it did not exist.
-func (j *judge) secret(state *fsm.State, c caller, verb rights.Verb, object string) bool {
-	switch kind, _, _ := strings.Cut(object, "/"); kind {
-	case "instance", "deployment", "drain", "transfer", "backup": // others need not exist for an answer
-		sees := j.sight(state, c, verb)
-		return sees != nil && !sees(object) && j.mayDo(state, c, "auth.read") != nil
-	}
-	return false
-}
-
-func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permission, error) {
-	c := callerFrom(ctx)
-	self, _ := c.person(&r.State)
-	book := j.books.of(&r.State)
-	verb := rights.Verb(in.Verb)
-	if _, ok := verb.Info(); !ok {
-		return api.Permission{}, cmp.Or(rights.VerbPattern(verb).Check(), model.Refuse(model.CodeInvalid,
-			"%s is a pattern", clip(in.Verb)).WithHint("ask about one verb: outspan role verbs"))
-	}
-	who := self
-	if in.As != "" && in.As != c.String() {
-		if !book.MayAny(self, "auth.read") {
-			return api.Permission{}, refusedRight(c, "auth.read", rights.Object{})
-		}
-		other, err := r.subjectNamed(in.As)
-		if err != nil {
-			return api.Permission{}, err
-		}
-		who, _ = other.person(&r.State)
-	}
-	v := api.Permission{Subject: who.Subject.String(), Verb: verb, Object: in.Object, Would: []api.BindingBody{}}
-	if v.Object != "" && !strings.Contains(v.Object, "/") {
-		v.Object = verb.Noun() + "/" + v.Object
-	}
-	on := []rights.Object{}
-	if in.Object != "" {
-		if on = objectsAt(&r.State, v.Object); len(on) == 0 || j.secret(&r.State, c, verb, v.Object) {
-			return api.Permission{}, model.Refuse(model.CodeNotFound, "there is no %q", clip(v.Object)).
-				WithHint("give node/NAME, job/NAME, instance/ID, drain/ID, volume/ID or class/NAME with the whole name")
-		}
-	}
-	v.Allowed = in.Object != "" || book.MayAny(who, verb)
-	for _, o := range on {
-		why, ok := book.May(who, verb, o)
-		if v.Allowed = v.Allowed && ok; ok {
-			v.Role = why.Role
-			if why.Binding != nil {
-				v.Binding = why.Binding.To
-			}
-			continue
-		}
-		if book.MayAny(self, "auth.read") {
-			for _, b := range book.Would(verb, o) {
-				v.Would = append(v.Would, api.BindingBody{Role: b.Role, To: b.To})
-			}
-		}
-	}
-	if !v.Allowed {
-		v.Role, v.Binding = "", ""
-	}
-	return v, nil
-}
-
-// subjectNamed returns a subject that can have roles as a caller, with its access token if it has one. Codes: invalid;
-// not_found if there is no such token.
-func (r *reading) subjectNamed(text string) (caller, error) {
-	subject, ok := model.ParseSubject(text)
-	c := caller{Subject: subject}
-	if !ok || c.role() != pki.RoleCLI {
-		return caller{}, model.Refuse(model.CodeInvalid, "%q is no subject that can have roles", clip(text)).
-			WithHint("write cert:NAME, token:NAME or oidc:ISSUER#SUB")
-	}
-	if subject.Kind != model.SubjectToken && subject.Kind != model.SubjectOIDC {
-		return c, nil
-	}
-	tokens := r.AccessTokensOf(subject, r.wall.UnixNano())
-	if len(tokens) == 0 {
-		return caller{}, model.Refuse(model.CodeNotFound, "there is no access token %q that counts", clip(subject.Name)).
-			WithHint("list them with: outspan auth token ls")
-	}
-	newest := slices.MaxFunc(tokens, func(x, y *fsm.AccessToken) int { return cmp.Compare(x.Index, y.Index) })
-	c.token = newest.ID // of several logins, it has the newest groups
-	return c, nil
 }

@@ -59,8 +59,9 @@ func (l List[V]) selected() any {
 		return l
 	}
 	return struct {
-		Items any    `json:"items"`
-		Index uint64 `json:"index"`
-		Next  string `json:"next,omitempty"`
-	}{l.only.of(reflect.ValueOf(l.Items)), l.Index, l.Next}
+		Items  any    `json:"items"`
+		Index  uint64 `json:"index"`
+		Next   string `json:"next,omitempty"`
+		Hidden int    `json:"hidden,omitempty"`
+	}{l.only.of(reflect.ValueOf(l.Items)), l.Index, l.Next, l.Hidden}
 }

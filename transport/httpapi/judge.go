@@ -39,6 +39,11 @@ func (c caller) person(state *fsm.State) (who rights.Caller, ok bool) {
 // mayCall refuses a caller that may not call an operation on any object. For a verb of scope 0 nothing else is checked.
 // Codes: forbidden, unauthenticated.
 func (j *judge) mayCall(rt route, c caller) error {
+	return j.mayCallOn(rt, c, rights.Object{})
+}
+
+// mayCallOn is mayCall for a call whose path names an object, for the refusal.
+func (j *judge) mayCallOn(rt route, c caller, on rights.Object) error {
 	state := j.store.Current()
 	if err := c.counts(state); err != nil {
 		return err
@@ -60,14 +65,26 @@ func (j *judge) mayCall(rt route, c caller) error {
 	if may {
 		return nil
 	}
-	return refusedRight(c, verb, rights.Object{})
+	return refusedRight(c, verb, on)
+}
+
+// pathObject returns the job, node or class that the path of a request names, as the caller wrote it. It is empty if
+// the path names none.
+func pathObject(r *http.Request) (on rights.Object) {
+	parts := strings.Split(r.URL.Path, "/") // "", "v1", "jobs", NAME
+	kind := map[string]string{"jobs": "job", "nodes": "node", "classes": "class"}
+	named := len(parts) > 3 && slices.Contains([]string{r.PathValue("name"), r.PathValue("id")}, parts[3])
+	if named && kind[parts[2]] != "" && parts[3] != "" {
+		on.Name = kind[parts[2]] + "/" + clip(parts[3])
+	}
+	return on
 }
 
 // before returns a handler that refuses a caller that may not call the operation, and otherwise calls next. The context
 // of a stream is canceled when the caller loses the right.
 func (j *judge) before(s *Server, rt route, c caller, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := j.mayCall(rt, c); err != nil {
+		if err := j.mayCallOn(rt, c, pathObject(r)); err != nil {
 			s.refuse(w, rt, c, err)
 			return
 		}
@@ -163,6 +180,21 @@ func approveVerb(who model.Subject) rights.Verb {
 		return "server.approve"
 	}
 	return "node.approve"
+}
+
+// mayAsk refuses a caller that may not ask what a command would do. Whoever may submit the job is also refused if it
+// may not use the users of its programs. Code: forbidden.
+func (j *judge) mayAsk(r *reading, rt route, c caller, command fsm.Command) error {
+	on := commandObjects(&r.State, command)
+	if err := j.mayDo(&r.State, c, verbs[rt.id], on...); err != nil {
+		return err
+	}
+	submit, isSubmit := command.(*fsm.JobSubmit)
+	who, ok := c.person(&r.State)
+	if !isSubmit || !ok || j.mayDo(&r.State, c, rights.SubmitJob, on...) != nil {
+		return nil // operators plan jobs and can't submit any
+	}
+	return mayRunAs(j.books.of(&r.State), who, c, submit.Spec)
 }
 
 // mayRunAs refuses a job whose programs run as users that the caller may not use. Code: forbidden.

@@ -149,6 +149,7 @@ func (j *judge) identity(r *reading, c caller) api.Identity {
 			v.Verbs = append(v.Verbs, verb.Verb)
 		}
 	}
+	v.Grants = heldGrants(book.For(who))
 	if t, ok := c.accessToken(&r.State); ok {
 		token := r.accessToken(t)
 		v.Token = &token

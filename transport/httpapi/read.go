@@ -238,7 +238,7 @@ func ask[I any, P askInput[I], T any](s *Server, rt route, about func(*I) fsm.Co
 			return nil, asAnswer(err)
 		}
 		by := callerFrom(ctx)
-		if err := s.judge.mayDo(&r.State, by, verbs[rt.id], commandObjects(&r.State, about(in))...); err != nil {
+		if err := s.judge.mayAsk(r, rt, by, about(in)); err != nil {
 			return nil, asAnswer(err)
 		}
 		out, err := show(ctx, s.judge.lookAs(r, rt, by), in)

@@ -73,10 +73,6 @@ func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 		return
 	}
 	p := j.books.permissions(&r.State, who)
-	everything := func(verb rights.Verb) bool { return p.Reach(verb) == rights.Everything }
-	if everything(verbs[rt.id]) && everything(rights.SubmitJob) { // a failed deployment may go back, which is a submit
-		return
-	}
 	class := func(name model.JobName) model.ClassName {
 		if job, ok := r.Jobs.Get(name); ok {
 			return job.Class
@@ -84,6 +80,13 @@ func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 		return ""
 	}
 	for _, one := range commands {
+		verb := verbs[rt.id]
+		if _, revert := one.(*fsm.JobRevert); revert { // also if a deployment that is failed goes back; see mayWrite
+			verb = rights.SubmitJob
+		}
+		if p.Reach(verb) == rights.Everything {
+			continue
+		}
 		switch cmd := one.(type) {
 		case *fsm.JobSubmit:
 			if cmd.IfClass = class(cmd.Spec.Name); cmd.IfClass == "" && cmd.IfIndex == nil {

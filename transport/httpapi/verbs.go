@@ -74,6 +74,7 @@ var verbs = map[string]rights.Verb{
 	"get-keyring": "trust.read", "rotate-keyring": "trust.rotate", "keyring-exported": "trust.rotate",
 
 	"list-roles": "auth.read", "get-role": "auth.read", "set-role": "auth.set", "remove-role": "auth.set",
+	"set-rights":    "auth.set",
 	"list-bindings": "auth.read", "grant": "auth.set", "revoke-binding": "auth.set",
 	"list-access-tokens": "auth.read", "create-access-token": "auth.token", "revoke-access-token": "auth.token",
 }
