@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -53,6 +54,7 @@ type Log struct {
 	mu      sync.Mutex
 	failing string // why the last line could not be written; "" if it could
 	untold  int    // lines that were lost since the last line was written
+	size    int    // of the longest of them
 }
 
 // item is an encoded line. done gets what came of it, if somebody waits for it.
@@ -101,7 +103,7 @@ func (l *Log) Record(line Line) {
 	select {
 	case l.queue <- item{line: l.encode(line)}:
 	default:
-		l.lose(1, "lines come faster than they can be written")
+		l.lose(1, 0, "lines come faster than they can be written")
 	}
 }
 
@@ -158,12 +160,13 @@ func (l *Log) encode(line Line) []byte {
 	return line.encode()
 }
 
-// lose counts lines that are not written.
-func (l *Log) lose(lines int, reason string) {
+// lose counts lines that are not written, the longest of which has the given size.
+func (l *Log) lose(lines, size int, reason string) {
 	l.mu.Lock()
 	first := l.failing == ""
 	l.failing = reason
 	l.untold += lines
+	l.size = max(l.size, size)
 	l.mu.Unlock()
 	l.cfg.Lost(lines)
 	if first {
@@ -202,7 +205,7 @@ func (l *Log) serve(ctx context.Context) {
 		case <-l.reopen:
 			l.reopenAll()
 		case <-look.C:
-			l.tellLost()
+			l.tellLost(true)
 		case <-minute.C:
 			l.tellCounted()
 		case <-ctx.Done():
@@ -210,7 +213,7 @@ func (l *Log) serve(ctx context.Context) {
 			for len(l.queue) > 0 {
 				l.write(<-l.queue)
 			}
-			l.tellLost()
+			l.tellLost(false)
 			for _, sink := range l.cfg.Sinks {
 				_ = sink.Close() // its lines are written
 			}
@@ -226,15 +229,15 @@ func (l *Log) write(first item) {
 		one := <-l.queue
 		batch, size = append(batch, one), size+len(one.line)
 	}
-	lines, told := l.lostLine()
-	waits := false
+	lines, told := l.lostLine(false)
+	waits, longest := l.Failing() != "", 0
 	for _, one := range batch {
 		lines = append(lines, one.line...)
-		waits = waits || one.done != nil
+		waits, longest = waits || one.done != nil, max(longest, len(one.line))
 	}
 	err := l.put(lines, told, waits)
 	if err != nil {
-		l.lose(len(batch), err.Error())
+		l.lose(len(batch), longest, err.Error())
 	} else {
 		l.cfg.Wrote(len(batch))
 	}
@@ -262,27 +265,33 @@ func (l *Log) put(lines []byte, told int, sync bool) error {
 	defer l.mu.Unlock()
 	l.untold -= told
 	if l.untold == 0 && l.failing != "" {
-		l.failing = ""
+		l.failing, l.size = "", 0
 		l.cfg.Logger.Info("the audit log is written again")
 	}
 	return nil
 }
 
-// lostLine returns a line with the number of lost lines, or nothing.
-func (l *Log) lostLine() (line []byte, lost int) {
+// lostLine returns a line with the number of lost lines, or nothing. If long is set, blanks make it as long as the
+// longest of them, so it fits only where that one would.
+func (l *Log) lostLine(long bool) (line []byte, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.untold == 0 {
 		return nil, 0
 	}
-	return l.encode(Line{Stage: Lost, Count: l.untold}), l.untold
+	line = l.encode(Line{Stage: Lost, Count: l.untold})
+	if n := l.size - len(line); long && n > 0 {
+		line = append(append(line[:len(line)-1], bytes.Repeat([]byte(" "), n)...), '\n')
+	}
+	return line, l.untold
 }
 
-// tellLost writes how many lines were lost. So the log works again by itself also while nobody calls.
-func (l *Log) tellLost() {
-	if line, lost := l.lostLine(); lost > 0 {
+// tellLost writes how many lines were lost, and syncs it. So the log works again by itself also while nobody calls. See
+// lostLine for long.
+func (l *Log) tellLost(long bool) {
+	if line, lost := l.lostLine(long); lost > 0 {
 		if err := l.put(line, lost, true); err != nil {
-			l.lose(0, err.Error())
+			l.lose(0, 0, err.Error())
 		}
 	}
 }
@@ -296,7 +305,7 @@ func (l *Log) tellCounted() {
 func (l *Log) reopenAll() {
 	for _, sink := range l.cfg.Sinks {
 		if err := sink.Reopen(); err != nil {
-			l.lose(0, err.Error())
+			l.lose(0, 0, err.Error())
 		}
 	}
 }

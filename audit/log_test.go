@@ -232,6 +232,40 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// A short line still fits on a disk that is full for every other line. It does not mean that the log works again.
+func TestDiskWithRoomForAShortLineIsFull(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{openFile(t, path, 1<<20, 2)}})
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was)
+	line := audit.Line{Stage: audit.Begun, Subject: "cert:alice", Path: strings.Repeat("/a", 200)}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 400, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Begin(t.Context(), line); err == nil {
+		t.Fatal("the line is written")
+	}
+	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if l.Failing() == "" {
+			t.Fatal("the log is said to work again, and no line like the lost one fits")
+		}
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the log works again by itself", func() bool { return l.Failing() == "" })
+	if err := l.Begin(t.Context(), line); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if all := linesOf(t, path); len(all) != 2 || all[0].Stage != audit.Lost || all[0].Count != 1 {
+		t.Errorf("%+v", all)
+	}
+}
+
 func TestDeviceThatIsFull(t *testing.T) {
 	l, _ := run(t, audit.Config{Sinks: []audit.Sink{openFile(t, "/dev/full", 1<<20, 2)}})
 	l.Record(audit.Line{Stage: audit.Ended})
@@ -311,9 +345,10 @@ func TestRefusalsAreCounted(t *testing.T) {
 func TestLineHasOneLineAndNoToken(t *testing.T) {
 	s := &sink{}
 	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})
+	at := time.Date(2026, 3, 1, 10, 30, 0, 120456789, time.FixedZone("", 3600))
 	many := make([]string, 50)
 	many[0] = "job/a\n\x1b[31m\u009b&<web>"
-	l.Record(audit.Line{Subject: "cert:\"x\"\n{", Objects: many, RequestID: strings.Repeat("é", 5000),
+	l.Record(audit.Line{Time: at, Subject: "cert:\"x\"\n{", Objects: many, RequestID: strings.Repeat("é", 5000),
 		Path: "/v1/tokens/osj1.server." + strings.Repeat("ab12", 20) + "." + strings.Repeat("cd34", 10)})
 	stop()
 	text := s.text()
@@ -321,7 +356,8 @@ func TestLineHasOneLineAndNoToken(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &line); err != nil || strings.Count(text, "\n") != 1 {
 		t.Fatalf("%v in %q", err, text)
 	}
-	if len(text) > 2000 || strings.Contains(text, "cd34") || !strings.Contains(text, "&<web>") ||
+	if !strings.HasPrefix(text, `{"time":"2026-03-01T09:30:00.120Z","server":"s1",`) ||
+		len(text) > 2000 || strings.Contains(text, "cd34") || !strings.Contains(text, "&<web>") ||
 		strings.ContainsAny(text, "\x1b\u009b") || line.More != 30 || line.Path != "/v1/tokens/(secret)" {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
