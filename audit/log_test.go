@@ -367,7 +367,19 @@ func TestCheckFile(t *testing.T) {
 	if err := audit.CheckFile(filepath.Join(t.TempDir(), "missing", "audit.log")); err == nil {
 		t.Error("a directory that does not exist is good")
 	}
-	if err := audit.CheckFile(filepath.Join(t.TempDir(), "audit.log")); err != nil {
+	dir := t.TempDir()
+	if err := audit.CheckFile(filepath.Join(dir, "audit.log")); err != nil {
 		t.Error(err)
+	}
+	if err := audit.CheckFile(dir); err == nil || !strings.Contains(err.Error(), "no file") {
+		t.Errorf("a directory: %v", err)
+	}
+	for mode, good := range map[os.FileMode]bool{0o777: false, 0o775: true, 0o777 | os.ModeSticky: true} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := audit.CheckFile(filepath.Join(dir, "audit.log")); (err == nil) != good {
+			t.Errorf("a directory with %s: %v", mode, err)
+		}
 	}
 }
