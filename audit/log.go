@@ -117,7 +117,7 @@ func (l *Log) Refuse(line Line) {
 
 // Admit reports whether one more line about somebody who has proved nothing may be written in this minute. Otherwise
 // the line is counted as by Refuse.
-func (l *Log) Admit(line Line) bool { return l.quiet.take(line) }
+func (l *Log) Admit(line Line) bool { return l.quiet.admit(line) }
 
 // Begin writes a line and returns once it is on disk. It blocks for at most Config.Wait. Lines of concurrent callers
 // share one sync. Code: audit_unavailable. The line may still be written after an error.

@@ -342,6 +342,46 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
+// However many addresses strangers have, their refusals have few lines, and hide no subject that is refused.
+func TestRefusedStrangersFillNoLogAndHideNobody(t *testing.T) {
+	s := &sink{}
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})
+	one := audit.Line{Stage: audit.Ended, Outcome: audit.Refused, Code: "unauthenticated"}
+	for i := range 3000 {
+		for _, peer := range []string{
+			fmt.Sprintf("[2001:db8::%x]:%d", i, 2000+i), fmt.Sprintf("10.0.%d.%d:99", i/250, i%250),
+		} {
+			one.Peer, one.Code = peer, []string{"unauthenticated", "rate_limited"}[i%2]
+			l.Refuse(one)
+		}
+		l.Refuse(audit.Line{Stage: audit.Ended, Outcome: audit.Refused, Code: "forbidden", Subject: fmt.Sprintf("cert:p%d", i)})
+	}
+	if !l.Admit(audit.Line{Stage: audit.Begun, Peer: "10.0.0.1:99"}) {
+		t.Error("refusals of strangers keep a newcomer out")
+	}
+	stop()
+	strangers, counted, v6, subjects := 0, 0, 0, map[string]bool{}
+	for text := range strings.Lines(s.text()) {
+		var line audit.Line
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatal(err)
+		}
+		if line.Subject != "" {
+			subjects[line.Subject] = true
+			continue
+		}
+		strangers++
+		counted += max(line.Count, 1)
+		if strings.HasPrefix(line.Peer, "[2001:db8::") {
+			v6++
+		}
+	}
+	if strangers > 500 || counted != 6000 || v6 > 60 || len(subjects) != 3000 {
+		t.Errorf("%d lines of %d refusals of strangers, %d of them from one network, and %d subjects", strangers, counted, v6,
+			len(subjects))
+	}
+}
+
 func TestLineHasOneLineAndNoToken(t *testing.T) {
 	s := &sink{}
 	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})

@@ -87,7 +87,8 @@ func TestReloadIsLoggedAsWholeOnlyIfItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var text strings.Builder
-			p := &process{parts: tt.parts, log: hclog.New(&hclog.LoggerOptions{Output: &text, DisableTime: true})}
+			log := hclog.New(&hclog.LoggerOptions{Output: &text, DisableTime: true})
+			p := &process{cfg: &config.Config{}, parts: tt.parts, log: log}
 			p.reload(func() (*config.Config, error) {
 				return &config.Config{Log: config.Log{Level: "info"}}, nil
 			})
