@@ -37,7 +37,7 @@ type Sink interface {
 type Config struct {
 	Server   string       // name of this server
 	Required bool         // see Log.Begin
-	Sinks    []Sink       // each gets every line; see OpenFile, Stdout and Syslog
+	Sinks    []Sink       // each gets every line, and the first decides whether it is written; see OpenFile
 	Logger   hclog.Logger // default: nothing is logged
 	Wrote    func(lines int)
 	Lost     func(lines int) // gets the number of lines that could not be written; must not block
@@ -53,6 +53,7 @@ type Log struct {
 
 	mu      sync.Mutex
 	failing string // why the last line could not be written; "" if it could
+	aside   string // why a sink other than the first has not got it; "" if all have
 	untold  int    // lines that were lost since the last line was written
 	size    int    // of the longest of them
 }
@@ -83,10 +84,14 @@ func New(cfg Config) *Log {
 // Required reports whether what can't be recorded must be refused.
 func (l *Log) Required() bool { return l.cfg.Required }
 
-// Failing returns why lines can't be written at present, or "".
+// Failing returns why lines can't be written at present, or "". It also says if only a sink other than the first fails:
+// then nothing is lost or refused.
 func (l *Log) Failing() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.failing == "" && l.aside != "" {
+		return "one of its destinations, beside the first: " + l.aside
+	}
 	return l.failing
 }
 
@@ -230,7 +235,7 @@ func (l *Log) write(first item) {
 		batch, size = append(batch, one), size+len(one.line)
 	}
 	lines, told := l.lostLine(false)
-	waits, longest := l.Failing() != "", 0
+	waits, longest := l.Failing() != "", 0 // a line after lost ones is synced
 	for _, one := range batch {
 		lines = append(lines, one.line...)
 		waits, longest = waits || one.done != nil, max(longest, len(one.line))
@@ -248,27 +253,44 @@ func (l *Log) write(first item) {
 	}
 }
 
-// put writes lines to all sinks. They say how many lines were lost; told is that number.
+// put writes lines to all sinks, and returns the error of the first. The lines say how many lines were lost; told is
+// that number.
 func (l *Log) put(lines []byte, told int, sync bool) error {
-	var failed error
-	for _, sink := range l.cfg.Sinks {
+	var failed, aside error
+	for i, sink := range l.cfg.Sinks {
 		err := sink.Write(lines)
 		if err == nil && sync {
 			err = sink.Sync()
 		}
-		failed = errors.Join(failed, err)
-	}
-	if failed != nil {
-		return failed
+		if i == 0 {
+			failed = err
+		} else {
+			aside = errors.Join(aside, err)
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.setAside(aside)
+	if failed != nil {
+		return failed
+	}
 	l.untold -= told
 	if l.untold == 0 && l.failing != "" {
 		l.failing, l.size = "", 0
 		l.cfg.Logger.Info("the audit log is written again")
 	}
 	return nil
+}
+
+// setAside notes why sinks other than the first have not got a line. l.mu is held.
+func (l *Log) setAside(err error) {
+	before := l.aside
+	if l.aside = ""; err != nil {
+		l.aside = err.Error()
+	}
+	if before == "" && err != nil {
+		l.cfg.Logger.Error("the audit log can't be written to one of its destinations", "error", err)
+	}
 }
 
 // lostLine returns a line with the number of lost lines, or nothing. If long is set, blanks make it as long as the

@@ -86,7 +86,7 @@ func (r *Request) verdict(err error, sent bool) error {
 	}
 	switch unknown.Code {
 	case model.CodeUnknownOutcome:
-	case model.CodeUnreachable, model.CodeNoLeader, model.CodeBusy, model.CodeRateLimited:
+	case model.CodeUnreachable, model.CodeNoLeader, model.CodeBusy, model.CodeRateLimited, model.CodeAuditUnavailable:
 		if !sent {
 			return err
 		}
