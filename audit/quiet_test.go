@@ -43,7 +43,8 @@ func TestRefusedStrangersFillNoLogAndHideNobody(t *testing.T) {
 			one.Peer, one.Code = peer, []string{"unauthenticated", "rate_limited"}[i%2]
 			l.Refuse(one)
 		}
-		l.Refuse(audit.Line{Stage: audit.Ended, Outcome: audit.Refused, Code: "forbidden", Subject: fmt.Sprintf("cert:p%d", i)})
+		l.Refuse(audit.Line{Stage: audit.Ended, Outcome: audit.Refused, Code: "forbidden",
+			Subject: fmt.Sprintf("cert:p%d", i)})
 	}
 	if !l.Admit(audit.Line{Stage: audit.Begun, Peer: "10.0.0.1:99"}) {
 		t.Error("refusals of strangers keep a newcomer out")

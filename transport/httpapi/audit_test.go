@@ -230,8 +230,8 @@ func TestAuditLogNamesWhatWasAskedFor(t *testing.T) {
 	r.startAudited("s2", false) // it leads, and the other one asks it
 	sink, _ := r.startAudited("s3", false)
 	r.setLeader("s2")
-	r.apply(&fsm.RoleSet{Role: rights.Role{Name: "some", Allow: []rights.Grant{{Verbs: []rights.VerbPattern{"node.*", "job.*"},
-		Nodes: []string{"n2"}, Jobs: []string{"web"}}}}})
+	some := rights.Grant{Verbs: []rights.VerbPattern{"node.*", "job.*"}, Nodes: []string{"n2"}, Jobs: []string{"web"}}
+	r.apply(&fsm.RoleSet{Role: rights.Role{Name: "some", Allow: []rights.Grant{some}}})
 	r.bind("admin cert:alice", "viewer cert:bob", "some cert:eve")
 	good, revoked := r.grantToken("ci", model.Hour, rights.Viewer), r.grantToken("old", model.Hour, rights.Admin)
 	r.apply(&fsm.AccessTokenRevoke{ID: revoked.ID()})
