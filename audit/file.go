@@ -39,9 +39,14 @@ type file struct {
 	warned time.Time
 }
 
-// CheckFile refuses the path of an audit log if its directory does not exist, or if this process may not write there.
-// Code: file_error.
+// CheckFile refuses the path of an audit log if it is no file, or if its directory does not exist, can't be written by
+// this process or can be written by everybody. Code: file_error.
 func CheckFile(path string) error {
+	at, err := os.Lstat(path)
+	if err == nil && !at.Mode().IsRegular() && at.Mode()&os.ModeCharDevice == 0 {
+		return model.Refuse(model.CodeFile, "audit.file is %s, which is no file", path).
+			WithHint("name a file, which need not exist yet, such as %s", filepath.Join(path, "audit.log"))
+	}
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -53,6 +58,10 @@ func CheckFile(path string) error {
 	if err != nil {
 		return model.Refuse(model.CodeFile, "audit.file is %s, and its directory can't be used: %v", path, err).
 			WithHint("make it on this machine, as the user that runs the server: mkdir -m 0700 %s", dir)
+	}
+	if info.Mode().Perm()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
+		return model.Refuse(model.CodeFile, "audit.file is %s, and everybody may write to its directory: anybody could "+
+			"take the audit log away", path).WithHint("chmod o-w %s", dir)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ const (
 
 // Line is one line of the audit log.
 type Line struct {
-	Time    time.Time `json:"time"`
+	Time    time.Time `json:"time"`   // in UTC, with milliseconds
 	Server  string    `json:"server"` // the server that authenticated the caller
 	Stage   Stage     `json:"stage"`
 	Call    string    `json:"call,omitempty"` // the same in all lines of one call
@@ -92,7 +92,6 @@ func clean(text string, most int) string {
 
 // encode returns the line as JSON with a final newline. All texts are cleaned.
 func (l Line) encode() []byte {
-	l.Time = l.Time.UTC()
 	for _, text := range [...]*string{&l.Server, &l.Call, &l.Subject, &l.Token, &l.Peer, &l.Operation, &l.Verb, &l.Code,
 		&l.RequestID} {
 		*text = clean(*text, maxText)
@@ -107,6 +106,9 @@ func (l Line) encode() []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(l) // can't fail: a line has only texts and numbers
+	_ = enc.Encode(struct { // can't fail: a line has only texts and numbers
+		Time string `json:"time"` // in place of the other one
+		Line
+	}{l.Time.UTC().Format("2006-01-02T15:04:05.000Z"), l})
 	return b.Bytes()
 }

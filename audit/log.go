@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -36,7 +37,7 @@ type Sink interface {
 type Config struct {
 	Server   string       // name of this server
 	Required bool         // see Log.Begin
-	Sinks    []Sink       // each gets every line; see OpenFile, Stdout and Syslog
+	Sinks    []Sink       // each gets every line, and the first decides whether it is written; see OpenFile
 	Logger   hclog.Logger // default: nothing is logged
 	Wrote    func(lines int)
 	Lost     func(lines int) // gets the number of lines that could not be written; must not block
@@ -52,7 +53,9 @@ type Log struct {
 
 	mu      sync.Mutex
 	failing string // why the last line could not be written; "" if it could
+	aside   string // why a sink other than the first has not got it; "" if all have
 	untold  int    // lines that were lost since the last line was written
+	size    int    // of the longest of them
 }
 
 // item is an encoded line. done gets what came of it, if somebody waits for it.
@@ -81,10 +84,14 @@ func New(cfg Config) *Log {
 // Required reports whether what can't be recorded must be refused.
 func (l *Log) Required() bool { return l.cfg.Required }
 
-// Failing returns why lines can't be written at present, or "".
+// Failing returns why lines can't be written at present, or "". It also says if only a sink other than the first fails:
+// then nothing is lost or refused.
 func (l *Log) Failing() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.failing == "" && l.aside != "" {
+		return "one of its destinations, beside the first: " + l.aside
+	}
 	return l.failing
 }
 
@@ -101,7 +108,7 @@ func (l *Log) Record(line Line) {
 	select {
 	case l.queue <- item{line: l.encode(line)}:
 	default:
-		l.lose(1, "lines come faster than they can be written")
+		l.lose(1, 0, "lines come faster than they can be written")
 	}
 }
 
@@ -115,7 +122,7 @@ func (l *Log) Refuse(line Line) {
 
 // Admit reports whether one more line about somebody who has proved nothing may be written in this minute. Otherwise
 // the line is counted as by Refuse.
-func (l *Log) Admit(line Line) bool { return l.quiet.take(line) }
+func (l *Log) Admit(line Line) bool { return l.quiet.admit(line) }
 
 // Begin writes a line and returns once it is on disk. It blocks for at most Config.Wait. Lines of concurrent callers
 // share one sync. Code: audit_unavailable. The line may still be written after an error.
@@ -158,12 +165,13 @@ func (l *Log) encode(line Line) []byte {
 	return line.encode()
 }
 
-// lose counts lines that are not written.
-func (l *Log) lose(lines int, reason string) {
+// lose counts lines that are not written, the longest of which has the given size.
+func (l *Log) lose(lines, size int, reason string) {
 	l.mu.Lock()
 	first := l.failing == ""
 	l.failing = reason
 	l.untold += lines
+	l.size = max(l.size, size)
 	l.mu.Unlock()
 	l.cfg.Lost(lines)
 	if first {
@@ -202,7 +210,7 @@ func (l *Log) serve(ctx context.Context) {
 		case <-l.reopen:
 			l.reopenAll()
 		case <-look.C:
-			l.tellLost()
+			l.tellLost(true)
 		case <-minute.C:
 			l.tellCounted()
 		case <-ctx.Done():
@@ -210,7 +218,7 @@ func (l *Log) serve(ctx context.Context) {
 			for len(l.queue) > 0 {
 				l.write(<-l.queue)
 			}
-			l.tellLost()
+			l.tellLost(false)
 			for _, sink := range l.cfg.Sinks {
 				_ = sink.Close() // its lines are written
 			}
@@ -226,15 +234,15 @@ func (l *Log) write(first item) {
 		one := <-l.queue
 		batch, size = append(batch, one), size+len(one.line)
 	}
-	lines, told := l.lostLine()
-	waits := false
+	lines, told := l.lostLine(false)
+	waits, longest := l.Failing() != "", 0 // a line after lost ones is synced
 	for _, one := range batch {
 		lines = append(lines, one.line...)
-		waits = waits || one.done != nil
+		waits, longest = waits || one.done != nil, max(longest, len(one.line))
 	}
 	err := l.put(lines, told, waits)
 	if err != nil {
-		l.lose(len(batch), err.Error())
+		l.lose(len(batch), longest, err.Error())
 	} else {
 		l.cfg.Wrote(len(batch))
 	}
@@ -245,44 +253,67 @@ func (l *Log) write(first item) {
 	}
 }
 
-// put writes lines to all sinks. They say how many lines were lost; told is that number.
+// put writes lines to all sinks, and returns the error of the first. The lines say how many lines were lost; told is
+// that number.
 func (l *Log) put(lines []byte, told int, sync bool) error {
-	var failed error
-	for _, sink := range l.cfg.Sinks {
+	var failed, aside error
+	for i, sink := range l.cfg.Sinks {
 		err := sink.Write(lines)
 		if err == nil && sync {
 			err = sink.Sync()
 		}
-		failed = errors.Join(failed, err)
-	}
-	if failed != nil {
-		return failed
+		if i == 0 {
+			failed = err
+		} else {
+			aside = errors.Join(aside, err)
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.setAside(aside)
+	if failed != nil {
+		return failed
+	}
 	l.untold -= told
 	if l.untold == 0 && l.failing != "" {
-		l.failing = ""
+		l.failing, l.size = "", 0
 		l.cfg.Logger.Info("the audit log is written again")
 	}
 	return nil
 }
 
-// lostLine returns a line with the number of lost lines, or nothing.
-func (l *Log) lostLine() (line []byte, lost int) {
+// setAside notes why sinks other than the first have not got a line. l.mu is held.
+func (l *Log) setAside(err error) {
+	before := l.aside
+	if l.aside = ""; err != nil {
+		l.aside = err.Error()
+	}
+	if before == "" && err != nil {
+		l.cfg.Logger.Error("the audit log can't be written to one of its destinations", "error", err)
+	}
+}
+
+// lostLine returns a line with the number of lost lines, or nothing. If long is set, blanks make it as long as the
+// longest of them, so it fits only where that one would.
+func (l *Log) lostLine(long bool) (line []byte, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.untold == 0 {
 		return nil, 0
 	}
-	return l.encode(Line{Stage: Lost, Count: l.untold}), l.untold
+	line = l.encode(Line{Stage: Lost, Count: l.untold})
+	if n := l.size - len(line); long && n > 0 {
+		line = append(append(line[:len(line)-1], bytes.Repeat([]byte(" "), n)...), '\n')
+	}
+	return line, l.untold
 }
 
-// tellLost writes how many lines were lost. So the log works again by itself also while nobody calls.
-func (l *Log) tellLost() {
-	if line, lost := l.lostLine(); lost > 0 {
+// tellLost writes how many lines were lost, and syncs it. So the log works again by itself also while nobody calls. See
+// lostLine for long.
+func (l *Log) tellLost(long bool) {
+	if line, lost := l.lostLine(long); lost > 0 {
 		if err := l.put(line, lost, true); err != nil {
-			l.lose(0, err.Error())
+			l.lose(0, 0, err.Error())
 		}
 	}
 }
@@ -296,7 +327,7 @@ func (l *Log) tellCounted() {
 func (l *Log) reopenAll() {
 	for _, sink := range l.cfg.Sinks {
 		if err := sink.Reopen(); err != nil {
-			l.lose(0, err.Error())
+			l.lose(0, 0, err.Error())
 		}
 	}
 }

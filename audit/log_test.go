@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -232,6 +231,40 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// A short line still fits on a disk that is full for every other line. It does not mean that the log works again.
+func TestDiskWithRoomForAShortLineIsFull(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{openFile(t, path, 1<<20, 2)}})
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was)
+	line := audit.Line{Stage: audit.Begun, Subject: "cert:alice", Path: strings.Repeat("/a", 200)}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 400, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Begin(t.Context(), line); err == nil {
+		t.Fatal("the line is written")
+	}
+	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if l.Failing() == "" {
+			t.Fatal("the log is said to work again, and no line like the lost one fits")
+		}
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the log works again by itself", func() bool { return l.Failing() == "" })
+	if err := l.Begin(t.Context(), line); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if all := linesOf(t, path); len(all) != 2 || all[0].Stage != audit.Lost || all[0].Count != 1 {
+		t.Errorf("%+v", all)
+	}
+}
+
 func TestDeviceThatIsFull(t *testing.T) {
 	l, _ := run(t, audit.Config{Sinks: []audit.Sink{openFile(t, "/dev/full", 1<<20, 2)}})
 	l.Record(audit.Line{Stage: audit.Ended})
@@ -286,34 +319,45 @@ func TestLinesAreSyncedForThoseWhoWait(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreCounted(t *testing.T) {
-	s := &sink{}
-	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})
-	for i := range 1000 {
-		l.Refuse(audit.Line{Stage: audit.Ended, Subject: "agent:n1", Code: "forbidden", Outcome: audit.Refused})
-		peer := fmt.Sprintf("10.0.0.%d:%d", i%2, 2000+i)
-		l.Refuse(audit.Line{Stage: audit.Ended, Peer: peer, Code: "rate_limited", Outcome: audit.Refused})
-	}
-	stop()
-	told := map[string]int{}
-	for text := range strings.Lines(s.text()) {
-		var line audit.Line
-		if err := json.Unmarshal([]byte(text), &line); err != nil {
-			t.Fatal(err)
+// With a file, a syslog daemon that is off loses no line and refuses nobody. The log says so as long as it is off.
+func TestSecondDestinationDecidesNothing(t *testing.T) {
+	first, second := &sink{}, &sink{err: errors.New("syslog is off")}
+	lost := false
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{first, second}, Required: true, Lost: func(int) { lost = true }})
+	begin := func() {
+		t.Helper()
+		if err := l.Begin(t.Context(), audit.Line{Stage: audit.Begun}); err != nil {
+			t.Error(err)
 		}
-		told[line.Code] += max(line.Count, 1)
 	}
-	if n := strings.Count(s.text(), "\n"); told["forbidden"] != 1000 || told["rate_limited"] != 1000 || n > 200 {
-		t.Errorf("%v in %d lines", told, n)
+	begin()
+	if said := l.Failing(); !strings.Contains(said, "syslog is off") {
+		t.Errorf("the log says %q", said)
+	}
+	second.fail(nil)
+	begin()
+	if said := l.Failing(); said != "" {
+		t.Errorf("the log says %q", said)
+	}
+	first.fail(errors.New("full"))
+	if err := l.Begin(t.Context(), audit.Line{}); err == nil {
+		t.Error("a line is written that is not in the first destination")
+	}
+	first.fail(nil)
+	until(t, "the log works again", func() bool { return l.Failing() == "" })
+	stop()
+	if !lost || strings.Count(first.text(), "begun") != 2 || strings.Count(first.text(), "lost") != 1 {
+		t.Errorf("lost %v: %s", lost, first.text())
 	}
 }
 
 func TestLineHasOneLineAndNoToken(t *testing.T) {
 	s := &sink{}
 	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})
+	at := time.Date(2026, 3, 1, 10, 30, 0, 120456789, time.FixedZone("", 3600))
 	many := make([]string, 50)
 	many[0] = "job/a\n\x1b[31m\u009b&<web>"
-	l.Record(audit.Line{Subject: "cert:\"x\"\n{", Objects: many, RequestID: strings.Repeat("é", 5000),
+	l.Record(audit.Line{Time: at, Subject: "cert:\"x\"\n{", Objects: many, RequestID: strings.Repeat("é", 5000),
 		Path: "/v1/tokens/osj1.server." + strings.Repeat("ab12", 20) + "." + strings.Repeat("cd34", 10)})
 	stop()
 	text := s.text()
@@ -321,7 +365,8 @@ func TestLineHasOneLineAndNoToken(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &line); err != nil || strings.Count(text, "\n") != 1 {
 		t.Fatalf("%v in %q", err, text)
 	}
-	if len(text) > 2000 || strings.Contains(text, "cd34") || !strings.Contains(text, "&<web>") ||
+	if !strings.HasPrefix(text, `{"time":"2026-03-01T09:30:00.120Z","server":"s1",`) ||
+		len(text) > 2000 || strings.Contains(text, "cd34") || !strings.Contains(text, "&<web>") ||
 		strings.ContainsAny(text, "\x1b\u009b") || line.More != 30 || line.Path != "/v1/tokens/(secret)" {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
@@ -331,7 +376,19 @@ func TestCheckFile(t *testing.T) {
 	if err := audit.CheckFile(filepath.Join(t.TempDir(), "missing", "audit.log")); err == nil {
 		t.Error("a directory that does not exist is good")
 	}
-	if err := audit.CheckFile(filepath.Join(t.TempDir(), "audit.log")); err != nil {
+	dir := t.TempDir()
+	if err := audit.CheckFile(filepath.Join(dir, "audit.log")); err != nil {
 		t.Error(err)
+	}
+	if err := audit.CheckFile(dir); err == nil || !strings.Contains(err.Error(), "no file") {
+		t.Errorf("a directory: %v", err)
+	}
+	for mode, good := range map[os.FileMode]bool{0o777: false, 0o775: true, 0o777 | os.ModeSticky: true} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := audit.CheckFile(filepath.Join(dir, "audit.log")); (err == nil) != good {
+			t.Errorf("a directory with %s: %v", mode, err)
+		}
 	}
 }

@@ -44,12 +44,17 @@ func (b *Bodies) OnBeyond(f func()) {
 }
 
 // Take counts n bytes for a caller until Give is called with the same arguments. It refuses them if they would exceed a
-// limit, and never blocks. Only the limit for all callers applies to a server, because servers forward the requests of
-// many callers. Only the limit for each caller applies to a user of a unix socket, so that it can act while others use
-// up everything. Code: busy.
+// limit, or if less room than the caller has would be left for others, and never blocks. So each greedy caller leaves
+// half of the room. Only the limit for all callers applies to a server, because servers forward the requests of many
+// callers. Only the limit for each caller applies to a user of a unix socket, so that it can act while others use up
+// everything. Code: busy.
 func (b *Bodies) Take(who model.Subject, n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	own := b.of[who]
+	if who.Kind == model.SubjectServer {
+		own = 0
+	}
 	switch {
 	case who.Kind != model.SubjectServer && b.of[who]+n > b.perCaller:
 		if b.beyond != nil {
@@ -58,7 +63,7 @@ func (b *Bodies) Take(who model.Subject, n int64) error {
 		return model.Refuse(model.CodeBusy, "%s has requests of %d bytes under way, its share is %d",
 			who, b.of[who]+n, b.perCaller).
 			WithHint("send fewer large requests at once")
-	case b.held+n > b.inAll && who.Kind != model.SubjectUID:
+	case b.held+n+own > b.inAll && who.Kind != model.SubjectUID:
 		return model.Refuse(model.CodeBusy, "this server holds requests of %d bytes, it has no room for more", b.held).
 			WithHint("try again in a moment")
 	}

@@ -7,6 +7,23 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
+// Callers that take what they can get leave room for others. With the limits alone, eight would use up everything.
+func TestBodiesLeaveRoomForOthers(t *testing.T) {
+	b := NewBodies(32, 256)
+	for i := range 12 {
+		who, got := model.Subject{Kind: model.SubjectCert, Name: string(rune('A' + i))}, 0
+		for b.Take(who, 1) == nil {
+			got++
+		}
+		if got == 0 {
+			t.Fatalf("caller %d gets nothing, and %d bytes are held", i, b.held)
+		}
+		if i == 8 && got < 8 {
+			t.Errorf("after 8 greedy callers there are %d bytes", got)
+		}
+	}
+}
+
 func TestBodies(t *testing.T) {
 	b := NewBodies(100, 250)
 	agent := func(name string) model.Subject { return model.Subject{Kind: model.SubjectAgent, Name: name} }

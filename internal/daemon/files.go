@@ -19,16 +19,19 @@ type NamedFiles struct {
 	Ends         map[pki.Role]time.Time // when the certificate expires, by the role for which it was checked
 }
 
-// CheckFiles checks the certificate, the keys and the audit log that a configuration names, as the process does when it
-// starts. An error says why the process would not start. On a managed machine an expired certificate is no error: a
-// server makes itself a new one, and an agent starts without. If the configuration names a TLS directory, CheckFiles
-// only looks at the audit log and for keys that every user can read.
+// CheckFiles checks the certificate, the keys, the audit log and the CA of the provider that a configuration names, as
+// the process does when it starts. An error says why the process would not start. On a managed machine an expired
+// certificate is no error: a server makes itself a new one, and an agent starts without. If the configuration names a
+// TLS directory, CheckFiles looks at no certificate of the process and at no gossip key.
 func CheckFiles(c *config.Config) (NamedFiles, error) {
 	found := NamedFiles{ReadableKeys: readableKeys(c), Ends: map[pki.Role]time.Time{}}
 	if c.Audit.File != "" {
 		if err := audit.CheckFile(c.Audit.File); err != nil {
 			return found, err
 		}
+	}
+	if _, err := signIn(c.Auth.OIDC); err != nil {
+		return found, err
 	}
 	if c.TLS.Dir != "" {
 		return found, nil // the process makes the files in the directory when it first starts

@@ -67,3 +67,22 @@ func TestCheckFilesOfAManagedMachine(t *testing.T) {
 		t.Errorf("with an expired certificate of the server, got %+v, %v", got, err)
 	}
 }
+
+// The CA of the provider at which people sign in is read as at the start.
+func TestCheckFilesOfASignIn(t *testing.T) {
+	c := &config.Config{Name: "s1", Cluster: "c1", Server: &config.Server{}, TLS: config.TLS{Dir: t.TempDir()},
+		Auth: config.Auth{OIDC: &config.OIDC{Issuer: "https://id.example.org", ClientID: "outspan"}}}
+	if _, err := CheckFiles(c); err != nil {
+		t.Error(err)
+	}
+	c.Auth.OIDC.CAFile = filepath.Join(t.TempDir(), "ca.pem")
+	if _, err := CheckFiles(c); err == nil {
+		t.Error("a CA that does not exist passes")
+	}
+	if err := os.WriteFile(c.Auth.OIDC.CAFile, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CheckFiles(c); err == nil {
+		t.Error("a CA without a certificate passes")
+	}
+}

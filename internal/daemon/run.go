@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"syscall"
 
@@ -210,7 +211,40 @@ func (p *process) reload(read func() (*config.Config, error)) {
 		p.log.Error("configuration only partly reloaded", "error", failed)
 		return
 	}
+	if keys := needRestart(p.cfg, cfg); len(keys) > 0 {
+		p.log.Warn("configuration reloaded, except what takes a restart", "changed", strings.Join(keys, ", "))
+		return
+	}
 	p.log.Info("configuration reloaded")
+}
+
+// needRestart returns the keys of a newer configuration that differ from those of the running process, and that a
+// reload does not apply.
+func needRestart(running, newer *config.Config) (keys []string) {
+	agents := [2]config.Agent{}
+	for i, c := range [...]*config.Config{running, newer} {
+		if c.Agent != nil {
+			agents[i] = *c.Agent
+			agents[i].Labels = nil
+		}
+	}
+	for _, one := range []struct {
+		key   string
+		equal bool
+	}{
+		{"name", running.Name == newer.Name}, {"cluster", running.Cluster == newer.Cluster},
+		{"data_dir", running.DataDir == newer.DataDir}, {"log.format", running.Log.Format == newer.Log.Format},
+		{"server", reflect.DeepEqual(running.Server, newer.Server)},
+		{"agent", (running.Agent == nil) == (newer.Agent == nil) && reflect.DeepEqual(agents[0], agents[1])},
+		{"listen", running.Listen == newer.Listen}, {"advertise", running.Advertise == newer.Advertise},
+		{"telemetry", running.Metrics == newer.Metrics}, {"audit", running.Audit == newer.Audit},
+		{"auth", reflect.DeepEqual(running.Auth, newer.Auth)},
+	} {
+		if !one.equal {
+			keys = append(keys, one.key)
+		}
+	}
+	return keys
 }
 
 // fatal exits the process at once, because its server can't trust its disk or its state and must send nothing more to

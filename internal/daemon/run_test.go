@@ -87,7 +87,8 @@ func TestReloadIsLoggedAsWholeOnlyIfItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var text strings.Builder
-			p := &process{parts: tt.parts, log: hclog.New(&hclog.LoggerOptions{Output: &text, DisableTime: true})}
+			log := hclog.New(&hclog.LoggerOptions{Output: &text, DisableTime: true})
+			p := &process{cfg: &config.Config{}, parts: tt.parts, log: log}
 			p.reload(func() (*config.Config, error) {
 				return &config.Config{Log: config.Log{Level: "info"}}, nil
 			})
@@ -95,5 +96,29 @@ func TestReloadIsLoggedAsWholeOnlyIfItIs(t *testing.T) {
 				t.Errorf("the log is\n%swant\n%s", text.String(), tt.want)
 			}
 		})
+	}
+}
+
+// A reload says which changed keys take a restart. Labels, the log level and the limits take none.
+func TestReloadSaysWhatTakesARestart(t *testing.T) {
+	var text strings.Builder
+	running := config.Config{Name: "s1", Agent: &config.Agent{Labels: map[string]string{"rack": "a"}},
+		Auth: config.Auth{OIDC: &config.OIDC{Issuer: "https://a"}}}
+	p := &process{cfg: &running, log: hclog.New(&hclog.LoggerOptions{Output: &text})}
+	reload := func(newer config.Config) string {
+		text.Reset()
+		p.reload(func() (*config.Config, error) { return &newer, nil })
+		return text.String()
+	}
+	newer := running
+	newer.Agent = &config.Agent{Labels: map[string]string{"rack": "b"}}
+	newer.Auth.OIDC = &config.OIDC{Issuer: "https://a"}
+	newer.Log.Level, newer.Limits.Connections = "info", 5
+	if said := reload(newer); !strings.Contains(said, "reloaded") || strings.Contains(said, "restart") {
+		t.Errorf("nothing takes a restart: %s", said)
+	}
+	newer.Audit.File, newer.Auth.Tokens, newer.Log.Level = "/var/log/outspan/other.log", true, "info"
+	if said := reload(newer); !strings.Contains(said, "restart") || !strings.Contains(said, `"audit, auth"`) {
+		t.Errorf("the audit log and tokens take a restart: %s", said)
 	}
 }

@@ -167,7 +167,8 @@ func TestCheckIssuer(t *testing.T) {
 		"http://localhost:5556": true, "http://[::1]:1": true,
 		"": false, "id.example.org": false, "http://id.example.org": false, "http://10.0.0.1": false,
 		"http://localhost.example.org": false, "ftp://127.0.0.1": false, "https://id.example.org?a=b": false,
-		"https://id.example.org#a": false, "https://u:p@id.example.org": false,
+		"https://id.example.org/.well-known/openid-configuration": false,
+		"https://id.example.org#a":                                false, "https://u:p@id.example.org": false,
 		"https://" + strings.Repeat("a", 200): false,
 	} {
 		if refusal := oidc.CheckIssuer(issuer); (refusal == nil) != good {

@@ -38,6 +38,9 @@ type Provider struct {
 	CAPEM    []byte   // certificates of CAs that sign the provider's certificate; none means those of the system
 }
 
+// wellKnown begins what is appended to an issuer to find its configuration.
+const wellKnown = "/.well-known"
+
 // CheckIssuer refuses an issuer that is no https URL. A provider on this machine may use http. Code: invalid.
 func CheckIssuer(issuer string) *model.Error {
 	u, err := url.Parse(issuer)
@@ -45,6 +48,10 @@ func CheckIssuer(issuer string) *model.Error {
 	case err != nil || u.Host == "" || u.User != nil || strings.ContainsAny(issuer, "?# "):
 		return model.Refuse(model.CodeInvalid, "%q is not the URL of an issuer", model.ClipText(issuer, maxIssuer)).
 			WithHint("write it as the provider's /.well-known/openid-configuration does, such as https://id.example.org")
+	case strings.Contains(u.Path, wellKnown):
+		before, _, _ := strings.Cut(issuer, wellKnown)
+		return model.Refuse(model.CodeInvalid, "%q is the URL of the provider's configuration, not of the issuer",
+			model.ClipText(issuer, maxIssuer)).WithHint("write only what comes before it: %s", model.ClipText(before, maxIssuer))
 	case len(issuer) > maxIssuer:
 		return model.Refuse(model.CodeInvalid, "the URL of the issuer is longer than %d bytes", maxIssuer)
 	case !secure(u):

@@ -17,6 +17,7 @@ func TestUnknownOutcomeNamesTheRequest(t *testing.T) {
 		WithHint("try again with the same request id")
 	noLeader := model.Refuse(model.CodeNoLeader, "no leader")
 	busy, limited := model.Refuse(model.CodeBusy, "no room"), model.Refuse(model.CodeRateLimited, "too many requests")
+	unrecorded := model.Refuse(model.CodeAuditUnavailable, "no room for the audit log")
 	for name, tt := range map[string]struct {
 		err    *model.Error
 		method string
@@ -28,9 +29,12 @@ func TestUnknownOutcomeNamesTheRequest(t *testing.T) {
 		"it was sent":                {noLeader, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
 		"it was sent, then busy":     {busy, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
 		"it was sent, then too many": {limited, http.MethodPost, true, model.CodeUnknownOutcome, "--request-id r1"},
-		"busy from the beginning":    {busy, http.MethodPost, false, model.CodeBusy, ""},
-		"it was not sent":            {noLeader, http.MethodPost, false, model.CodeNoLeader, ""},
-		"a read":                     {noLeader, http.MethodGet, true, model.CodeNoLeader, ""},
+		"it was sent, then no room for the audit log": {unrecorded, http.MethodPost, true, model.CodeUnknownOutcome,
+			"--request-id r1"},
+		"no room for the audit log": {unrecorded, http.MethodPost, false, model.CodeAuditUnavailable, ""},
+		"busy from the beginning":   {busy, http.MethodPost, false, model.CodeBusy, ""},
+		"it was not sent":           {noLeader, http.MethodPost, false, model.CodeNoLeader, ""},
+		"a read":                    {noLeader, http.MethodGet, true, model.CodeNoLeader, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &Request{Method: tt.method, Query: url.Values{"request_id": {"r1"}}}

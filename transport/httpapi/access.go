@@ -47,7 +47,8 @@ func (s *Server) identify(r *http.Request) (caller, error) {
 	return c, c.counts(s.cfg.Store.Current())
 }
 
-// byToken returns the caller with the access token of the header Authorization.
+// byToken returns the caller with the access token of the header Authorization, also with the refusal of a token that
+// was revoked or has ended.
 func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (caller, error) {
 	if peer.Kind == model.SubjectServer || peer.Kind == model.SubjectAgent {
 		return caller{}, model.Refuse(model.CodeForbidden, "%s has a certificate of its own, and may send no access token",
@@ -75,7 +76,7 @@ func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (c
 	}
 	c := caller{Subject: row.Subject, token: row.ID}
 	if err := c.counts(s.cfg.Store.Current()); err != nil {
-		return caller{}, s.unproved(r, err)
+		return c, s.unproved(r, err)
 	}
 	return c, nil
 }

@@ -23,13 +23,37 @@ const (
 	maxAgentAnswer = 16 << 20        // bytes of one answer
 )
 
-// askOne waits until this server asks all agents or servers for nobody else, because one question costs as many calls
-// as there are nodes. The caller must call done unless there is an error. Code: busy if ctx ends before.
-func (s *Server) askOne(ctx context.Context) (done func(), _ error) {
+// questions limits how many questions to all machines of one kind this server asks at once, because one costs as many
+// calls as there are machines. A subject has a share of those that are asked or wait, and the users of the socket have
+// a place of their own.
+type questions struct {
+	own          *places
+	room, socket chan struct{}
+}
+
+func (s *Server) newQuestions(atOnce, own int) questions {
+	return questions{own: newPlaces(ShareWatches, 0, own, s.cfg.Beyond), room: make(chan struct{}, atOnce),
+		socket: make(chan struct{}, 1)}
+}
+
+// begin waits until the caller may ask. The caller must call done unless there is an error. Code: busy, if the caller
+// has its share already, or if ctx ends before.
+func (q *questions) begin(ctx context.Context) (done func(), _ error) {
+	who := callerFrom(ctx).Subject
+	release, err := q.own.take(who)
+	if err != nil {
+		return nil, model.Refuse(model.CodeBusy, "%s asks all machines already", who).
+			WithHint("wait for the answer, or ask another server")
+	}
+	room := q.room
+	if who.Kind == model.SubjectUID {
+		room = q.socket
+	}
 	select {
-	case s.asking <- struct{}{}:
-		return func() { <-s.asking }, nil
+	case room <- struct{}{}:
+		return func() { <-room; release() }, nil
 	case <-ctx.Done():
+		release()
 		return nil, model.Refuse(model.CodeBusy, "this server asks all machines for somebody else").
 			WithHint("try again in a moment, or ask another server")
 	}

@@ -7,10 +7,12 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/audit"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/rights"
@@ -23,6 +25,7 @@ const headerNote = "Outspan-Audit"
 const (
 	maxNoted   = 20       // objects in a note
 	maxProblem = 64 << 10 // bytes of a problem that are looked at for its code
+	maxAsked   = 1 << 20  // bytes of a body that is looked at for names
 )
 
 // auditNote collects what the audit log says of one request. Only the goroutine of the request uses it.
@@ -30,6 +33,7 @@ type auditNote struct {
 	who   caller
 	call  string // set once a line says that the request has begun
 	query url.Values
+	body  []byte // of a request that is not a stream; see asked
 
 	Proved   string   `json:"proved,omitempty"` // who signed in, once the leader knows
 	Objects  []string `json:"objects,omitempty"`
@@ -59,6 +63,92 @@ func (n *auditNote) about(on ...rights.Object) {
 			n.More++
 		}
 	}
+}
+
+// asked returns what the path and the body of a request name, as the caller wrote it. So a refused request says what
+// was wanted, although nothing was looked up, and although there may be no such thing.
+func (n *auditNote) asked(r *http.Request) (all []rights.Object) {
+	add := func(kind string, names ...string) {
+		for _, name := range names {
+			if name != "" {
+				all = append(all, rights.Object{Name: kind + name})
+			}
+		}
+	}
+	noun, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/"), "/")
+	if kind, ok := pathKinds[noun]; ok {
+		add(kind, r.PathValue("id"), r.PathValue("name"))
+		if job := r.PathValue("job"); job != "" {
+			add("group/", job+"/"+r.PathValue("group"))
+		}
+	}
+	var in struct {
+		Nodes     []string              // of a drain
+		Job       struct{ Name string } // that is submitted
+		Role, To  string                // of a binding
+		Name      string                // of an access token, with its roles and groups
+		Roles     []string
+		Groups    []string
+		Instances []string // whose blocking is acknowledged
+	}
+	if len(n.body) <= maxAsked {
+		_ = json.Unmarshal(n.body, &in) // what is of another kind is left out
+	}
+	switch noun {
+	case "drains":
+		add("node/", in.Nodes...)
+	case "jobs":
+		add("job/", in.Job.Name)
+	case "bindings":
+		add("role/", in.Role)
+		add("", in.To)
+	case "access-tokens":
+		if in.Name != "" {
+			add("member/token:", in.Name)
+		}
+		add("role/", in.Roles...)
+		add("group:", in.Groups...)
+	case "nodes":
+		add("instance/", in.Instances...)
+	}
+	return all
+}
+
+// pathKinds has what names in paths begin with, by the first part of the path.
+var pathKinds = map[string]string{
+	"access-tokens": "token/", "backups": "backup/", "budgets": "budget/", "certificates": "member/cert:",
+	"classes": "class/", "deployments": "deployment/", "drains": "drain/", "instances": "instance/", "jobs": "job/",
+	"members": "member/", "newcomers": "member/", "nodes": "node/", "roles": "role/", "services": "service/",
+	"tokens": "token/", "transfers": "transfer/", "volumes": "volume/",
+}
+
+// people returns to whom a command gives rights, or from whom it takes them: subjects, patterns for them and groups.
+func people(state *fsm.State, c fsm.Command) (all []rights.Object) {
+	role := rights.RoleName("")
+	switch cmd := c.(type) {
+	case *fsm.BindingAdd:
+		return []rights.Object{{Name: cmd.To}}
+	case *fsm.BindingRemove:
+		return []rights.Object{{Name: cmd.To}}
+	case *fsm.RoleSet:
+		role = cmd.Role.Name
+	case *fsm.RoleRemove:
+		role = cmd.Name
+	case *fsm.AccessTokenCreate:
+		for _, group := range cmd.Groups {
+			all = append(all, rights.Object{Name: "group:" + group})
+		}
+		return all
+	default:
+		return nil
+	}
+	for _, b := range state.Bindings.From(string(role) + " ") {
+		if b.Role != role {
+			break
+		}
+		all = append(all, rights.Object{Name: b.To})
+	}
+	return all
 }
 
 // entry notes the log entry of a write.
@@ -126,6 +216,9 @@ func (s *Server) endAudit(rt route, r *http.Request, n *auditNote, result auditR
 	}
 	line := s.auditLine(rt, r, n)
 	line.Stage, line.Outcome, line.Code = audit.Ended, result.outcome, string(result.code)
+	if len(n.Objects) == 0 && result.outcome != audit.Done {
+		n.about(n.asked(r)...)
+	}
 	line.Objects, line.More, line.Index, line.Replayed = n.Objects, n.More, n.Index, n.Replayed
 	line.Millis = time.Since(began).Milliseconds()
 	if result.outcome == audit.Refused && n.call == "" {

@@ -13,9 +13,11 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/audit"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/rights"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
 )
@@ -217,6 +219,66 @@ func TestAuditLogNamesEntriesAndNoSecrets(t *testing.T) {
 	for _, mark := range []string{"env-secret", secret[len(secret)-20:], "sealed-ca-key"} {
 		if strings.Contains(sink.String(), mark) {
 			t.Errorf("%q is in the audit log:\n%s", mark, sink)
+		}
+	}
+}
+
+// What was refused can be found by what was asked for, as the caller wrote it, and changes of rights by the people.
+func TestAuditLogNamesWhatWasAskedFor(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.startAudited("s2", false) // it leads, and the other one asks it
+	sink, _ := r.startAudited("s3", false)
+	r.setLeader("s2")
+	some := rights.Grant{Verbs: []rights.VerbPattern{"node.*", "job.*"}, Nodes: []string{"n2"}, Jobs: []string{"web"}}
+	r.apply(&fsm.RoleSet{Role: rights.Role{Name: "some", Allow: []rights.Grant{some}}})
+	r.bind("admin cert:alice", "viewer cert:bob", "some cert:eve")
+	good, revoked := r.grantToken("ci", model.Hour, rights.Viewer), r.grantToken("old", model.Hour, rights.Admin)
+	r.apply(&fsm.AccessTokenRevoke{ID: revoked.ID()})
+	for _, tt := range []struct {
+		who, method, path string
+		body              any
+		code              model.Code
+		objects           string
+	}{
+		{"bob", http.MethodPost, "/v1/drains", map[string]any{"nodes": []string{"n1", "none"}}, "forbidden",
+			"node/n1 node/none"},
+		{"bob", http.MethodPost, "/v1/nodes/01N1/cordon", nil, "forbidden", "node/01N1"},
+		{"bob", http.MethodPost, "/v1/jobs", map[string]any{"job": spec("bank", 1)}, "forbidden", "job/bank"},
+		{"bob", http.MethodPost, "/v1/jobs/web/stop", nil, "forbidden", "job/web"},
+		{"bob", http.MethodPost, "/v1/bindings", map[string]any{"role": "admin", "to": "cert:bob"}, "forbidden",
+			"role/admin cert:bob"},
+		{"bob", http.MethodPost, "/v1/access-tokens", map[string]any{"name": "x", "roles": []string{"admin"}, "ttl": 5},
+			"forbidden", "member/token:x role/admin"},
+		{"eve", http.MethodPost, "/v1/drains", map[string]any{"nodes": []string{"01N1"}}, "forbidden", "node/01N1"},
+		{"eve", http.MethodPost, "/v1/jobs/bank/stop", nil, "forbidden", "job/bank"},
+		{"alice", http.MethodPost, "/v1/jobs/none/stop", nil, "not_found", "job/none"},
+		{"alice", http.MethodPost, "/v1/bindings", map[string]any{"role": "admin", "to": "cert:bob"}, "",
+			"role/admin cert:bob"},
+		{"alice", http.MethodPost, "/v1/bindings/revoke", map[string]any{"role": "admin", "to": "cert:bob"}, "",
+			"role/admin cert:bob"},
+		{"alice", http.MethodPut, "/v1/roles/some", map[string]any{"allow": []any{map[string]any{"verbs": []string{"*"}}}},
+			"", "role/some cert:eve"},
+	} {
+		seen := len(sink.lines())
+		r.client(pki.RoleCLI, tt.who, "s3").Do(t.Context(), tt.method, tt.path, nil, tt.body)
+		all := sink.next(seen)
+		last := all[len(all)-1]
+		if strings.Join(last.Objects, " ") != tt.objects || last.Code != string(tt.code) || last.Subject != "cert:"+tt.who {
+			t.Errorf("%s %s %s %v: %+v", tt.who, tt.method, tt.path, tt.body, last)
+		}
+	}
+	for header, want := range map[string]string{
+		bearerOf(good): "token:ci " + string(good.ID()), bearerOf(revoked): "token:old " + string(revoked.ID()),
+		bearerOf(pki.NewAccessToken()): " ",
+	} {
+		seen := len(sink.lines())
+		r.bearer("", http.MethodPost, "s3", "/v1/nodes/n1/cordon", header)
+		all := sink.next(seen)
+		last := all[len(all)-1]
+		if last.Subject+" "+last.Token != want || last.Outcome != audit.Refused ||
+			!slices.Equal(last.Objects, []string{"node/n1"}) {
+			t.Errorf("want %s: %+v", want, last)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (s *Server) foundOperations() []operation {
 		"List data of volumes on nodes' disks that nothing uses and that the servers don't keep")
 	rt.allow, rt.run = forCLI, runHere
 	handle := func(ctx context.Context, _ *struct{}) (*body[api.FoundVolumes], error) {
-		done, err := s.askOne(ctx)
+		done, err := s.asking.begin(ctx)
 		if err != nil {
 			return nil, asAnswer(err)
 		}

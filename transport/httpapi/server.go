@@ -44,8 +44,9 @@ type Server struct {
 	waiting       *sharedWaiting
 	judge         judge
 	agents        agentCallState
-	contact       *pollGuard    // ends streams when the server is no longer inContact
-	asking        chan struct{} // holds a token while a person makes this server ask all agents or servers
+	contact       *pollGuard // ends streams when the server is no longer inContact
+	asking        questions  // to all agents
+	comparing     questions  // to all servers; one may wait long for those that are behind
 }
 
 // New makes a server from its parts. Codes: invalid if a required part is missing; internal if the OpenAPI document
@@ -78,7 +79,6 @@ func New(cfg Config) (*Server, error) {
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
 		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), logins: loginRates(),
 		watches: newWatches(cfg.Store), waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
-		asking: make(chan struct{}, 1),
 	}
 	s.openShares()
 	s.agents = agentCallState{

@@ -48,6 +48,7 @@ func (s *Server) openShares() {
 	s.snapshots = newPlaces(ShareSnapshots, snapshotsInAll, snapshotsOfOne, s.cfg.Beyond)
 	s.blocking = newPlaces(ShareWatches, 0, watchesOfOne, s.cfg.Beyond)
 	s.held = newPlaces(ShareRequests, heldInAll, heldOfOne, func(Share) {})
+	s.asking, s.comparing = s.newQuestions(1, 2), s.newQuestions(4, 1)
 	s.turns = newTurns(runtime.GOMAXPROCS(0)/2, s.cfg.Beyond)
 	s.answers = transport.NewBodies(answersOfOne, answersInAll)
 	for _, bytes := range [...]*transport.Bodies{s.answers, s.cfg.Bodies} {
@@ -88,8 +89,8 @@ func newPlaces(share Share, inAll, own int, beyond func(Share)) *places {
 }
 
 // take counts one thing as open. The caller must call release once, when it has ended. take does not block. Servers
-// have no share, because each acts for many subjects. The limit of all does not concern the users of the socket, so
-// that they can act while others use up everything. Code: busy.
+// have no share, because each acts for many subjects. Nobody may have more than what is left for others, so each
+// greedy subject leaves half of it. The limit of all does not concern the users of the socket. Code: busy.
 func (p *places) take(who model.Subject) (release func(), _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +100,7 @@ func (p *places) take(who model.Subject) (release func(), _ error) {
 		p.beyond(p.share)
 		return nil, model.Refuse(model.CodeBusy, "%s has %d %s open on this server, which is its share", who, p.of[who],
 			p.share).WithHint("close some, or ask another server")
-	case p.inAll > 0 && p.open >= p.inAll && who.Kind != model.SubjectUID:
+	case p.inAll > 0 && p.open+p.of[who] >= p.inAll && who.Kind != model.SubjectUID:
 		return nil, model.Refuse(model.CodeBusy, "%d %s are open already", p.open, p.share).
 			WithHint("ask another server, or close some")
 	}

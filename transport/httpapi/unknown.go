@@ -29,7 +29,7 @@ func (s *Server) unknownOperations() []operation {
 		"List what runs and the servers don't know; after a restore it is stopped once that is confirmed")
 	rt.allow, rt.run = forCLI, runHere
 	handle := func(ctx context.Context, _ *struct{}) (*body[api.UnknownInstances], error) {
-		done, err := s.askOne(ctx)
+		done, err := s.asking.begin(ctx)
 		if err != nil {
 			return nil, asAnswer(err)
 		}

@@ -32,7 +32,7 @@ func (s *Server) verifyOperations() []operation {
 		"Compare the states of all servers; one that a majority contradicts stops by itself")
 	rt.allow, rt.run = forCLI|forServer, runHere
 	handle := func(ctx context.Context, in *verifyInput) (*body[api.Verification], error) {
-		done, err := s.askOne(ctx)
+		done, err := s.comparing.begin(ctx)
 		if err != nil {
 			return nil, asAnswer(err)
 		}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/transport/httpapi"
 )
 
 // Verify implements httpapi.Verifier.
@@ -30,6 +32,46 @@ func (r *rig) Verify(_ context.Context, patience time.Duration) (api.Verificatio
 // Differing implements httpapi.Verifier.
 func (r *rig) Differing() []api.DifferentState {
 	return []api.DifferentState{{Name: "s2", ID: "id-s2", Index: 7, Time: r.born.UTC()}}
+}
+
+// patientVerifier waits as long as it may, as for a server that is off.
+type patientVerifier struct{ *rig }
+
+func (patientVerifier) Verify(ctx context.Context, patience time.Duration) (api.Verification, error) {
+	select {
+	case <-time.After(patience):
+	case <-ctx.Done():
+	}
+	return api.Verification{}, ctx.Err()
+}
+
+// Whoever has the servers compared for long keeps nobody else from it, and not from asking all agents.
+func TestVerifyKeepsNobodyElseWaiting(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.startWith("s2", func(c *httpapi.Config) { c.Servers.Verifier = patientVerifier{r} })
+	ctx, cancel := context.WithCancel(t.Context())
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	defer cancel()
+	one := r.client(pki.RoleCLI, "bob", "s2")
+	refused := make(chan error, 20)
+	for range cap(refused) {
+		asked.Go(func() {
+			_, _, err := one.Do(ctx, http.MethodGet, "/v1/members/verify", values("wait=60s"), nil)
+			refused <- err
+		})
+	}
+	for range cap(refused) - 1 {
+		wantCode(t, <-refused, model.CodeBusy)
+	}
+	other := r.client(pki.RoleCLI, "alice", "s2")
+	began := time.Now()
+	get(t, other, "/v1/found-volumes")
+	_, _, err := other.Do(t.Context(), http.MethodGet, "/v1/members/verify", values("wait=1ms"), nil)
+	if err != nil || time.Since(began) > 20*time.Second {
+		t.Errorf("%v after %s", err, time.Since(began))
+	}
 }
 
 // Every server can compare the servers' states, even without a leader. Agents may not ask for this comparison.

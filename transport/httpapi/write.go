@@ -146,6 +146,7 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	if err == nil {
 		for _, one := range commands {
 			w.note.about(commandObjects(&before.State, one)...)
+			w.note.about(people(&before.State, one)...)
 		}
 		err = w.s.judge.mayWrite(before, w.route, w.by, commands)
 	}
