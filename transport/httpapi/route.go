@@ -56,6 +56,8 @@ const (
 	requestTime = maxWait + writeLimit
 	bodyTime    = 30 * time.Second // for reading the body
 
+	maxOpenBody = 64 << 10 // bytes of the body of an operation that takes no identity
+
 	firstRoom    = 4 << 10         // bytes allocated at first, because the announced length may be false
 	swallowTime  = 2 * time.Second // for reading what remains of a refused body
 	swallowLimit = 8 << 20         // bytes read of what remains of a refused body
@@ -171,15 +173,7 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 				WithHint("put what it asks for into the query")
 		}
 	default:
-		size := r.ContentLength
-		if size < 0 || size > transport.DefaultMaxBody {
-			size = transport.DefaultMaxBody
-		}
-		if err := s.cfg.Bodies.Take(who.Subject, size); err != nil {
-			return nil, nil, err
-		}
-		free = func() { s.cfg.Bodies.Give(who.Subject, size) }
-		raw, err = bufferBody(w, r)
+		free, raw, err = countBody(s, rt, who, w, r)
 	}
 	if err == nil && (rt.write || rt.json) {
 		err = ownPage(r)
@@ -192,6 +186,50 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 		raw = paramsOfBody(r, raw)
 	}
 	return raw, free, nil
+}
+
+// countBody reads a body and counts its bytes until free is called. The announced size counts before the body comes,
+// so that a caller within its share is never refused in the middle of a body. Of strangers only what has come counts, so
+// that a promise of theirs takes no memory from others. Codes: busy, too_large, invalid.
+func countBody(s *Server, rt route, who caller, w http.ResponseWriter, r *http.Request) (free func(), raw []byte,
+	err error) {
+	account, counted := s.cfg.Bodies, int64(0)
+	count := func(n int64) error {
+		err := account.Take(who.Subject, n)
+		if err == nil {
+			counted += n
+		}
+		return err
+	}
+	free = func() { account.Give(who.Subject, counted) }
+	if rt.open {
+		account = s.openBodies
+		raw, err = bufferBody(w, r, maxOpenBody, &countedBody{r.Body, count})
+		return free, raw, err
+	}
+	size := r.ContentLength
+	if size < 0 || size > transport.DefaultMaxBody {
+		size = transport.DefaultMaxBody
+	}
+	if err = count(size); err == nil {
+		raw, err = bufferBody(w, r, transport.DefaultMaxBody, r.Body)
+	}
+	return free, raw, err
+}
+
+// countedBody counts the bytes of a body as they come.
+type countedBody struct {
+	io.ReadCloser
+	count func(int64) error
+}
+
+// Read implements io.Reader.
+func (c *countedBody) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	if refusal := c.count(int64(n)); refusal != nil {
+		return 0, refusal
+	}
+	return n, err
 }
 
 // answer runs the operation here if this server may answer it, and otherwise forwards the request to the leader. It
@@ -243,18 +281,21 @@ func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Ha
 }
 
 // bufferBody reads the whole body, so that the request can be refused before anything is done, and can be forwarded
-// unchanged. Codes: too_large, invalid.
-func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// unchanged. body is r.Body, or reads it. Codes: too_large, invalid, and those of the errors of body.
+func bufferBody(w http.ResponseWriter, r *http.Request, most int64, body io.ReadCloser) ([]byte, error) {
 	slow := http.NewResponseController(w)
-	if r.ContentLength > transport.DefaultMaxBody {
+	if r.ContentLength > most {
 		swallow(slow, r.Body)
-		return nil, bodyTooLarge()
+		return nil, bodyTooLarge(most)
 	}
-	raw, err := readWithin(slow, r.Body, max(r.ContentLength, 0))
+	raw, err := readWithin(slow, body, max(r.ContentLength, 0), most)
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		swallow(slow, r.Body)
-		return nil, bodyTooLarge()
+		return nil, bodyTooLarge(most)
+	}
+	if refusal, ok := errors.AsType[*model.Error](err); ok {
+		return nil, refusal
 	}
 	if err != nil {
 		return nil, model.Refuse(model.CodeInvalid, "the body did not arrive whole")
@@ -268,7 +309,7 @@ func emptyBody(w http.ResponseWriter, r *http.Request) bool {
 	raw, err := readWithin(http.NewResponseController(w), struct {
 		io.Reader
 		io.Closer
-	}{io.LimitReader(r.Body, 1), r.Body}, 0)
+	}{io.LimitReader(r.Body, 1), r.Body}, 0, 1)
 	r.Body, r.ContentLength = http.NoBody, 0
 	return err == nil && len(raw) == 0
 }
@@ -276,7 +317,7 @@ func emptyBody(w http.ResponseWriter, r *http.Request) bool {
 // readWithin reads a whole body, for at most bodyTime. The announced size may be 0 or wrong. Only when bodyTime has
 // passed does readWithin set a deadline on the connection. To set a deadline in advance and remove it would wake the
 // goroutine of the connection twice, although nearly every body has already arrived.
-func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) ([]byte, error) {
+func readWithin(slow *http.ResponseController, body io.ReadCloser, size, most int64) ([]byte, error) {
 	late := make(chan struct{})
 	timer := time.AfterFunc(bodyTime, func() {
 		defer close(late)
@@ -285,7 +326,7 @@ func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) (
 	var buf bytes.Buffer
 	// With MinRead more bytes, ReadFrom sees the end of the body without enlarging the buffer.
 	buf.Grow(int(min(size, firstRoom)) + bytes.MinRead)
-	_, err := buf.ReadFrom(http.MaxBytesReader(nil, body, transport.DefaultMaxBody))
+	_, err := buf.ReadFrom(http.MaxBytesReader(nil, body, most))
 	if !timer.Stop() {
 		<-late // the timer's function must not use the controller after the handler has returned
 		if err == nil {
@@ -364,7 +405,10 @@ func bodyFrom(ctx context.Context) []byte {
 	return raw
 }
 
-func bodyTooLarge() error {
-	return model.Refuse(model.CodeTooLarge, "the body is larger than %d bytes", transport.DefaultMaxBody).
-		WithHint("a job may have at most 1 MiB; move large data out of it")
+func bodyTooLarge(most int64) error {
+	refusal := model.Refuse(model.CodeTooLarge, "the body is larger than %d bytes", most)
+	if most < transport.DefaultMaxBody {
+		return refusal.WithHint("an id token has at most 32 KiB: let the provider send fewer claims")
+	}
+	return refusal.WithHint("a job may have at most 1 MiB; move large data out of it")
 }

@@ -39,6 +39,7 @@ type Server struct {
 	blocking      *places // reads that wait for a change
 	turns         *turns
 	held          *places           // refusals that wait before they are sent
+	openBodies    *transport.Bodies // bytes of bodies of open operations, by source
 	answers       *transport.Bodies // bytes of answers that are not read yet
 	watches       *watches
 	waiting       *sharedWaiting

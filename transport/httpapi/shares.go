@@ -36,6 +36,9 @@ const (
 	snapshotsInAll = 16
 	snapshotsOfOne = 4
 
+	openBodiesOfOne = 256 << 10 // of a source
+	openBodiesInAll = 4 << 20
+
 	heldInAll   = 4096
 	heldOfOne   = 256
 	refusalTime = 250 * time.Millisecond
@@ -50,6 +53,7 @@ func (s *Server) openShares() {
 	s.held = newPlaces(ShareRequests, heldInAll, heldOfOne, func(Share) {})
 	s.asking, s.comparing = s.newQuestions(1, 2), s.newQuestions(4, 1)
 	s.turns = newTurns(runtime.GOMAXPROCS(0)/2, s.cfg.Beyond)
+	s.openBodies = transport.NewBodies(openBodiesOfOne, openBodiesInAll)
 	s.answers = transport.NewBodies(answersOfOne, answersInAll)
 	for _, bytes := range [...]*transport.Bodies{s.answers, s.cfg.Bodies} {
 		bytes.OnBeyond(func() { s.cfg.Beyond(ShareBytes) })
