@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/outspan/outspan/internal/testbed/memnet"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport"
@@ -75,4 +78,34 @@ func TestWithoutCertificate(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// A connection without a certificate that shows no good token ends after 10 s, whatever it asks. One that does stays,
+// and a login gets the time that it takes.
+func TestStrangersEndSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := memnet.New()
+		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/good":
+				transport.Proved(r.Context())
+			case "/login":
+				transport.Proving(r.Context(), time.Minute)
+			}
+		})
+		start(t, credentials(t, authority(t, "c1"), pki.RoleServer, "s1"), stationConfig{raw: network.Listen("s1:443"),
+			dial: network.Dialer("s1"), handler: handler, listener: transport.ListenerConfig{Tokens: true}})
+		for path, want := range map[string]time.Duration{"/bad": 10 * time.Second, "/login": time.Minute,
+			"/good": 3 * time.Minute} { // 3 min is IdleTimeout
+			raw := must(network.Dial(t.Context(), "n1", "s1:443"))(t)
+			conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+			began := time.Now()
+			_ = must(io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"))(t)
+			_, _ = io.Copy(io.Discard, conn)
+			if took := time.Since(began); took < want || took > want+time.Second {
+				t.Errorf("%s: the connection ended after %s, want %s", path, took, want)
+			}
+			_ = conn.Close()
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outspan/outspan/pki"
@@ -23,12 +24,15 @@ type gate struct {
 	since  time.Time           // when waiting admitted it
 	peer   pki.Identity        // set before the gate enters the account of raft or the API, as is proof
 	proof  []*x509.Certificate // the peer's certificates, its own first
+	bare   bool                // the peer has no certificate; set before the gate enters its account
+	proved atomic.Bool         // the peer without a certificate has shown a good token
 
-	mu     sync.Mutex
-	closed bool
-	leave  func(*gate)
-	ending *time.Timer        // closes it; nil before drain
-	stop   context.CancelFunc // ends the context of untilDrained; nil if there is none
+	mu      sync.Mutex
+	closed  bool
+	leave   func(*gate)
+	ending  *time.Timer        // closes it; nil before drain
+	proving *time.Timer        // closes it, see endAfter; nil if the peer has a certificate
+	stop    context.CancelFunc // ends the context of untilDrained; nil if there is none
 }
 
 func newGate(c net.Conn) *gate {
@@ -75,6 +79,9 @@ func (g *gate) Close() error {
 	g.closed = true
 	if g.ending != nil {
 		g.ending.Stop()
+	}
+	if g.proving != nil {
+		g.proving.Stop()
 	}
 	if g.stop != nil {
 		g.stop()

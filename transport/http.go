@@ -173,6 +173,9 @@ type stoppingKey struct{}
 func (s *HTTPServer) connContext(ctx context.Context, c net.Conn) context.Context {
 	if g := gateOf(c); g != nil {
 		ctx = context.WithValue(ctx, stoppingKey{}, g.untilDrained(s.ending).Done())
+		if g.bare {
+			ctx = context.WithValue(ctx, bareKey{}, g)
+		}
 	}
 	return ConnContext(ctx, c)
 }

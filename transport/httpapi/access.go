@@ -78,6 +78,7 @@ func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (c
 	if err := c.counts(s.cfg.Store.Current()); err != nil {
 		return c, s.unproved(r, err)
 	}
+	transport.Proved(r.Context())
 	return c, nil
 }
 

@@ -182,6 +182,9 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 		free()
 		return nil, nil, err
 	}
+	if rt.write && rt.open {
+		transport.Proving(r.Context(), writeLimit)
+	}
 	if rt.write {
 		raw = paramsOfBody(r, raw)
 	}

@@ -1,9 +1,12 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -57,4 +60,35 @@ func TestPromisesOfStrangers(t *testing.T) {
 	}
 	p = b.call("POST", "/v1/auth/login", "", api.LoginBody{IDToken: strings.Repeat("x", 64<<10)}, nil)
 	wantRefused(t, p, model.CodeTooLarge, "65536 bytes")
+}
+
+// A source of many connections loses those that have shown no good token, not the one that has.
+func TestGoodTokenKeepsConnection(t *testing.T) {
+	r := newRig(t, "s1")
+	r.world()
+	ask := func(more string) string { return "GET /v1/nodes HTTP/1.1\r\nHost: x\r\n" + more + "\r\n" }
+	address := r.servers["s1"].address
+	good := ask("Authorization: Bearer " + r.grantToken("ci", model.Hour, "viewer").Reveal() + "\r\n")
+	status := func(c *tls.Conn) int {
+		_ = c.SetReadDeadline(time.Now().Add(15 * time.Second))
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Log(err)
+			return 0
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode
+	}
+	kept := strangers(t, address, 1, 1, good)[0]
+	if got := status(kept); got != http.StatusOK {
+		t.Fatal(got)
+	}
+	many := strangers(t, address, 1, 256, ask(""))
+	if got := status(many[255]); got != http.StatusUnauthorized && got != http.StatusTooManyRequests {
+		t.Error(got)
+	}
+	if _, err := fmt.Fprint(kept, good); err != nil || status(kept) != http.StatusOK {
+		t.Errorf("the connection with a good token made room for another one: %v", err)
+	}
 }
