@@ -87,7 +87,7 @@ func instanceLogs(a *app) *cobra.Command {
 // started, instanceLogs waits for the start.
 func (a *app) instanceLogs(ctx context.Context, id string, o client.LogOptions) error {
 	for {
-		err := a.copyLogs(ctx, func() (io.ReadCloser, error) {
+		err := a.copyLogs(ctx, o, func(o client.LogOptions) (io.ReadCloser, error) {
 			return a.client().Instances.Logs(ctx, id, client.InstanceLogOptions{LogOptions: o})
 		})
 		if !isCode(err, model.CodeNotFound) || !o.Follow {
@@ -127,7 +127,7 @@ func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error
 	if err != nil {
 		return err
 	}
-	return a.copyLogs(ctx, func() (io.ReadCloser, error) {
+	return a.copyLogs(ctx, o, func(o client.LogOptions) (io.ReadCloser, error) {
 		return a.client().Jobs.Logs(ctx, job, client.JobLogOptions{LogOptions: o, Group: group, Running: f.running})
 	})
 }
@@ -174,9 +174,11 @@ func logsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// copyLogs writes a log to stdout as it arrives. For a terminal, it replaces control characters.
-func (a *app) copyLogs(ctx context.Context, open func() (io.ReadCloser, error)) error {
-	body, err := open()
+// copyLogs writes a log to stdout as it arrives. For a terminal, it replaces control characters. If the log breaks off
+// because the caller may not read it any more, copyLogs returns that refusal.
+func (a *app) copyLogs(ctx context.Context, o client.LogOptions,
+	open func(client.LogOptions) (io.ReadCloser, error)) error {
+	body, err := open(o)
 	if err != nil {
 		return err
 	}
@@ -186,6 +188,14 @@ func (a *app) copyLogs(ctx context.Context, open func() (io.ReadCloser, error)) 
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil && !errors.Is(err, io.EOF):
+		none := 0
+		o.Follow, o.Tail = false, &none
+		if again, refusal := open(o); refusal == nil {
+			_ = again.Close() // nothing was read
+		} else if isCode(refusal, model.CodeUnauthenticated) || isCode(refusal, model.CodeForbidden) ||
+			isCode(refusal, model.CodeNotFound) {
+			return refusal
+		}
 		return model.Refuse(model.CodeUnreachable, "the log broke off: %v", err).WithHint("start it again")
 	}
 	return nil

@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
@@ -71,7 +73,16 @@ func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (c
 			WithHint("%s", anotherAccessToken))
 	}
 	row, ok := s.cfg.Store.Current().AccessTokens.Get(token.ID())
-	if !ok || !token.Matches(row.Hash) {
+	if !ok {
+		refusal := s.unproved(r, noAccessToken(token.ID()))
+		if _, leads, _ := s.cfg.Consensus.Leader(); leads || api.NewProblem(refusal).Code == model.CodeRateLimited {
+			return caller{}, refusal
+		}
+		if row, ok = s.newTokens.await(r.Context(), s.cfg.Store, token.ID()); !ok {
+			return caller{}, refusal
+		}
+	}
+	if !token.Matches(row.Hash) {
 		return caller{}, s.unproved(r, noAccessToken(token.ID()))
 	}
 	c := caller{Subject: row.Subject, token: row.ID}
@@ -80,6 +91,42 @@ func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (c
 	}
 	transport.Proved(r.Context())
 	return c, nil
+}
+
+// newTokens waits for access tokens that another server knows already. It has a place for each request that waits.
+type newTokens chan struct{}
+
+// Bounds of newTokens.
+const (
+	newTokenWait  = 500 * time.Millisecond
+	newTokenWaits = 64
+)
+
+// await returns the row of an access token once this server has it. ok is false after newTokenWait, and at once while
+// too many requests wait.
+func (n newTokens) await(ctx context.Context, store Store, id model.TokenID) (row *fsm.AccessToken, ok bool) {
+	select {
+	case n <- struct{}{}:
+		defer func() { <-n }()
+	default:
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, newTokenWait)
+	defer cancel()
+	for {
+		woken, leave := store.WatchTopic("access")
+		if row, ok = store.Current().AccessTokens.Get(id); ok {
+			leave()
+			return row, true
+		}
+		select {
+		case <-woken:
+			leave()
+		case <-ctx.Done():
+			leave()
+			return nil, false
+		}
+	}
 }
 
 const anotherAccessToken = "ask an administrator for another one: outspan auth token create NAME --role ROLE"

@@ -160,6 +160,57 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// late starts the server s2, which applies each entry 200 ms after the leader.
+func (r *rig) late() {
+	behind := fsm.NewMachine()
+	r.startWith("s2", func(c *httpapi.Config) { c.Store = store{behind, r} })
+	var wg sync.WaitGroup
+	r.t.Cleanup(wg.Wait)
+	wg.Go(func() {
+		for n := 0; r.t.Context().Err() == nil; {
+			r.mu.Lock()
+			all := r.log
+			r.mu.Unlock()
+			if n == len(all) {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			time.Sleep(200 * time.Millisecond)
+			data, err := fsm.EncodeEntry(all[n])
+			if err == nil {
+				n++
+				_, err = behind.Apply(uint64(n), 1, data)
+			}
+			if err != nil {
+				r.t.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// An access token counts at once at the server that was asked to make it, though that lags, and at another that lags.
+// A server that lags does not wait for long for a token that nobody made.
+func TestNewTokenCountsAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.late()
+	made := post(t, r.cli("s2"), "/v1/access-tokens", map[string]any{"name": "ci", "roles": []string{"viewer"}})
+	text, _ := made["text"].(string)
+	if status, _, says := r.bearer("", http.MethodGet, "s2", "/v1/auth/whoami?consistency=stale",
+		"Authorization: Bearer "+text); status != http.StatusOK {
+		t.Errorf("where it was made: %d %s", status, says)
+	}
+	other := r.grantToken("other", model.Hour, rights.Viewer)
+	if status, _, says := r.bearer("", http.MethodGet, "s2", "/v1/auth/whoami", bearerOf(other)); status != http.StatusOK {
+		t.Errorf("elsewhere: %d %s", status, says)
+	}
+	begun := time.Now()
+	if status, _, says := r.bearer("", http.MethodGet, "s2", "/v1/auth/whoami",
+		bearerOf(pki.NewAccessToken())); status != http.StatusUnauthorized || time.Since(begun) > 10*time.Second {
+		t.Errorf("a wrong token: %d %s after %s", status, says, time.Since(begun))
+	}
+}
+
 // A stream ends when its token is revoked, and when the token ends.
 func TestStreamEndsWithTheToken(t *testing.T) {
 	r := newRig(t)

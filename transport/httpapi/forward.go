@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/outspan/outspan/api"
@@ -61,6 +62,9 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 		}
 		body = bytes.NewReader(whole)
 	}
+	if rt.write && rt.tag == "auth" && resp.StatusCode == http.StatusOK {
+		reached(r.Context(), s.cfg.Store, resp.Header.Get(api.HeaderIndex))
+	}
 	for _, name := range passedBack {
 		if v := resp.Header.Get(name); v != "" {
 			w.Header().Set(name, v)
@@ -69,6 +73,31 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	w.WriteHeader(resp.StatusCode)
 	if err := copyFlushed(w, body, resp.ContentLength); err != nil {
 		panic(http.ErrAbortHandler) // so that the caller does not mistake this for the end of the answer
+	}
+}
+
+// applyWait is how long the answer to a change of tokens or rights waits until this server has applied the change.
+const applyWait = 2 * time.Second
+
+// reached waits until this server has applied the entry of an answer of the leader, at most applyWait. Whoever has made
+// an access token here can then use it here.
+func reached(ctx context.Context, store Store, index string) {
+	want, err := strconv.ParseUint(index, 10, 64)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, applyWait)
+	defer cancel()
+	for {
+		state, changed := store.Watch()
+		if state.Index >= want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

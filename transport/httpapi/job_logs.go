@@ -71,8 +71,8 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 		slots: make(chan struct{}, maxJobLogs), cancel: cancel,
 	}
 	m.run(ctx)
-	if m.follow && r.Context().Err() == nil {
-		panic(http.ErrAbortHandler) // the server ended the stream; the reader must not mistake this for the end of the logs
+	if m.follow || ctx.Err() != nil {
+		panic(http.ErrAbortHandler) // something ended the stream; the reader must not mistake this for the end of the logs
 	}
 }
 

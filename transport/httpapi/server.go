@@ -34,6 +34,7 @@ type Server struct {
 	reportBytes   *rates // of the reports of each agent
 	wrongTokens   *rates // of requests without a good access token, by source
 	logins        *rates // of the operations of a login, by source
+	newTokens     newTokens
 	streams       *places
 	snapshots     *places
 	blocking      *places // reads that wait for a change
@@ -79,7 +80,8 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
 		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), logins: loginRates(),
-		watches: newWatches(cfg.Store), waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
+		newTokens: make(newTokens, newTokenWaits),
+		watches:   newWatches(cfg.Store), waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
 	}
 	s.openShares()
 	s.agents = agentCallState{
