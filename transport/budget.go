@@ -154,6 +154,13 @@ func (b *budget) remove(g *gate) {
 	}
 }
 
+// shut reports whether closeAll was called.
+func (b *budget) shut() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
 func (b *budget) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -326,9 +326,12 @@ func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, proto s
 		account, q, refused = l.raft, l.raftQ, &l.count.refusedRaft
 	}
 	if !g.enter(account, g.peer.String()) {
+		defer func() { _ = g.Close() }()
+		if account.shut() { // this server stops
+			return
+		}
 		refused.Add(1)
 		l.warn("connection over the limit", "peer", g.peer, "remote", g.source, "protocol", proto)
-		_ = g.Close()
 		return
 	}
 	// Reload and CloseWhere see the connection from now on. They may have run during the handshake.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,5 +104,30 @@ func TestRaftAdvertise(t *testing.T) {
 	}
 	if got := l.Raft(transport.Dialer{}, "").Addr().String(); got != "x" {
 		t.Errorf("got %s, want the address listened on", got)
+	}
+}
+
+// A server that stops refuses raft without a word about limits: peers dial again until they notice.
+func TestRaftIsClosedQuietly(t *testing.T) {
+	ca := authority(t, "c1")
+	var log strings.Builder
+	s := start(t, credentials(t, ca, pki.RoleServer, "s1"), stationConfig{listener: transport.ListenerConfig{
+		Logger: hclog.New(&hclog.LoggerOptions{Output: &log, Level: hclog.Warn})}})
+	if err := s.raft.Close(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := transport.Dialer{Credentials: credentials(t, ca, pki.RoleServer, "s2")}.DialRaft(t.Context(), s.addr)
+	if err == nil {
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the connection stayed open: %v", err)
+		}
+	}
+	if err := s.stop(); err != nil { // no goroutine writes to the log any more
+		t.Error(err)
+	}
+	if log.Len() > 0 || s.Stats().RaftRefused != 0 {
+		t.Errorf("%d refused, and: %s", s.Stats().RaftRefused, &log)
 	}
 }

@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -8,6 +13,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/rights"
 )
 
@@ -51,7 +57,8 @@ func accessLs(a *app) *cobra.Command {
 				{Head: "ends", Cell: func(t api.AccessToken) string { return term.Stamp(&t.Ends) }},
 				{Head: "roles", Cell: func(t api.AccessToken) string { return joinedText(t.Roles) }},
 				{Head: "groups", Cell: func(t api.AccessToken) string { return strings.Join(t.Groups, ", ") }},
-				{Head: "created by", Cell: func(t api.AccessToken) string { return string(t.CreatedBy) }},
+				{Head: "created by", Wide: true, Cell: func(t api.AccessToken) string { return string(t.CreatedBy) }},
+				{Head: "person", Cell: func(t api.AccessToken) string { return cmp.Or(t.Person, t.Subject) }},
 			})
 		},
 	}
@@ -62,6 +69,7 @@ func accessLs(a *app) *cobra.Command {
 func accessCreate(a *app) *cobra.Command {
 	var write writeFlags
 	var roles, groups []string
+	var out string
 	var ttl term.DurationFlag
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "make an access token for a script", Args: term.Exactly("NAME"),
@@ -69,7 +77,7 @@ func accessCreate(a *app) *cobra.Command {
 until the token ends or is revoked. Others see its holder as token:NAME, to which auth grant can give more roles. Servers take access tokens only with
 auth { tokens = true } in their configuration.`,
 		Example: "outspan auth token create ci --role deployer --ttl 7d\n" +
-			"outspan auth token create ci --role deployer --format '{{.text}}' >ci.token",
+			"outspan auth token create ci --role deployer --out ci.token",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := api.AccessTokenBody{Name: args[0], Groups: groups}
 			for _, role := range roles {
@@ -78,27 +86,77 @@ auth { tokens = true } in their configuration.`,
 			if ttl.Given {
 				body.TTL = ttl.Value
 			}
-			got, err := a.client().Auth.CreateAccessToken(cmd.Context(), body, write.options())
+			keep, err := newAccessFile(out, write.dryRun)
 			if err != nil {
 				return err
 			}
-			return a.showNewAccess(got, &write)
+			got, err := a.client().Auth.CreateAccessToken(cmd.Context(), body, write.options())
+			if err = keep.write(got.Value.Text, err); err != nil {
+				return err
+			}
+			return a.showNewAccess(got, &write, out)
 		},
 	}
 	write.register(cmd, "check only, make no token")
 	cmd.Flags().StringArrayVar(&roles, "role", nil, "a role that the token gives; may be repeated")
 	cmd.Flags().StringArrayVar(&groups, "group", nil, "a group to which the holder belongs; may be repeated")
+	cmd.Flags().StringVar(&out, "out", "", "write the text into this file, which must not exist (0600), and don't show it")
 	ttl.RegisterTTL(cmd, "how long the token counts (default 30d)")
 	_ = cmd.RegisterFlagCompletionFunc("role", a.complete("roles")) // no error is possible: the flag exists
 	return cmd
 }
 
-func (a *app) showNewAccess(got client.Response[api.NewAccessTokenReply], write *writeFlags) error {
+// accessFile is the file for the text of a new access token. It is nil if no file is wanted.
+type accessFile struct{ *os.File }
+
+// newAccessFile makes the file with mode 0600 before the token is made, so that no token is lost because there can't be
+// a file. Codes: file_exists, file_error.
+func newAccessFile(path string, dryRun bool) (*accessFile, error) {
+	if path == "" || dryRun {
+		return nil, nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil, model.Refuse(model.CodeFileExists, "%s exists already", path).WithHint("choose another file")
+	case err != nil:
+		return nil, model.Refuse(model.CodeFile, "the file for the access token can't be made: %v", err).
+			WithHint("choose another directory")
+	}
+	return &accessFile{f}, nil
+}
+
+// write writes the text, and removes the file if that fails or if there is no token, because of err. Code: file_error.
+func (f *accessFile) write(text string, err error) error {
+	if f == nil {
+		return err
+	}
+	if err != nil {
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	_, err = f.WriteString(text + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return model.Refuse(model.CodeFile, "the access token was made, and can't be written: %v",
+			errors.Join(err, os.Remove(f.Name()))).
+			WithHint("revoke it with outspan auth token revoke, and make another one")
+	}
+	return nil
+}
+
+// showNewAccess shows a new access token. Its text is not shown if it is in the file out.
+func (a *app) showNewAccess(got client.Response[api.NewAccessTokenReply], write *writeFlags, out string) error {
 	t := got.Value.Token
 	if t == nil {
 		t = &api.AccessToken{} // no server of this version leaves it out
 	}
-	return a.Show(term.Result{JSON: got.Raw, Names: []string{t.Name}, Text: func(p *term.Page) {
+	raw := got.Raw
+	if out != "" {
+		var err error
+		if raw, err = json.Marshal(got.Value.AccessTokenReply); err != nil {
+			return err
+		}
+	}
+	return a.Show(term.Result{JSON: raw, Names: []string{t.Name}, Text: func(p *term.Page) {
 		roles := joinedText(t.Roles)
 		if len(t.Roles) == 0 {
 			roles = "none of its own; give it one with: outspan auth grant ROLE " + t.Subject
@@ -106,14 +164,17 @@ func (a *app) showNewAccess(got client.Response[api.NewAccessTokenReply], write 
 		p.Line("access token %s %s: until %s %s", t.Name, write.would("is made"), term.Stamp(&t.Ends),
 			write.done(got.Value.Index))
 		p.Line("  roles: %s", roles)
-		if write.dryRun {
-			return
+		switch {
+		case write.dryRun:
+		case out != "":
+			p.Line("  wrote %s; use it with: OUTSPAN_TOKEN_FILE=%[1]s", out)
+		default:
+			p.Line("")
+			p.Line("%s", got.Value.Text)
+			p.Line("")
+			p.Line("It is shown only this once. Keep it in a file that nobody else can read, and name that with " +
+				"OUTSPAN_TOKEN_FILE.")
 		}
-		p.Line("")
-		p.Line("%s", got.Value.Text)
-		p.Line("")
-		p.Line("It is shown only this once. Keep it in a file that nobody else can read, and name that with " +
-			"OUTSPAN_TOKEN_FILE.")
 	}})
 }
 

@@ -70,7 +70,7 @@ Begin with:  outspan demo      a whole cluster on this machine, within a minute
 	root.SetErr(a.Err)
 	root.SetFlagErrorFunc(flagError)
 	a.conn.register(root.PersistentFlags())
-	a.conn.in = a.In
+	a.conn.in, a.conn.note = a.In, a.Note
 	a.Output.Register(root.PersistentFlags())
 	// can't fail, because the flag exists
 	_ = root.RegisterFlagCompletionFunc("output", completeWords("table", "json", "yaml", "wide", "name"))

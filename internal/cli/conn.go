@@ -26,7 +26,8 @@ var sockets = []string{"/run/outspan/api.sock", "/var/lib/outspan/api.sock"}
 type connFlags struct {
 	address, caCert, cert, key, serverName, tokenFile string
 
-	in io.Reader // standard input
+	in   io.Reader            // standard input
+	note func(string, ...any) // prints a line on stderr
 
 	retryFor time.Duration // how long a call is repeated while there is no leader; 0 means the client's default
 	waiting  func(why error, atMost time.Duration)

@@ -51,6 +51,10 @@ func (c *connFlags) readToken(file string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = f.Close() }() // it was only read
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && c.note != nil {
+		c.note("warning: every user of this machine can read the access token in %s; change that with: chmod 600 %[1]s",
+			file)
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxAccessFile))
 	return string(text), err
 }

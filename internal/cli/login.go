@@ -21,7 +21,7 @@ func loginCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "login", Short: "sign in with the OpenID Connect provider of the cluster", Args: term.Exactly(),
 		Long: `Signs you in with the provider that the servers name (auth { oidc }). It prints an address and a code: open the address in a browser on any machine, and
-approve the code there. The command waits for that; Ctrl-C ends it. Then later commands to these servers use your login, unless a certificate or OUTSPAN_TOKEN is given.
+approve the code there. The command waits for that; Ctrl-C ends it. Then later commands to these servers use your login, unless a certificate or OUTSPAN_TOKEN is given. An earlier login on this machine ends.
 It needs the servers in --address or OUTSPAN_ADDR, and their CA in --ca-cert or OUTSPAN_CACERT. Your login ends after the time that the servers set. You have the rights
 of the groups that the provider named at the login; sign in again after they have changed. The access token is in $XDG_CONFIG_HOME/outspan/logins, or ~/.config.`,
 		Example: "outspan login --address https://10.0.0.1:7640 --ca-cert ca.pem\noutspan auth whoami",
@@ -43,11 +43,32 @@ of the groups that the provider named at the login; sign in again after they hav
 			if err != nil {
 				return err
 			}
+			before, _ := store.load(addresses) // a file that can't be read is replaced
 			if err := store.save(addresses, got.Value.Text); err != nil {
 				return err
 			}
+			if before != "" {
+				a.revokeLogin(cmd.Context(), addresses, before)
+			}
 			return a.showIdentity(got.Value.Identity)
 		},
+	}
+}
+
+// revokeLogin revokes the access token of a login that another one has replaced on this machine. If that fails, it says
+// so on stderr: the new login counts.
+func (a *app) revokeLogin(ctx context.Context, addresses []string, token string) {
+	cfg, err := a.conn.bareConfig(a.Env, addresses)
+	if err == nil {
+		cfg.Token = token
+		var c *client.Client
+		if c, err = client.New(cfg); err == nil {
+			defer c.Close()
+			_, err = c.Auth.Logout(ctx, client.WriteOptions{})
+		}
+	}
+	if err != nil && !isCode(err, model.CodeUnauthenticated) { // otherwise it has ended before
+		a.Note("warning: your earlier login goes on until its end: %s", model.Reason(err))
 	}
 }
 

@@ -22,7 +22,23 @@ type configShown struct {
 	Settings  *model.Settings   `json:"settings,omitempty"`
 	Telemetry map[string]bool   `json:"telemetry"`
 	Limits    limitsShown       `json:"limits"`
+	Auth      *authShown        `json:"auth,omitempty"`
 	Audit     *auditShown       `json:"audit,omitempty"`
+}
+
+type authShown struct {
+	Tokens bool       `json:"tokens"`
+	OIDC   *oidcShown `json:"oidc,omitempty"`
+}
+
+type oidcShown struct {
+	Issuer      string         `json:"issuer"`
+	ClientID    string         `json:"client_id"`
+	CAFile      string         `json:"ca_file,omitempty"`
+	GroupsClaim string         `json:"groups_claim"`
+	NameClaim   string         `json:"name_claim"`
+	Scopes      []string       `json:"scopes"`
+	Session     model.Duration `json:"session"`
 }
 
 type auditShown struct {
@@ -102,6 +118,10 @@ func configView(c *config.Config) configShown {
 	}
 	if s := c.Server; s != nil {
 		v.Server = &serverShown{s.BootstrapExpect, s.RetryJoin, s.RaftMultiplier}
+		v.Auth = &authShown{Tokens: c.Auth.TakesTokens()}
+		if o := c.Auth.OIDC; o != nil {
+			v.Auth.OIDC = &oidcShown{o.Issuer, o.ClientID, o.CAFile, o.GroupsClaim, o.NameClaim, o.Scopes, o.Session}
+		}
 	}
 	if a := c.Agent; a != nil {
 		v.Agent = &agentShown{
