@@ -29,6 +29,7 @@ type connFlags struct {
 	in   io.Reader            // standard input
 	note func(string, ...any) // prints a line on stderr
 
+	login    bool          // the access token is that of a login
 	retryFor time.Duration // how long a call is repeated while there is no leader; 0 means the client's default
 	waiting  func(why error, atMost time.Duration)
 	opened   *client.Client
@@ -131,6 +132,10 @@ func (c *connFlags) credentials(env func(string) string, token bool) (func() *tl
 			missing = append(missing, one.name)
 		}
 	}
+	if len(missing) > 0 && files.Cert == "" && files.Key == "" && hasSignedIn(env) {
+		return nil, term.Usage("you are not signed in, and there is no certificate: %s not set", term.Joined(missing)).
+			WithHint("sign in: outspan login; or use a certificate, an access token, or the socket on a server")
+	}
 	if len(missing) > 0 {
 		return nil, term.Usage("https needs a certificate: %s not set", term.Joined(missing)).
 			WithHint("make one on a server with: outspan cert create NAME; without tls { managed = true }: outspan tls cert " +
@@ -148,12 +153,14 @@ func (c *connFlags) config(env func(string) string) (client.Config, error) {
 		return client.Config{}, err
 	}
 	token, err := c.token(env)
-	if err == nil && token == "" && term.First(c.cert, env("OUTSPAN_CLIENT_CERT")) == "" {
+	login := err == nil && token == "" && term.First(c.cert, env("OUTSPAN_CLIENT_CERT")) == ""
+	if login {
 		token, err = loginAt(env, addresses)
 	}
 	if err != nil {
 		return client.Config{}, err
 	}
+	c.login = login && token != ""
 	cfg := client.Config{Addresses: addresses, RetryFor: c.retryFor, Waiting: c.waiting, Token: token}
 	if !slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
 		return cfg, nil

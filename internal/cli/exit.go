@@ -72,6 +72,9 @@ func (a *app) finish(ctx context.Context, err error) int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return int(term.ExitInterrupted)
 	}
+	if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Code == model.CodeUnauthenticated && a.conn.login {
+		err = model.Refuse(refusal.Code, "%s", refusal.Message).WithHint("sign in again: outspan login")
+	}
 	code := exitOf(err)
 	if !errors.As(err, new(term.Quiet)) {
 		report(a.Err, err, a.Output.Asked)

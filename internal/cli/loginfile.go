@@ -76,6 +76,16 @@ func loginAt(env func(string) string, addresses []string) (string, error) {
 	return l.load(addresses)
 }
 
+// hasSignedIn reports whether the user has signed in on this machine before.
+func hasSignedIn(env func(string) string) bool {
+	l, ok := loginsOf(env)
+	if !ok {
+		return false
+	}
+	_, err := os.Stat(l.dir)
+	return err == nil
+}
+
 // save stores an access token for all addresses. Code: file.
 func (l logins) save(addresses []string, token string) error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {

@@ -46,6 +46,7 @@ type serverPart struct {
 	files    *trust.FilesEngine // nil if it does
 	audit    *audit.Log         // nil if the configuration has none
 	audited  auditMetrics
+	signing  *signingIn // nil if the configuration has no provider
 }
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
@@ -196,8 +197,8 @@ func (s *serverPart) openAPI() (err error) {
 	} else if s.p.cfg.TLS.Issue != "" {
 		joinRoot = s.files.Root
 	}
-	signing, err := signIn(s.p.cfg.Auth.OIDC)
-	if err != nil {
+	var signing *httpapi.SignIn
+	if s.signing, signing, err = signIn(s.p.cfg.Name, s.p.cfg.Auth.OIDC, s.p.log.Named("oidc")); err != nil {
 		return err
 	}
 	s.api, err = httpapi.New(httpapi.Config{
@@ -269,6 +270,11 @@ func (s *serverPart) run(ctx context.Context) error {
 		return web.Run(ctx, s.listener.API(), net.Listener(s.unix))
 	})
 
+	asking := new(sync.WaitGroup)
+	if s.signing != nil {
+		asking = start(serve, s.signing.check)
+	}
+
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -276,6 +282,7 @@ func (s *serverPart) run(ctx context.Context) error {
 	}
 	stopServing()
 	serving.Wait()
+	asking.Wait()
 	leave()
 	agreeing.Wait()
 	counting.Wait()

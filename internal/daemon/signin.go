@@ -3,8 +3,13 @@ package daemon
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"os"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/config"
@@ -13,31 +18,39 @@ import (
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
+// signingIn signs people in with the provider of a server's file.
+type signingIn struct {
+	server   string
+	verifier *oidc.Verifier
+	log      hclog.Logger
+
+	mu     sync.Mutex
+	warned time.Time
+}
+
 // signIn returns the part that signs people in with the provider of a server's file, or nil if the file has none. It
 // does not call the provider. Codes: file if ca_file can't be read; invalid if it has no certificate.
-func signIn(cfg *config.OIDC) (*httpapi.SignIn, error) {
+func signIn(server string, cfg *config.OIDC, log hclog.Logger) (*signingIn, *httpapi.SignIn, error) {
 	if cfg == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	p := oidc.Provider{Issuer: cfg.Issuer, ClientID: cfg.ClientID, Scopes: cfg.Scopes}
 	if cfg.CAFile != "" {
 		var err error
 		if p.CAPEM, err = certificatesIn(cfg.CAFile); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	verifier, err := oidc.NewVerifier(p, oidc.Claims{Groups: cfg.GroupsClaim, Name: cfg.NameClaim}, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &httpapi.SignIn{
+	part := &signingIn{server: server, verifier: verifier, log: log}
+	return part, &httpapi.SignIn{
 		Provider: api.Provider{Kind: "oidc", Issuer: p.Issuer, ClientID: p.ClientID, Scopes: p.Scopes,
 			CAPEM: string(p.CAPEM)},
 		Session: cfg.Session,
-		Verify: func(ctx context.Context, idToken string) (httpapi.SignedIn, error) {
-			who, err := verifier.Verify(ctx, idToken)
-			return httpapi.SignedIn{Subject: who.Subject, Person: who.Name, Groups: who.Groups, Proof: who.Proof}, err
-		},
+		Verify:  part.verify,
 	}, nil
 }
 
@@ -60,4 +73,39 @@ func certificatesIn(path string) (all []byte, _ error) {
 		}
 	}
 	return all, nil
+}
+
+func (s *signingIn) verify(ctx context.Context, idToken string) (httpapi.SignedIn, error) {
+	who, err := s.verifier.Verify(ctx, idToken)
+	return httpapi.SignedIn{Subject: who.Subject, Person: who.Name, Groups: who.Groups, Proof: who.Proof}, s.told(err)
+}
+
+// check asks the provider once, so that the log says early that nobody can sign in.
+func (s *signingIn) check(ctx context.Context) error {
+	if err := s.verifier.Check(ctx); ctx.Err() == nil {
+		_ = s.told(err) // the server works without its provider
+	}
+	return nil
+}
+
+// providerWarnings is the shortest time between two warnings about the provider.
+const providerWarnings = 10 * time.Second
+
+// told returns an error of the verifier for the person who signs in. If it is about the provider, the error names this
+// server, which has asked the provider, and is logged too.
+func (s *signingIn) told(err error) error {
+	known, ok := errors.AsType[*model.Error](err)
+	if !ok || known.Code != model.CodeProviderUnreachable && known.Code != model.CodeNotSupported {
+		return err
+	}
+	s.mu.Lock()
+	warn := time.Since(s.warned) > providerWarnings
+	if warn {
+		s.warned = time.Now()
+	}
+	s.mu.Unlock()
+	if warn {
+		s.log.Warn("nobody can sign in", "reason", known.Message, "hint", known.Hint)
+	}
+	return model.Refuse(known.Code, "server %s: %s", s.server, known.Message).WithHint("%s", known.Hint)
 }

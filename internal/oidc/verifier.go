@@ -133,6 +133,12 @@ func checkType(signed string) error {
 	return nil
 }
 
+// Check asks the provider who it is. Codes: invalid, provider_unreachable, not_supported.
+func (v *Verifier) Check(ctx context.Context) error {
+	_, err := v.verifier(ctx)
+	return err
+}
+
 // verifier returns the verifier of go-oidc, which knows the keys of the provider. While the metadata can't be read
 // again, the earlier one counts.
 func (v *Verifier) verifier(ctx context.Context) (*oidc.IDTokenVerifier, error) {
