@@ -211,6 +211,38 @@ func TestNewTokenCountsAtOnce(t *testing.T) {
 	}
 }
 
+// beforeWrite calls a function before each entry is committed.
+type beforeWrite struct {
+	httpapi.Consensus
+	do func()
+}
+
+func (b beforeWrite) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error) {
+	b.do()
+	return b.Consensus.Propose(ctx, e)
+}
+
+// A write that was judged before its token is revoked is refused as stale, and changes nothing.
+func TestWriteOfARevokedToken(t *testing.T) {
+	r := newRig(t)
+	var token pki.AccessToken
+	r.startWith("s1", func(c *httpapi.Config) {
+		c.Consensus = beforeWrite{c.Consensus, func() { r.apply(&fsm.AccessTokenRevoke{ID: token.ID()}) }}
+	})
+	token = r.grantToken("ci", model.Hour, rights.Admin)
+	status, code, text := r.bearer("", http.MethodPost, "s1", "/v1/settings/pause", bearerOf(token))
+	if code != model.CodeStale {
+		t.Errorf("%d %s: %s", status, code, text)
+	}
+	if r.machine.Current().Settings.Paused {
+		t.Error("the cluster is paused")
+	}
+	if status, code, _ := r.bearer("", http.MethodPost, "s1", "/v1/settings/pause", bearerOf(token)); code !=
+		model.CodeUnauthenticated {
+		t.Errorf("again: %d %s", status, code)
+	}
+}
+
 // A stream ends when its token is revoked, and when the token ends.
 func TestStreamEndsWithTheToken(t *testing.T) {
 	r := newRig(t)

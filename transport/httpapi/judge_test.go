@@ -69,16 +69,26 @@ func TestMatrixOfRights(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.bind("viewer cert:viewer", "operator cert:operator", "deployer cert:deployer", "admin cert:admin",
-		"admin cert:alice")
+		"admin cert:alice", "operator token:script")
+	script := r.grantToken("script", model.Hour, "deployer") // with a role of its own, and one that it is given
 	ops := operationsOf(t, r)
 	if len(ops) < 90 {
 		t.Fatalf("%d operations", len(ops))
 	}
 	refused := 0
-	for _, name := range []string{"viewer", "operator", "deployer", "admin", "nobody"} {
+	for _, name := range []string{"viewer", "operator", "deployer", "admin", "nobody", "script"} {
 		book := r.machine.Current().RightsBook()
 		who := rights.Caller{Subject: model.Subject{Kind: model.SubjectCert, Name: name}}
 		c := r.client(pki.RoleCLI, name)
+		refuses := func(method, path string, query url.Values) bool { return forbidden(t, c, method, path, query, nil) }
+		if name == "script" {
+			who = rights.Caller{Subject: model.Subject{Kind: model.SubjectToken, Name: name},
+				Roles: []rights.RoleName{"deployer"}}
+			refuses = func(method, path string, query url.Values) bool {
+				_, code, text := r.bearer("", method, "s1", path+"?"+query.Encode(), bearerOf(script))
+				return code == model.CodeForbidden && strings.Contains(text, "may not")
+			}
+		}
 		for _, op := range ops {
 			if op[0] == http.MethodPut && op[1] == "/v1/snapshot" || op[1] == "/v1/events" || strings.HasSuffix(op[1], "/logs") {
 				continue // streams: see TestStreamEndsWithTheRight
@@ -92,7 +102,7 @@ func TestMatrixOfRights(t *testing.T) {
 			if want {
 				refused++
 			}
-			if got := forbidden(t, c, op[0], path, query, nil); got != want {
+			if got := refuses(op[0], path, query); got != want {
 				t.Errorf("%s %s %s: refused %v, want %v", name, op[0], path, got, want)
 			}
 		}
