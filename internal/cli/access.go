@@ -14,6 +14,7 @@ import (
 	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/internal/cli/term"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/rights"
 )
 
@@ -79,6 +80,9 @@ auth { tokens = true } in their configuration.`,
 		Example: "outspan auth token create ci --role deployer --ttl 7d\n" +
 			"outspan auth token create ci --role deployer --out ci.token",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := noAccessSecret(args[0]); err != nil {
+				return err
+			}
 			body := api.AccessTokenBody{Name: args[0], Groups: groups}
 			for _, role := range roles {
 				body.Roles = append(body.Roles, rights.RoleName(role))
@@ -178,6 +182,16 @@ func (a *app) showNewAccess(got client.Response[api.NewAccessTokenReply], write 
 	}})
 }
 
+// noAccessSecret refuses an argument with the text of an access token, and does not repeat it. Code: usage.
+func noAccessSecret(arg string) error {
+	if !pki.HoldsAccessToken(arg) {
+		return nil
+	}
+	return term.Usage("the argument has the text of an access token, which is a secret").
+		WithHint("give its name, which auth token ls shows; whoever may have seen the text can use it: " +
+			"outspan auth token revoke NAME")
+}
+
 func accessRevoke(a *app) *cobra.Command {
 	var write writeFlags
 	cmd := &cobra.Command{
@@ -186,12 +200,19 @@ func accessRevoke(a *app) *cobra.Command {
 		Long: "Ends an access token at once: its requests are refused, and its streams end. NAME is its name or its id. " +
 			"Roles that auth grant has given to token:NAME stay: another token of that name has them again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := a.client().Auth.RevokeAccessToken(cmd.Context(), args[0], write.options())
+			name := args[0]
+			if token, err := pki.ParseAccessToken(name); err == nil { // its secret must not go into a URL
+				name = string(token.ID())
+			}
+			if err := noAccessSecret(name); err != nil {
+				return err
+			}
+			got, err := a.client().Auth.RevokeAccessToken(cmd.Context(), name, write.options())
 			if err != nil {
 				return err
 			}
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{args[0]}, Text: func(p *term.Page) {
-				p.Line("access token %s %s %s", args[0], write.would("is revoked"), write.done(got.Value.Index))
+			return a.Show(term.Result{JSON: got.Raw, Names: []string{name}, Text: func(p *term.Page) {
+				p.Line("access token %s %s %s", name, write.would("is revoked"), write.done(got.Value.Index))
 			}})
 		},
 	}

@@ -48,7 +48,7 @@ of the groups that the provider named at the login; sign in again after they hav
 				return err
 			}
 			if before != "" {
-				a.revokeLogin(cmd.Context(), addresses, before)
+				revokeLogin(cmd.Context(), a, addresses, before)
 			}
 			return a.showIdentity(got.Value.Identity)
 		},
@@ -57,7 +57,7 @@ of the groups that the provider named at the login; sign in again after they hav
 
 // revokeLogin revokes the access token of a login that another one has replaced on this machine. If that fails, it says
 // so on stderr: the new login counts.
-func (a *app) revokeLogin(ctx context.Context, addresses []string, token string) {
+func revokeLogin(ctx context.Context, a *app, addresses []string, token string) {
 	cfg, err := a.conn.bareConfig(a.Env, addresses)
 	if err == nil {
 		cfg.Token = token
