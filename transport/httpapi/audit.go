@@ -307,6 +307,14 @@ type auditWriter struct {
 	problem []byte
 }
 
+// statusOf returns the status of an answer, or 0 if it is not known.
+func statusOf(w http.ResponseWriter) int {
+	if a, ok := w.(*auditWriter); ok {
+		return a.status
+	}
+	return 0
+}
+
 // WriteHeader implements http.ResponseWriter.
 func (w *auditWriter) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {

@@ -35,8 +35,12 @@ type SignedIn struct {
 // verifyLimit is how long a login waits for the provider.
 const verifyLimit = 20 * time.Second
 
-// loginRates allows each source 20 requests of the operations of a login at once, and then one in 3 s.
+// loginRates allows each source 20 logins at once, and then one in 3 s. Logins that succeed don't count, because many
+// people may share an address.
 func loginRates() *rates { return newRates(1.0/3, 20) }
+
+// providerRates allows each source 100 requests for the providers at once, and then 5 a second. They cost little.
+func providerRates() *rates { return newRates(5, 100) }
 
 type loginInput struct {
 	WriteParams
@@ -71,13 +75,17 @@ func (s *Server) loginOperations() []operation {
 
 // anonymous returns the caller of an operation that takes no identity, and counts the request against the rate of its
 // source. Servers that forward such a request have counted it. Code: rate_limited.
-func (s *Server) anonymous(r *http.Request) (caller, error) {
+func (s *Server) anonymous(rt route, r *http.Request) (caller, error) {
 	peer, _ := transport.SubjectFrom(r.Context())
 	if peer.Kind == model.SubjectServer {
 		return caller{Subject: peer, via: peer.Name}, nil
 	}
 	source := transport.SourceOf(remote(r.RemoteAddr))
-	if !s.logins.take(model.Subject{Name: source}) {
+	rates := s.providers
+	if rt.write {
+		rates = s.logins
+	}
+	if !rates.take(model.Subject{Name: source}) {
 		return caller{}, model.Refuse(model.CodeRateLimited, "%s signs in too often", source).WithHint("wait a few seconds")
 	}
 	return caller{Subject: model.Subject{Name: source}}, nil

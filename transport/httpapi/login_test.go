@@ -207,6 +207,22 @@ func TestLoginRefuses(t *testing.T) {
 	wantRefused(t, p, model.CodeNotSupported, "nobody can sign in")
 }
 
+// People behind one address don't keep each other from signing in: only logins that fail count.
+func TestManyLoginsOfOneSource(t *testing.T) {
+	r, _ := signInRig(t)
+	for name, server := range map[string]string{"a": "s1", "b": "s2"} { // s1 leads
+		b := newBare(t, r.servers[server])
+		for i := range 30 {
+			if p := b.call("GET", "/v1/auth/providers", "", nil, nil); p != nil {
+				t.Fatal(p)
+			}
+			if _, p := b.login(strings.Repeat(name, i+1)); p != nil {
+				t.Fatalf("login %d at %s: %v", i, server, p)
+			}
+		}
+	}
+}
+
 // A stream ends when the login that reads it is revoked.
 func TestLogoutEndsStreams(t *testing.T) {
 	r, _ := signInRig(t)

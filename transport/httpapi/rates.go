@@ -92,3 +92,13 @@ func (r *rates) takeMany(who model.Subject, many float64) bool {
 	r.buckets[who] = b
 	return taken
 }
+
+// giveBack undoes one take of a caller.
+func (r *rates) giveBack(who model.Subject) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b, known := r.buckets[who]; known {
+		b.left++ // the next take applies the bound
+		r.buckets[who] = b
+	}
+}

@@ -141,13 +141,16 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			return
 		}
 		s.answer(rt, who, next, w, r.WithContext(ctx))
+		if n := noteFrom(ctx); rt.open && rt.write && n.Index != 0 && !n.Replayed && statusOf(w) == http.StatusOK {
+			s.logins.giveBack(who.Subject)
+		}
 	})
 }
 
 // identifyFor returns who sent a request for an operation. Codes: those of identify and anonymous.
 func (s *Server) identifyFor(rt route, r *http.Request) (caller, error) {
 	if rt.open {
-		return s.anonymous(r)
+		return s.anonymous(rt, r)
 	}
 	return s.identify(r)
 }

@@ -33,7 +33,8 @@ type Server struct {
 	inventories   *rates
 	reportBytes   *rates // of the reports of each agent
 	wrongTokens   *rates // of requests without a good access token, by source
-	logins        *rates // of the operations of a login, by source
+	logins        *rates // of logins that don't succeed, by source
+	providers     *rates // of requests for the providers, by source
 	newTokens     newTokens
 	streams       *places
 	snapshots     *places
@@ -80,8 +81,8 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
 		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), logins: loginRates(),
-		newTokens: make(newTokens, newTokenWaits),
-		watches:   newWatches(cfg.Store), waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
+		providers: providerRates(), newTokens: make(newTokens, newTokenWaits),
+		watches: newWatches(cfg.Store), waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
 	}
 	s.openShares()
 	s.agents = agentCallState{
