@@ -34,8 +34,8 @@ func (l *Listener) deliverBare(ctx context.Context, g *gate, conn *tls.Conn) {
 	}
 }
 
-// enterOrDisplace puts the gate into an account. If the account has no place for it, connections that have shown no good
-// token make room. It returns false if none of those is left.
+// enterOrDisplace puts the gate into an account. If the account has no place for it, connections that have shown no
+// good token make room. It returns false if none of those is left.
 func (g *gate) enterOrDisplace(account *budget) bool {
 	for !g.enter(account, g.source) {
 		victim := account.unproved(g.source)
@@ -92,8 +92,8 @@ func (g *gate) endAfter(d time.Duration) {
 
 type bareKey struct{}
 
-// Proved keeps the connection of a request that has shown a good access token: it no longer ends soon, and makes no room
-// for others. Only connections without a certificate need it.
+// Proved keeps the connection of a request that has shown a good access token: it no longer ends soon, and is not closed
+// to make room for others. Only connections without a certificate need it.
 func Proved(ctx context.Context) {
 	g, _ := ctx.Value(bareKey{}).(*gate)
 	if g == nil || !g.proved.CompareAndSwap(false, true) {

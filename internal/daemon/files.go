@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/audit"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/keyring"
@@ -30,7 +32,7 @@ func CheckFiles(c *config.Config) (NamedFiles, error) {
 			return found, err
 		}
 	}
-	if _, err := signIn(c.Auth.OIDC); err != nil {
+	if _, _, err := signIn(c.Name, c.Auth.OIDC, hclog.NewNullLogger()); err != nil {
 		return found, err
 	}
 	if c.TLS.Dir != "" {

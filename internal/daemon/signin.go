@@ -55,7 +55,7 @@ func signIn(server string, cfg *config.OIDC, log hclog.Logger) (*signingIn, *htt
 }
 
 // certificatesIn returns the certificates in a file, and nothing else of it: whoever wants to sign in gets them. Codes:
-// file_error; invalid if the file has a private key.
+// file_error; invalid if the file has a private key, or no certificate.
 func certificatesIn(path string) (all []byte, _ error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -71,6 +71,10 @@ func certificatesIn(path string) (all []byte, _ error) {
 			block.Headers = nil
 			all = append(all, pem.EncodeToMemory(block)...)
 		}
+	}
+	if len(all) == 0 {
+		return nil, model.Refuse(model.CodeInvalid, "auth.oidc.ca_file %s has no certificate", path).
+			WithHint("it has the CA of the provider's certificate, as PEM; without ca_file, the CAs of the system count")
 	}
 	return all, nil
 }

@@ -195,8 +195,8 @@ func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.R
 }
 
 // countBody reads a body and counts its bytes until free is called. The announced size counts before the body comes,
-// so that a caller within its share is never refused in the middle of a body. Of strangers only what has come counts, so
-// that a promise of theirs takes no memory from others. Codes: busy, too_large, invalid.
+// so that a caller within its share is never refused in the middle of a body. Of strangers only what has come counts,
+// because an announcement of theirs must take no memory from others. Codes: busy, too_large, invalid.
 func countBody(s *Server, rt route, who caller, w http.ResponseWriter, r *http.Request) (free func(), raw []byte,
 	err error) {
 	account, counted := s.cfg.Bodies, int64(0)
