@@ -92,8 +92,8 @@ func (g *gate) endAfter(d time.Duration) {
 
 type bareKey struct{}
 
-// Proved keeps the connection of a request that has shown a good access token: it no longer ends soon, and is not closed
-// to make room for others. Only connections without a certificate need it.
+// Proved keeps the connection of a request that has shown a good access token: it no longer ends soon, and is not
+// closed to make room for others. Only connections without a certificate need it.
 func Proved(ctx context.Context) {
 	g, _ := ctx.Value(bareKey{}).(*gate)
 	if g == nil || !g.proved.CompareAndSwap(false, true) {
