@@ -157,14 +157,14 @@ func (f *flood) stop() {
 }
 
 // many sends requests from n goroutines, with a connection for each.
-func (f *flood) many(n int, make func(int) (*http.Request, error)) {
+func (f *flood) many(n int, build func(int) (*http.Request, error)) {
 	transport := &http.Transport{TLSClientConfig: f.config.Clone(), MaxIdleConnsPerHost: n, DisableCompression: true}
 	client := &http.Client{Transport: transport}
 	for k := range n {
 		f.running.Go(func() {
 			defer transport.CloseIdleConnections()
 			for f.ctx.Err() == nil {
-				r, err := make(k)
+				r, err := build(k)
 				if err != nil {
 					return
 				}

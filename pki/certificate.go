@@ -83,11 +83,11 @@ func (r Roots) ClientConfig(want Role, protos ...string) *tls.Config {
 }
 
 // mustBe refuses a peer with another role. Code: certificate_refused.
-func (id Identity) mustBe(want Role) error {
-	if id.Role == want {
+func (i Identity) mustBe(want Role) error {
+	if i.Role == want {
 		return nil
 	}
-	return model.Refuse(model.CodeCertificateRefused, "the peer is %s, not a %s", id, want).
+	return model.Refuse(model.CodeCertificateRefused, "the peer is %s, not a %s", i, want).
 		WithHint("check the address: it belongs to another process")
 }
 

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -73,7 +74,7 @@ func TestWithoutCertificate(t *testing.T) {
 		"a protocol that does not exist": {nil, []string{"smtp"}},
 	} {
 		err := rawDial(t, addr, &tls.Config{InsecureSkipVerify: true, Certificates: tt.certs, NextProtos: tt.protos})
-		if refusal, ok := err.(*model.Error); !ok ||
+		if refusal, ok := errors.AsType[*model.Error](err); !ok ||
 			refusal.Code != model.CodeCertificateRefused && refusal.Code != model.CodeNotTLS {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -95,7 +95,7 @@ auth { tokens = true } in their configuration.`,
 				return err
 			}
 			got, err := a.client().Auth.CreateAccessToken(cmd.Context(), body, write.options())
-			if err = keep.write(got.Value.Text, err); err != nil {
+			if err := keep.write(got.Value.Text, err); err != nil {
 				return err
 			}
 			return a.showNewAccess(got, &write, out)

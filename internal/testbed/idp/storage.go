@@ -240,7 +240,7 @@ func (client) DevMode() bool                        { return false }
 func (client) IsScopeAllowed(string) bool           { return true }
 func (client) IDTokenUserinfoClaimsAssertion() bool { return true }
 func (c client) ClockSkew() time.Duration           { return -c.options.ClockAhead }
-func (client) RestrictAdditionalIdTokenScopes() func([]string) []string {
+func (client) RestrictAdditionalIdTokenScopes() func([]string) []string { //nolint:revive // of op.Client
 	return func(scopes []string) []string { return scopes }
 }
 func (client) RestrictAdditionalAccessTokenScopes() func([]string) []string {
