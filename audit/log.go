@@ -120,8 +120,8 @@ func (l *Log) Refuse(line Line) {
 	}
 }
 
-// Admit reports whether one more line about somebody who has proved nothing may be written in this minute. Otherwise
-// the line is counted as by Refuse.
+// Admit reports whether there is room this minute for a line about a caller that has proved no identity. If not, Admit
+// counts the line, as Refuse does.
 func (l *Log) Admit(line Line) bool { return l.quiet.admit(line) }
 
 // Begin writes a line and returns once it is on disk. It blocks for at most Config.Wait. Lines of concurrent callers

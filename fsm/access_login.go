@@ -69,15 +69,5 @@ func (c *AccessLogin) apply(s *State) error {
 		return model.Refuse(model.CodeConflict, "you are signed in %d times already", own).
 			WithHint("sign out where you no longer need it: outspan logout; or wait until some end")
 	}
-	drop, refusal := s.roomForAccessToken(row)
-	if refusal != nil {
-		return refusal
-	}
-	for _, id := range drop {
-		s.delAccessToken(id)
-	}
-	s.putAccessToken(row)
-	s.touch("access")
-	s.emit(Event{Type: model.EventRights, Subject: row.object(), After: "signed in"})
-	return nil
+	return s.addAccessToken(row, "signed in")
 }

@@ -99,6 +99,12 @@ func (c *AccessTokenCreate) apply(s *State) error {
 		return model.Refuse(model.CodeInvalid, "an access token lasts 1s to %s, not %s", maxAccessTTL, c.TTL).
 			WithHint("give another --ttl")
 	}
+	return s.addAccessToken(row, "created")
+}
+
+// addAccessToken stores a new token, and drops rows to make room for it. The event says what happened. Codes:
+// name_taken, conflict.
+func (s *State) addAccessToken(row *AccessToken, what string) error {
 	drop, refusal := s.roomForAccessToken(row)
 	if refusal != nil {
 		return refusal
@@ -108,7 +114,7 @@ func (c *AccessTokenCreate) apply(s *State) error {
 	}
 	s.putAccessToken(row)
 	s.touch("access")
-	s.emit(Event{Type: model.EventRights, Subject: row.object(), After: "created"})
+	s.emit(Event{Type: model.EventRights, Subject: row.object(), After: what})
 	return nil
 }
 

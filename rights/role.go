@@ -147,8 +147,8 @@ func (g *Grant) check() *model.Error {
 	return nil
 }
 
-// EmptyList returns what is wrong with a list of a Grant that is given and has no patterns, and the next step. Such a
-// list would allow nothing, but the stored grant can't be told from one without the list, which allows everything.
+// EmptyList returns the error and the hint for a list of a Grant that is given without patterns. A stored grant can't
+// tell an empty list, which would allow nothing, from a missing one, which allows everything.
 func EmptyList(name string) (message, hint string) {
 	if name == "users" {
 		return "users is an empty list", "leave users out: jobs may not choose a user then"

@@ -10,8 +10,8 @@ import (
 	"github.com/outspan/outspan/internal/testbed/idp"
 )
 
-// startProvider returns the script command that starts an OpenID Connect provider. It knows alice, who is in the group
-// shop, and bob, who is in none. The provider ends with t.
+// startProvider returns the script command that starts an OpenID Connect provider, which runs until the test ends. The
+// provider knows two people: alice is in the group shop, and bob is in no group.
 func startProvider(t *testing.T) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg || len(args) != 0 {
