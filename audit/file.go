@@ -21,7 +21,8 @@ const followEvery = time.Second
 // FileConfig describes the file of an audit log.
 type FileConfig struct {
 	Path string
-	// MaxBytes is the size from which on the file is renamed to Path.1, and a new one begun.
+	// MaxBytes is the largest size of the file. Before a write that would exceed it, the file is renamed to Path.1, and a
+	// new file is begun.
 	MaxBytes int64
 	// Keep is how many renamed files are kept: Path.1 is the newest.
 	Keep   int
@@ -39,8 +40,9 @@ type file struct {
 	warned time.Time
 }
 
-// CheckFile refuses the path of an audit log if it is no file, or if its directory does not exist, can't be written by
-// this process or can be written by everybody. Code: file_error.
+// CheckFile refuses the path of an audit log if something other than a file or a character device is there. It also
+// refuses a directory that does not exist, that this process can't write, or that everybody can write and that is not
+// sticky. Code: file_error.
 func CheckFile(path string) error {
 	at, err := os.Lstat(path)
 	if err == nil && !at.Mode().IsRegular() && at.Mode()&os.ModeCharDevice == 0 {
@@ -147,7 +149,8 @@ func (s *file) Write(lines []byte) error {
 	return nil
 }
 
-// moved reports whether another file is at the path now. It looks once each followEvery.
+// moved reports whether another file, or none, is at the path now. It looks at most once per followEvery, and returns
+// false otherwise.
 func (s *file) moved() bool {
 	if s.f == nil || time.Since(s.looked) < followEvery {
 		return false
@@ -157,7 +160,8 @@ func (s *file) moved() bool {
 	return errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(info, s.info)
 }
 
-// rotate renames the file and begins a new one. If the file can't be renamed, it grows on, and the log says so.
+// rotate renames the file and begins a new one. If a rename fails, rotate logs a warning, and the file grows beyond
+// MaxBytes.
 func (s *file) rotate() error {
 	for i := s.Keep - 1; i >= 1; i-- {
 		err := os.Rename(fmt.Sprintf("%s.%d", s.Path, i), fmt.Sprintf("%s.%d", s.Path, i+1))

@@ -19,7 +19,7 @@ const (
 	maxBatch  = 256 << 10       // bytes that are written at once
 	waitLimit = 3 * time.Second // for a line that must be written
 	lastLimit = 5 * time.Second // for the lines that are left when Run ends
-	lookEvery = time.Second     // how often lost lines are tried to be told
+	lookEvery = time.Second     // how often Run tries to write the number of lost lines
 )
 
 // Sink is a place to which lines are written. Only one goroutine uses it.
@@ -37,7 +37,7 @@ type Sink interface {
 type Config struct {
 	Server   string       // name of this server
 	Required bool         // see Log.Begin
-	Sinks    []Sink       // each gets every line, and the first decides whether it is written; see OpenFile
+	Sinks    []Sink       // each gets every line; a line counts as written once the first sink has it; see OpenFile
 	Logger   hclog.Logger // default: nothing is logged
 	Wrote    func(lines int)
 	Lost     func(lines int) // gets the number of lines that could not be written; must not block
@@ -53,12 +53,12 @@ type Log struct {
 
 	mu      sync.Mutex
 	failing string // why the last line could not be written; "" if it could
-	aside   string // why a sink other than the first has not got it; "" if all have
+	aside   string // why a sink other than the first did not get the last line; "" if all got it
 	untold  int    // lines that were lost since the last line was written
-	size    int    // of the longest of them
+	size    int    // of the longest lost line, in bytes
 }
 
-// item is an encoded line. done gets what came of it, if somebody waits for it.
+// item is an encoded line. done gets the result of the write; it is nil if nobody waits.
 type item struct {
 	line []byte
 	done chan error
@@ -81,11 +81,11 @@ func New(cfg Config) *Log {
 	return &Log{cfg: cfg, queue: make(chan item, maxQueue), reopen: make(chan struct{}, 1)}
 }
 
-// Required reports whether what can't be recorded must be refused.
+// Required reports whether a call that can't be recorded must be refused.
 func (l *Log) Required() bool { return l.cfg.Required }
 
-// Failing returns why lines can't be written at present, or "". It also says if only a sink other than the first fails:
-// then nothing is lost or refused.
+// Failing returns why lines can't be written at present, or "". A failure of a sink other than the first is reported
+// too, although no line is lost and no call refused because of it.
 func (l *Log) Failing() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -294,7 +294,7 @@ func (l *Log) setAside(err error) {
 }
 
 // lostLine returns a line with the number of lost lines, or nothing. If long is set, blanks make it as long as the
-// longest of them, so it fits only where that one would.
+// longest lost line. Then it can be written only if there is room for that line too.
 func (l *Log) lostLine(long bool) (line []byte, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -308,8 +308,8 @@ func (l *Log) lostLine(long bool) (line []byte, lost int) {
 	return line, l.untold
 }
 
-// tellLost writes how many lines were lost, and syncs it. So the log works again by itself also while nobody calls. See
-// lostLine for long.
+// tellLost writes how many lines were lost, and syncs that line. So the log recovers by itself even if no call is
+// recorded. See lostLine for long.
 func (l *Log) tellLost(long bool) {
 	if line, lost := l.lostLine(long); lost > 0 {
 		if err := l.put(line, lost, true); err != nil {

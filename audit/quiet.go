@@ -10,10 +10,10 @@ const (
 	quietPeriod = time.Minute
 	quietLines  = 60 // refusals of one subject or source with one code that have lines of their own in each period
 
-	// Subjects and codes that are told apart; further ones share one count for each code. There are not many more
-	// subjects than that, because somebody has let each of them in.
+	// Pairs of subject and code with a count of their own; further pairs share one count for each code. There are not many
+	// more subjects than that, because somebody has let each of them in.
 	quietSubjects = 16384
-	quietSources  = 128 // of requests that prove nothing, likewise
+	quietSources  = 128 // the same for the sources of requests that prove nothing
 	quietUnproved = 300 // lines about all requests that prove nothing, in each period
 )
 
@@ -49,7 +49,8 @@ func (q *quiet) take(line Line) bool {
 	return q.unproved.take(quietKey{source(line.Peer), unprovedCode(line.Code)}, line, quietSources, quietUnproved)
 }
 
-// admit is take for the line that a newcomer joins. Refusals of others leave its room alone.
+// admit is take for the line about a newcomer that joins. These lines have a limit of their own, so refusals of other
+// callers can't use it up.
 func (q *quiet) admit(line Line) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,8 +100,8 @@ func source(peer string) string {
 	return address.String()
 }
 
-// unprovedCode returns the code under which a refusal of a request that proves nothing is counted. Too many refusals
-// with the first code have the second one.
+// unprovedCode returns the code under which a refusal of a request that proves nothing is counted. A source with too
+// many refusals gets rate_limited instead of unauthenticated, so both count as unauthenticated.
 func unprovedCode(code string) string {
 	if code == "rate_limited" {
 		return "unauthenticated"

@@ -119,7 +119,7 @@ func (p *Permissions) MayAny(verb Verb) bool {
 	return ok
 }
 
-// Reach returns on how much the caller may do something. It is Everything only by a grant without lists of names.
+// Reach returns on how many objects the caller may use a verb. Only a grant without lists of names gives Everything.
 func (p *Permissions) Reach(verb Verb) Reach {
 	if _, ok := p.find(verb, (*Grant).everything); ok {
 		return Everything
@@ -130,8 +130,8 @@ func (p *Permissions) Reach(verb Verb) Reach {
 	return Nothing
 }
 
-// By returns the grants by which the caller may do something to an object, or to anything at all if on is nil. One that
-// no list of names restricts comes alone. A local caller needs no grant.
+// By returns the grants by which the caller may do something to an object, or to anything at all if on is nil. If one
+// of them has no lists of names, By returns only that one. For a local caller, which needs no grant, it returns none.
 func (p *Permissions) By(verb Verb, on *Object) (all []Reason) {
 	for _, h := range p.held[verb] {
 		switch {
@@ -178,8 +178,8 @@ func (b *Book) accepts(name RoleName, accepts func(*Grant) bool) bool {
 	return false
 }
 
-// Would returns the bindings that would allow it to others, sorted by role: what an administrator wants to know about a
-// refusal.
+// Would returns the bindings that allow a verb on an object to somebody, sorted by role. It shows an administrator how
+// a refused caller could get the right.
 func (b *Book) Would(verb Verb, on Object) (all []Binding) {
 	for _, one := range b.bindings {
 		if b.accepts(one.Role, func(g *Grant) bool { return g.Covers(verb, on) }) {
@@ -240,7 +240,7 @@ func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return model.MatchGlob(p, name) })
 }
 
-// Reach says on how much a caller may do something.
+// Reach says on how many objects a caller may use a verb.
 type Reach uint8
 
 // The reaches, in order.

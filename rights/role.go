@@ -190,8 +190,8 @@ func CheckPattern(list, pattern string) *model.Error {
 	return model.CheckGlob(pattern)
 }
 
-// never returns a verb that the grant names and that a list of this scope would exclude for ever. Patterns may have
-// such verbs; a verb by its own name is a mistake.
+// never returns a verb that can't take effect: the grant names it, but the grant's list of this scope excludes every
+// object of the verb. If only a pattern such as "*" includes the verb, that is no mistake.
 func (g *Grant) never(scope Scope) (v Verb, lost bool) {
 	i := slices.IndexFunc(verbs[:], func(t VerbText) bool {
 		return t.Scope&scope == 0 && slices.Contains(g.Verbs, VerbPattern(t.Verb))

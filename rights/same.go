@@ -37,7 +37,7 @@ func (p *Permissions) parts(verb Verb) []part {
 	var kept []part
 	for i, one := range all {
 		within := func(other part) bool { return one.within(other) }
-		// Of two parts within each other, the first stays.
+		// If two parts lie within each other, the first stays.
 		if !slices.ContainsFunc(kept, within) && !slices.ContainsFunc(all[i+1:], func(other part) bool {
 			return one.within(other) && !other.within(one)
 		}) {

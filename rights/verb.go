@@ -29,7 +29,7 @@ type VerbText struct {
 	Text  string `json:"text"` // what it allows
 }
 
-// SubmitJob is the verb that a job file needs. The rights that the job asks for are judged with it.
+// SubmitJob is the verb that a caller needs to submit a job. Grant.Users restricts it: see Book.MayRunAs.
 const SubmitJob Verb = "job.submit"
 
 // verbs is the list that Verbs returns. Every operation of the API names one of these, next to its route.

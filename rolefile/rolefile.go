@@ -91,7 +91,7 @@ func Parse(name string, src []byte) (File, error) {
 	for i := range f.Roles {
 		if refusal := f.Roles[i].Check(); refusal != nil {
 			key := cmp.Or(refusal.Key, model.KeyPath("role", string(f.Roles[i].Name)))
-			key = strings.NewReplacer("[", "/", "]", "").Replace(key) // allow[1] of a key is allow/1 as a place
+			key = strings.NewReplacer("[", "/", "]", "").Replace(key) // PlaceOf wants allow/1 for allow[1]
 			refusal.Message = d.PlaceOf(key, name) + ": " + refusal.Message
 			return File{}, refusal
 		}
