@@ -42,7 +42,7 @@ type agentWork struct {
 	request   []byte
 	key       *ecdsa.PrivateKey
 	unwritten unwritten
-	told      []byte // the key of which the servers know that the agent has it
+	told      []byte // the key that the servers know to be in the agent's files
 	// superseded is the certificate that was seen to be of another CA than the active one, and since when.
 	superseded struct {
 		leaf  *x509.Certificate
@@ -216,7 +216,7 @@ func (a Agent) orExpired(leaf *x509.Certificate, err error) error {
 		WithHint("%s", hint)
 }
 
-// lastingRefusals returns the codes with which servers refuse an agent for good whose certificate has expired.
+// lastingRefusals returns the codes with which servers refuse a new certificate for good, once the old one has expired.
 func lastingRefusals() []model.Code {
 	return []model.Code{model.CodeMemberRevoked, model.CodeCertificateRefused, model.CodeForbidden, model.CodeStale,
 		model.CodeNotFound, model.CodeCertificateInvalid}

@@ -75,7 +75,7 @@ func (p *caProgress) done(m counted, digest []byte) bool {
 	case api.CARenew: // an agent's previous key counts until it uses the newest one
 		return m.row != nil && m.row.CA == p.next.Name &&
 			(m.who.Kind == model.SubjectServer || len(m.row.PreviousKey) == 0)
-	default: // who has never told what it trusts was a member before there was anything to tell
+	default: // a member that never reported what it trusts joined before members did so
 		return m.row == nil || m.expired || len(m.row.Roots) == 0 || bytes.Equal(m.row.Roots, digest)
 	}
 }

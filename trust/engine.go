@@ -165,10 +165,13 @@ func (e *Engine) fillParts() {
 		keeper: keeper{dir: e.dir, creds: cfg.Credentials, reload: cfg.Reload, gossip: cfg.Gossip}}
 }
 
-// Run keeps the certificates of this server and of the agent of its process alive, makes this server use the CAs and
-// the gossip keys of its state, has the leader record which keys members use, ends the connections of peers that Admit
-// refuses since, records the keys of agents after a recovery, gets a missing keyring from other servers, and
-// removes the file with the CA's key once the state has that key. It blocks until ctx ends, and returns nil.
+// Run does the work of every server. It blocks until ctx ends, and returns nil. Run
+//   - renews the certificates of this server and of the agent of its process,
+//   - makes this server use the CAs and the gossip keys of its state,
+//   - has the leader record which keys members use, and which keys agents show after a recovery,
+//   - ends connections of peers that Admit no longer accepts,
+//   - gets a missing keyring from other servers,
+//   - removes the file with the CA's key once the state has that key.
 func (e *Engine) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){e.closeRefused, e.closeVoid, e.founding.dropCAKey,
@@ -191,11 +194,13 @@ func (e *Engine) Lead(ctx context.Context) {
 	wg.Wait()
 }
 
-// Admit refuses a peer whose certificate is good, if the peer is no member of the cluster: if its certificate is older
-// than its last revocation (see pki.AdmittedAt), or if it is an agent that is revoked, has no row or has a key that is
-// not in its row. A server needs no row, and its younger certificate counts although its row is revoked, because the
-// state of a server that was off may lack the newest admissions. A person needs no row either. While the state has no
-// CA, it refuses nobody. It does not block. Codes: member_revoked, certificate_refused.
+// Admit refuses a peer that has a good certificate and is no member of the cluster. It refuses
+//   - each peer whose certificate is older than the peer's last revocation (see pki.AdmittedAt),
+//   - an agent that is revoked, that has no row, or whose key is not in its row.
+//
+// A server or person needs no row. A server whose row is revoked is accepted with a certificate that is younger than
+// the revocation: the state of this server may lack the newest admissions, if this server was off. While the state has
+// no CA, Admit refuses nobody. It does not block. Codes: member_revoked, certificate_refused.
 func (e *Engine) Admit(id pki.Identity, leaf *x509.Certificate) error {
 	state := e.cfg.Store.Current()
 	if !state.Managed() {

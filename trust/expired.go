@@ -138,10 +138,11 @@ func (e *Engine) mayRejoin(state *fsm.State, who model.Subject, leaf *x509.Certi
 	return e.nodeFree(state, who.Name, boot)
 }
 
-// nodeFree refuses the agent of a node that is in use: its heartbeats arrive, and they are not those of the agent that
-// asks. That agent may be one that went on while its certificate expired. The boot of its machine is then the
-// registered one. An empty boot proves nothing. After a recovery the caller must leave it out: gossip shows it to
-// everyone, and the key in the row may have been replaced since. Code: node_taken.
+// nodeFree refuses an agent that asks for a node which another agent uses: the node's heartbeats arrive, and they are
+// not those of the asking agent. They are its own if it ran on while its certificate expired. That is so if boot, the
+// id of the boot of its machine, is the registered one. An empty boot proves nothing. After a recovery the caller must
+// pass an empty boot: everyone can read the id in the gossip, and the key in the row may have been replaced since.
+// Code: node_taken.
 func (e *Engine) nodeFree(state *fsm.State, name, boot string) error {
 	n, refusal := state.Finder(nil).NamedNode(name)
 	if refusal != nil || boot != "" && n.Agent.BootID == boot || !e.cfg.Servers.Heard(n.ID) {
@@ -153,9 +154,9 @@ func (e *Engine) nodeFree(state *fsm.State, name, boot string) error {
 			"restart this agent: it is let in once the servers hear no more of the one before")
 }
 
-// blamedAgent returns for whom a refusal of an agent that returns counts. It is the source. But if the state has the
-// key of the certificate, it is the address together with the agent, so that the agent does not wait for what others
-// did in its network. The certificate may be forged here: checking it costs more.
+// blamedAgent returns the key under which strangers counts a refusal of a returning agent. If the state has the key of
+// its certificate, that is the address with the agent's name, so that the agent does not wait for what others did in
+// its network. Otherwise it is the source. blamedAgent does not check the certificate, because that costs more.
 func (e *Engine) blamedAgent(from net.Addr, r *transport.RejoinRequest) string {
 	source := transport.SourceOf(from)
 	leaf, err := x509.ParseCertificate(r.Certificate)
@@ -173,7 +174,7 @@ func (e *Engine) blamedAgent(from net.Addr, r *transport.RejoinRequest) string {
 	return source
 }
 
-// isReturners reports whether an error is the fault of an agent that returns, and would be the same again.
+// isReturners reports whether an error is the fault of a returning agent, so that another attempt would get it too.
 func isReturners(err error) bool {
 	refusal, ok := errors.AsType[*model.Error](err)
 	return ok && slices.Contains([]model.Code{model.CodeCertificateRefused, model.CodeConflict, model.CodeNodeTaken,

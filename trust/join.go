@@ -100,7 +100,7 @@ func (e *Engine) answerJoin(ctx context.Context, source net.Addr,
 	return reply, err
 }
 
-// checkToken refuses a stranger before his request costs more than a look into the state.
+// checkToken refuses a newcomer by its token alone, so that the request of a stranger costs one look into the state.
 func checkToken(state *fsm.State, token pki.JoinToken) error {
 	verifier := token.Verifier()
 	if _, refusal := fsm.TokenWith(state, model.TokenID(token.ID()), verifier[:]); refusal != nil {

@@ -74,8 +74,9 @@ func (s *strangers) take(source string) bool {
 	return true
 }
 
-// blamed returns for whom a refusal of a request counts. It is the source. But if the token admits newcomers now, it is
-// the address together with the token, so that a good token does not wait for what others in its network did.
+// blamed returns the key under which strangers counts a refusal of a request. If the token admits newcomers now, that
+// is the address with the token, so that a good token does not wait for what others in its network did. Otherwise it is
+// the source.
 func (e *Engine) blamed(source net.Addr, r transport.JoinRequest) string {
 	if r.Rejoin != nil {
 		return e.blamedAgent(source, r.Rejoin)
@@ -92,7 +93,7 @@ func (e *Engine) blamed(source net.Addr, r transport.JoinRequest) string {
 	return fmt.Sprintf("%s with join token %s", transport.HostOf(source), row.ID)
 }
 
-// isStrangers reports whether an error is the fault of the newcomer, and would be the same again.
+// isStrangers reports whether an error is the newcomer's fault, so that another attempt would get it too.
 func isStrangers(err error) bool {
 	refusal, ok := errors.AsType[*model.Error](err)
 	return ok && slices.Contains([]model.Code{model.CodeInvalid, model.CodeForbidden, model.CodeNameTaken,
