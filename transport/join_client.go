@@ -27,8 +27,8 @@ const joinRetry = 30 * time.Second
 // may be repeated with the same r: the token is used once.
 //
 // Codes: invalid, unreachable (no server answered), certificate_refused (no peer is a server of that cluster),
-// not_tls (the peer admits no newcomers), timeout (ctx ended), and those of the reply's Problem, which is then nil in
-// the reply and is the error.
+// not_tls (the peer admits no newcomers), timeout (ctx ended), and the code of the Problem with which a server refuses.
+// Join returns that Problem as its error, not in the reply.
 func Join(ctx context.Context, addresses []string, token pki.JoinToken,
 	r JoinRequest) (JoinReply, pki.JoinServer, error) {
 	return newNewcomer().join(ctx, addresses, token, r)
@@ -61,7 +61,7 @@ func Admitted(ctx context.Context, creds *Credentials, addresses []string) error
 // admittedWait is how long Admitted waits for the first byte of a server.
 const admittedWait = 5 * time.Second
 
-// newcomer is how Join and Rejoin work. Tests change the clock and the time of retries.
+// newcomer is the machine that calls Join or Rejoin. Tests replace its clock, and for how long it retries.
 type newcomer struct {
 	now   func() time.Time
 	retry time.Duration
@@ -123,8 +123,8 @@ func notYet(err error) bool {
 }
 
 // round asks each server once. It ends early if a server admits the newcomer or refuses it for good. Otherwise it
-// prefers the error of a server that may admit the newcomer in a moment, and then any other reason why a peer that was
-// reached is of no use.
+// returns the most useful error: that of a server that may admit the newcomer in a moment, else that of a peer that
+// can't admit anybody, else unreachable.
 func round(ctx context.Context, addresses []string, visit errand) (joined, error) {
 	var unreached []string
 	var best error
@@ -197,7 +197,7 @@ func (e errand) ask(ctx context.Context, address string) (joined, error) {
 	// The server ends the connection after joinTime. It may begin to count a little later.
 	_ = conn.SetDeadline(time.Now().Add(joinTime + time.Second)) // if it fails, so does the write
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	// A server that is busy answers before it reads. So an error of the write alone is not the reason.
+	// A busy server answers and hangs up before it reads the request. Then the write fails, but the answer has the reason.
 	wrong := writeJoin(conn, r)
 	var reply JoinReply
 	err = readJoin(conn, &reply)
