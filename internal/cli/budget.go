@@ -228,21 +228,13 @@ func budgetSpec(spec *model.BudgetSpec, minReady, maxDown, rate string) error {
 }
 
 func budgetRm(a *app) *cobra.Command {
-	var write writeFlags
-	cmd := &cobra.Command{
-		Use: "rm NAME", Aliases: []string{"remove"}, Short: "remove a shared budget that no group names",
-		Args: term.Exactly("NAME"), ValidArgsFunction: a.complete("budgets"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := a.client().Budgets.Remove(cmd.Context(), args[0], write.options())
-			if err != nil {
-				return err
-			}
-			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
-				p.Line("budget %s %s %s", args[0], write.would("is removed"), write.done(got.Value.Index))
-			}})
-		},
-	}
-	write.register(cmd, "check only, change nothing")
+	cmd := oneChange{noun: "budget", verb: "rm", short: "remove a shared budget that no group names", arg: "NAME",
+		kind: "budgets", done: "is removed",
+		do: func(ctx context.Context, name string, o client.WriteOptions) (changed, error) {
+			got, err := a.client().Budgets.Remove(ctx, name, o)
+			return changed{got.Raw, name, got.Value.Index}, err
+		}}.command(a)
+	cmd.Aliases = []string{"remove"}
 	return cmd
 }
 

@@ -226,3 +226,37 @@ func (f *listFlags) options() client.ListOptions {
 	return client.ListOptions{ReadOptions: client.ReadOptions{Consistency: client.Consistency(f.consistency)},
 		Filter: f.filters}
 }
+
+// oneChange is a command that changes one object, which its argument names.
+type oneChange struct {
+	noun, verb, short string
+	arg               string // name of the argument, such as DRAIN
+	kind              string // kind of object, for shell completion
+	done              string // what the command then says of the object, such as "is paused"
+	do                func(ctx context.Context, ref string, o client.WriteOptions) (changed, error)
+}
+
+// changed is the answer to a oneChange.
+type changed struct {
+	raw   []byte
+	id    string
+	index uint64
+}
+
+func (c oneChange) command(a *app) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: c.verb + " " + c.arg, Short: c.short, Args: term.Exactly(c.arg), ValidArgsFunction: a.complete(c.kind),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := c.do(cmd.Context(), args[0], write.options())
+			if err != nil {
+				return err
+			}
+			return a.Show(term.Result{JSON: got.raw, Names: []string{got.id}, Text: func(p *term.Page) {
+				p.Line("%s %s %s %s", c.noun, got.id, write.would(c.done), write.done(got.index))
+			}})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}

@@ -87,29 +87,16 @@ func (a *app) showDeployment(ctx context.Context, ref string) error {
 type deploymentWrite func(client.Deployments, context.Context, string,
 	client.WriteOptions) (client.Response[api.DeploymentReply], error)
 
-// deploymentVerb makes a command for a write to one deployment. done is the phrase about its effect, as for
-// writeFlags.would.
+// deploymentVerb makes a command for a write to one deployment.
 func deploymentVerb(a *app, verb, short, done string, do deploymentWrite) *cobra.Command {
-	var write writeFlags
-	cmd := &cobra.Command{
-		Use: verb + " DEPLOYMENT", Short: short, Args: term.Exactly("DEPLOYMENT"),
-		ValidArgsFunction: a.complete("deployments"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := do(a.client().Deployments, cmd.Context(), args[0], write.options())
-			if err != nil {
-				return err
-			}
-			id := args[0]
+	return oneChange{noun: "deployment", verb: verb, short: short, arg: "DEPLOYMENT", kind: "deployments", done: done,
+		do: func(ctx context.Context, ref string, o client.WriteOptions) (changed, error) {
+			got, err := do(a.client().Deployments, ctx, ref, o)
 			if got.Value.Deployment != nil {
-				id = deploymentID(*got.Value.Deployment)
+				ref = deploymentID(*got.Value.Deployment)
 			}
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) {
-				p.Line("deployment %s %s %s", id, write.would(done), write.done(got.Value.Index))
-			}})
-		},
-	}
-	write.register(cmd, "check only, change nothing")
-	return cmd
+			return changed{got.Raw, ref, got.Value.Index}, err
+		}}.command(a)
 }
 
 func deploymentPromote(a *app) *cobra.Command {

@@ -137,8 +137,8 @@ func (a *app) drainPage(p *term.Page, d api.Drain) {
 }
 
 // drainLeft shows which instances are left on a node, and why. With -o wide, it lists every instance and every blocker.
-// Otherwise it shows each reason for a blocker only once. If more than listedAtMost instances are left, it also shows
-// only how many have the same class, state and blocker.
+// Otherwise it shows each reason for a blocker once, and it lists at most listedAtMost instances: if more are left, it
+// counts those with the same class, state and blocker.
 func drainLeft(p *term.Page, n api.DrainNode) {
 	if len(n.Remaining) > 0 {
 		p.Section("Left on %s", n.Node)
@@ -258,27 +258,16 @@ func drainWatch(a *app) *cobra.Command {
 type drainWrite func(client.Drains, context.Context, string,
 	client.WriteOptions) (client.Response[api.DrainWriteReply], error)
 
-// drainVerb makes a command for a write to one drain. done is the phrase about its effect, as for writeFlags.would.
+// drainVerb makes a command for a write to one drain.
 func drainVerb(a *app, verb, short, done string, do drainWrite) *cobra.Command {
-	var write writeFlags
-	cmd := &cobra.Command{
-		Use: verb + " DRAIN", Short: short, Args: term.Exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := do(a.client().Drains, cmd.Context(), args[0], write.options())
-			if err != nil {
-				return err
-			}
-			id := args[0]
+	return oneChange{noun: "drain", verb: verb, short: short, arg: "DRAIN", kind: "drains", done: done,
+		do: func(ctx context.Context, ref string, o client.WriteOptions) (changed, error) {
+			got, err := do(a.client().Drains, ctx, ref, o)
 			if got.Value.Drain != nil {
-				id = drainID(*got.Value.Drain)
+				ref = drainID(*got.Value.Drain)
 			}
-			return a.Show(term.Result{JSON: got.Raw, Names: []string{id}, Text: func(p *term.Page) {
-				p.Line("drain %s %s %s", id, write.would(done), write.done(got.Value.Index))
-			}})
-		},
-	}
-	write.register(cmd, "check only, change nothing")
-	return cmd
+			return changed{got.Raw, ref, got.Value.Index}, err
+		}}.command(a)
 }
 
 func drainPause(a *app) *cobra.Command {

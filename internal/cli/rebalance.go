@@ -15,8 +15,8 @@ func rebalanceCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rebalance", Short: "move instances to better nodes now, one cycle of moves", Args: term.Between(0, 0),
 		Long: `Begins one cycle of the moves that the rescheduler would make: off nodes that are over-used, and onto nodes that meet more of a group's preferences (affinity,
-spread). It is done whatever the setting rescheduler is, and waits for no cycle and no window; budgets, cool-downs, ages and the least gain hold as ever. Each move makes
-the replacement first.
+spread). It runs even if the setting rescheduler is off, and does not wait for the next cycle or the window. Budgets, cool-downs, minimum ages and the minimum
+gain apply as always. Each move starts the replacement first.
 
 With --dry-run nothing is changed; moves that would not begin say why.`,
 		Example: "outspan rebalance --dry-run\noutspan rebalance",
@@ -28,7 +28,7 @@ With --dry-run nothing is changed; moves that would not begin say why.`,
 				}
 				return a.Show(term.Result{JSON: got.Raw, Names: movedNames(got.Value.Items), Text: func(p *term.Page) {
 					moveTable(p, got.Value.Items)
-					p.Line("the rescheduler is %s; this is what an order would do now (dry run: nothing was changed)",
+					p.Line("the rescheduler is %s; outspan rebalance would do this now (dry run: nothing was changed)",
 						got.Value.Rescheduler)
 				}})
 			}
@@ -39,14 +39,14 @@ With --dry-run nothing is changed; moves that would not begin say why.`,
 			return a.Show(term.Result{JSON: got.Raw, Names: movedNames(got.Value.Items), Text: func(p *term.Page) {
 				moveTable(p, got.Value.Items)
 				if len(got.Value.Items) == 0 {
-					p.Line("nothing is to be gained now; see: outspan rebalance --dry-run")
+					p.Line("no move would gain anything now; see: outspan rebalance --dry-run")
 					return
 				}
 				p.Line("%d moves began %s", len(got.Value.Items), write.done(got.Value.Index))
 			}})
 		},
 	}
-	write.register(cmd, "show what would be moved and what keeps the rest, change nothing")
+	write.register(cmd, "show what would be moved and what holds back the rest, change nothing")
 	return cmd
 }
 

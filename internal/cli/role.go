@@ -126,22 +126,12 @@ func (a *app) setRoles(ctx context.Context, file rolefile.File, write writeFlags
 }
 
 func roleRm(a *app) *cobra.Command {
-	var write writeFlags
-	cmd := &cobra.Command{
-		Use: "rm NAME", Short: "remove a role that nobody has", Args: term.Exactly("NAME"),
-		ValidArgsFunction: a.complete("roles"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := a.client().Auth.RemoveRole(cmd.Context(), rights.RoleName(args[0]), write.options())
-			if err != nil {
-				return err
-			}
-			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
-				p.Line("role %s %s %s", args[0], write.would("is removed"), write.done(got.Value.Index))
-			}})
-		},
-	}
-	write.register(cmd, "check only, change nothing")
-	return cmd
+	return oneChange{noun: "role", verb: "rm", short: "remove a role that nobody has", arg: "NAME", kind: "roles",
+		done: "is removed",
+		do: func(ctx context.Context, name string, o client.WriteOptions) (changed, error) {
+			got, err := a.client().Auth.RemoveRole(ctx, rights.RoleName(name), o)
+			return changed{got.Raw, name, got.Value.Index}, err
+		}}.command(a)
 }
 
 func roleVerbs(a *app) *cobra.Command {

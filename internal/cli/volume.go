@@ -184,22 +184,12 @@ func volumeBackups(a *app) *cobra.Command {
 }
 
 func volumeForget(a *app) *cobra.Command {
-	var write writeFlags
-	cmd := &cobra.Command{
-		Use: "forget BACKUP", Short: "remove the record of a backup; its archive stays where it is",
-		Args: term.Exactly("BACKUP"), ValidArgsFunction: a.complete("backups"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := a.client().Backups.Forget(cmd.Context(), args[0], write.options())
-			if err != nil {
-				return err
-			}
-			return a.Show(term.Result{JSON: got.Raw, Names: args, Text: func(p *term.Page) {
-				p.Line("backup %s %s %s", args[0], write.would("is forgotten"), write.done(got.Value.Index))
-			}})
-		},
-	}
-	write.register(cmd, "check only, change nothing")
-	return cmd
+	return oneChange{noun: "backup", verb: "forget", arg: "BACKUP", kind: "backups", done: "is forgotten",
+		short: "remove the record of a backup; its archive stays where it is",
+		do: func(ctx context.Context, id string, o client.WriteOptions) (changed, error) {
+			got, err := a.client().Backups.Forget(ctx, id, o)
+			return changed{got.Raw, id, got.Value.Index}, err
+		}}.command(a)
 }
 
 func volumeCancel(a *app) *cobra.Command {
