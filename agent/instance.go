@@ -25,7 +25,7 @@ type shared struct {
 	ports      *driver.Ports
 	lease      *lease
 	host       string                           // this boot of this machine; see hostID
-	acceptance atomic.Int32                     // the value of an acceptance; see slot.go
+	acceptance atomic.Int32                     // whether the servers accept this agent: an acceptance of slot.go
 	services   func() map[model.ServiceName]int // exposed services and their ports
 	peers      *peers
 	prepare    func(transport.Assignment) error

@@ -26,7 +26,7 @@ type Condition struct {
 	Cert   Lifetime    `cbor:"6,keyasint,omitempty"`  // validity of the server's own certificate
 	Agents []AgentCert `cbor:"7,keyasint,omitempty"`  // agents' certificates that expire soon, at most maxToldCerts
 	Gossip string      `cbor:"8,keyasint,omitempty"`  // host:port of the server's gossip
-	Copies []NodeCopy  `cbor:"9,keyasint,omitempty"`  // agents that two machines are, at most maxToldCerts
+	Copies []NodeCopy  `cbor:"9,keyasint,omitempty"`  // agents whose identity two machines use, at most maxToldCerts
 	Audit  string      `cbor:"10,keyasint,omitempty"` // why the audit log can't be written; cut off as DataDir is
 }
 

@@ -33,7 +33,7 @@ func (f *followers) clock(id model.ServerID, shown int64, at time.Time) {
 	f.all[id] = one
 }
 
-// aheads returns how far the clocks of servers that answered recently are ahead of the leader's, which says own now.
+// aheads returns how far the clocks of servers that answered recently are ahead of the leader's, which now says own.
 func (f *followers) aheads(own time.Time) map[model.ServerID]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

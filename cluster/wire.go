@@ -193,8 +193,8 @@ const (
 )
 
 // freshConn is a connection to another server that raft keeps for many requests. Before the first request after a
-// change of the certificates, it dials again and closes the connection before. So no request is under way on that one
-// when its CA is dropped. If the dial fails, it goes on as it is. One goroutine at a time may use it, as raft does.
+// change of the certificates, it dials again and closes the old connection. So no request is under way on the old
+// connection when its CA is dropped. If the dial fails, it keeps the old one. Only one goroutine at a time may use it.
 type freshConn struct {
 	net.Conn
 	changes uint64 // before Conn was dialled

@@ -57,7 +57,7 @@ func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	var t *Task
 	if _, err := os.Lstat(string(d.dir(id))); !errors.Is(err, os.ErrNotExist) {
 		if t, err = d.adoptEntry(ctx, string(id), 0); err != nil {
-			return nil, advise(model.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err), err)
+			return nil, advise(model.Refuse(CodeShimSilent, "can't tell whether instance %s runs: %v", id, err), err)
 		}
 	}
 	d.mu.Lock()
@@ -166,13 +166,13 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 	if err != nil {
 		return nil, err
 	}
-	e := Exit{Reason: ReasonHostRebooted, Code: -1, Message: "the machine was started anew", EndedAt: time.Now()}
+	e := Exit{Reason: ReasonHostRebooted, Code: -1, Message: "the machine was rebooted", EndedAt: time.Now()}
 	if len(left) > 0 || !here.Cgroup.open().empty() {
 		if err := killLeftovers(ctx, here, Identity{}, Identity{}); err != nil {
 			return nil, err
 		}
 		e.Reason, e.Message, e.EndedAt = ReasonShimLost,
-			"its shim had ended, and processes of it ran on until they were killed", time.Now()
+			"its shim had ended; its processes still ran and were killed", time.Now()
 	}
 	return &e, nil
 }

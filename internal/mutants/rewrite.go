@@ -132,7 +132,7 @@ func mutantReached(id int) {
 
 func mutantNot[B ~bool](id int, v B) B { return v != B(mutantIs(id)) }
 
-// A comparison is reached where it matters: by two values that are equal.
+// A mutant of a comparison counts as reached only by two equal values, because only for these it changes the result.
 func mutantLess[T cmp.Ordered](id int, a, b T) bool { return a < b || a == b && mutantIs(id) }
 
 func mutantAtMost[T cmp.Ordered](id int, a, b T) bool { return a < b || a == b && !mutantIs(id) }

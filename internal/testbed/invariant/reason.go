@@ -94,7 +94,7 @@ func (s *Step) unfounded(i *fsm.Instance, d *fsm.Drain, drained bool) string {
 		was, _ := s.Before.Instances.Get(i.ID)
 		next, ok := s.Before.Instances.Get(was.Links.ReplacedBy)
 		if !was.Eviction.Requested || !ok || !next.Ready() {
-			return "it was not being moved, or where it goes nothing is ready"
+			return "it was not being moved, or its replacement is not ready"
 		}
 	}
 	return ""
