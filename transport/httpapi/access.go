@@ -49,8 +49,8 @@ func (s *Server) identify(r *http.Request) (caller, error) {
 	return c, c.counts(s.cfg.Store.Current())
 }
 
-// byToken returns the caller with the access token of the header Authorization, also with the refusal of a token that
-// was revoked or has ended.
+// byToken returns the caller with the access token in the header Authorization. If the token has ended or was revoked,
+// byToken returns both the caller and a refusal.
 func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (caller, error) {
 	if peer.Kind == model.SubjectServer || peer.Kind == model.SubjectAgent {
 		return caller{}, model.Refuse(model.CodeForbidden, "%s has a certificate of its own, and may send no access token",
@@ -93,7 +93,8 @@ func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (c
 	return c, nil
 }
 
-// newTokens waits for access tokens that another server knows already. It has a place for each request that waits.
+// newTokens waits for access tokens that were just made and that this server does not have yet. The channel has an
+// element for each request that waits.
 type newTokens chan struct{}
 
 // Bounds of newTokens.
@@ -165,8 +166,8 @@ func (c caller) accessToken(state *fsm.State) (t *fsm.AccessToken, ok bool) {
 	return t, ok && t.Subject == c.Subject
 }
 
-// counts refuses a caller whose access token has ended or was revoked, or that should have one and names none. Code:
-// unauthenticated.
+// counts refuses a caller whose access token has ended or was revoked, and a caller that needs a token and has none.
+// Code: unauthenticated.
 func (c caller) counts(state *fsm.State) error {
 	t, ok := c.accessToken(state)
 	switch {

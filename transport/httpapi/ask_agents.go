@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/reach"
@@ -23,9 +25,9 @@ const (
 	maxAgentAnswer = 16 << 20        // bytes of one answer
 )
 
-// questions limits how many questions to all machines of one kind this server asks at once, because one costs as many
-// calls as there are machines. A subject has a share of those that are asked or wait, and the users of the socket have
-// a place of their own.
+// questions limits how many questions this server asks all agents, or all servers, at once. One question costs a call
+// to each of them. A subject has a share of the questions in progress or waiting. The users of the socket share one
+// place of their own.
 type questions struct {
 	own          *places
 	room, socket chan struct{}
@@ -59,12 +61,28 @@ func (q *questions) begin(ctx context.Context) (done func(), _ error) {
 	}
 }
 
+// askEveryAgent makes an operation that asks all agents. The server that gets the request answers it. The function
+// answer returns the answer and the index of the state that it shows.
+func askEveryAgent[T any](s *Server, rt route, answer func(context.Context) (T, uint64)) operation {
+	rt.allow, rt.run = forCLI, runHere
+	handle := func(ctx context.Context, _ *struct{}) (*body[T], error) {
+		done, err := s.asking.begin(ctx)
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		defer done()
+		all, index := answer(ctx)
+		return &body[T]{Index: decimal(index), Body: all}, nil
+	}
+	return operation{route: rt, register: func(a huma.API) { huma.Register(a, rt.huma(), handle) }}
+}
+
 // askAgents gets path from the agent of every node. It passes each answer to take, one at a time and in any order. It
 // returns the sorted names of the nodes whose agents gave no valid answer. It takes at most agentWait for every
 // agentsAtOnce nodes.
 func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path string,
 	take func(*fsm.Node, T)) (silent []string) {
-	workFrom(ctx).end() // to wait for agents is no work
+	workFrom(ctx).end() // waiting for agents must not keep the caller's turn
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	room := make(chan struct{}, agentsAtOnce)

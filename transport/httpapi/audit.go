@@ -92,7 +92,7 @@ func (n *auditNote) asked(r *http.Request) (all []rights.Object) {
 		Instances []string // whose blocking is acknowledged
 	}
 	if len(n.body) <= maxAsked {
-		_ = json.Unmarshal(n.body, &in) // what is of another kind is left out
+		_ = json.Unmarshal(n.body, &in) // a field of the wrong type stays empty
 	}
 	switch noun {
 	case "drains":
@@ -184,7 +184,7 @@ func (s *Server) audited(rt route, next http.HandlerFunc) http.Handler {
 	})
 }
 
-// records reports whether the request is recorded whatever comes of it.
+// records reports whether the request is recorded even if it succeeds.
 func (n *auditNote) records(rt route) bool {
 	return (n.who.role() == pki.RoleCLI || rt.open) && (rt.write || reveals[rt.id])
 }
@@ -284,7 +284,7 @@ func (s *Server) auditAgent(who model.Subject, call transport.AgentCall, err err
 	}
 }
 
-// auditResult is what came of a request.
+// auditResult is how a request ended.
 type auditResult struct {
 	outcome audit.Outcome
 	code    model.Code

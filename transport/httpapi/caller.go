@@ -17,7 +17,7 @@ type caller struct {
 	model.Subject
 	token model.TokenID // the id of its access token; empty if it has none
 	via   string
-	login bool // it proved who it is by this request, which needs no right, and has no access token yet
+	login bool // the request is a login: it proves who the caller is, and needs no right and no access token
 }
 
 // role returns the role that decides what the caller may do.

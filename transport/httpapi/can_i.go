@@ -51,8 +51,8 @@ func anyMaySetRights(r *reading) bool {
 	return false
 }
 
-// unmatched returns a note about a binding that gives its role to nobody now, or "". Of people with certificates of
-// files, the servers don't know who there is.
+// unmatched returns a note about a binding that gives its role to nobody now, or "". If certificates are files, the
+// servers don't know which people have one, so there is no note.
 func unmatched(r *reading, b rights.Binding) string {
 	if strings.HasPrefix(b.To, string(model.SubjectCert)+":") {
 		if !r.Managed() {
@@ -225,6 +225,6 @@ func (r *reading) subjectNamed(text string) (caller, error) {
 			WithHint("list them with: outspan auth token ls")
 	}
 	newest := slices.MaxFunc(tokens, func(x, y *fsm.AccessToken) int { return cmp.Compare(x.Index, y.Index) })
-	c.token = newest.ID // of several logins, it has the newest groups
+	c.token = newest.ID // the newest of several logins has the newest groups
 	return c, nil
 }

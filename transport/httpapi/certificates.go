@@ -30,7 +30,7 @@ type newCertificateInput struct {
 	WriteParams
 	Input api.CertificateBody
 
-	name   string // by prepare or again, for answer
+	name   string // set by prepare or signAgain, for answer
 	signed *x509.Certificate
 	roots  [][]byte
 }
@@ -87,8 +87,8 @@ func certificateOf(r *reading, p *fsm.Person) api.Certificate {
 	return v
 }
 
-// certificateState goes by the index at which the certificate was signed: it may have been recorded after another CA
-// became active.
+// certificateState returns the state of a person's certificate. It compares the CAs with the index at which the
+// certificate was signed, not recorded: another CA may have become active in between.
 func certificateState(r *reading, p *fsm.Person, revoked bool) api.CertificateState {
 	issuer, known := r.CAAt(fsm.IndexOf(p.Number))
 	switch {

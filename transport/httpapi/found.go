@@ -5,8 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -17,17 +15,10 @@ import (
 func (s *Server) foundOperations() []operation {
 	rt := getRoute("found-volumes", "/v1/found-volumes", "volumes",
 		"List data of volumes on nodes' disks that nothing uses and that the servers don't keep")
-	rt.allow, rt.run = forCLI, runHere
-	handle := func(ctx context.Context, _ *struct{}) (*body[api.FoundVolumes], error) {
-		done, err := s.asking.begin(ctx)
-		if err != nil {
-			return nil, asAnswer(err)
-		}
-		defer done()
+	return []operation{askEveryAgent(s, rt, func(ctx context.Context) (api.FoundVolumes, uint64) {
 		all := s.found(ctx)
-		return &body[api.FoundVolumes]{Index: decimal(all.Index), Body: all}, nil
-	}
-	return []operation{{route: rt, register: func(a huma.API) { huma.Register(a, rt.huma(), handle) }}}
+		return all, all.Index
+	})}
 }
 
 func (s *Server) found(ctx context.Context) api.FoundVolumes {

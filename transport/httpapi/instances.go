@@ -112,7 +112,8 @@ func (s *Server) instanceOperations() []operation {
 				"Stop an instance if its budget allows it; it is replaced. "+
 					"A replica is stopped once its copy is in sync elsewhere"),
 			evictReplica(evictInstance())),
-		write(s, instanceRoute("stop", "As evict, with the words of an operator"), evictInstance()),
+		write(s, instanceRoute("stop", "Stop an instance, even a replica, if its budget allows it; it is replaced"),
+			evictInstance()),
 		write(s, instanceRoute("restart", "Restart the program in place"), restartInstance()),
 	}
 }
@@ -207,8 +208,8 @@ func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.
 type evictInput struct {
 	WriteParams
 	InstancePath
-	Input   api.EvictBody
-	returns bool // cancel was given, and the group may use the avoided node again
+	Input      api.EvictBody
+	endsAvoids bool // set by prepare: cancel lets the group use the avoided node again
 }
 
 func (in *evictInput) body() any { return &in.Input }
@@ -247,7 +248,7 @@ func evictInstance() change[evictInput, api.InstanceReply] {
 			until, _ := o.AvoidedOnRequest(i, o.now)
 			reply.AvoidUntil = o.wallOf(until)
 		}
-		reply.AvoidEnded = in.returns
+		reply.AvoidEnded = in.endsAvoids
 		return reply, err
 	}
 	return c
@@ -271,9 +272,10 @@ func evictKnown() change[evictInput, api.InstanceReply] {
 	return c
 }
 
-// evictReplica extends a write that stops an instance. A replica is not stopped at once, unless the budget is bypassed:
-// a copy is built on another node first. The option surge replaces any other instance before it stops. The option
-// cancel withdraws such a request, or lets the group use an avoided node again.
+// evictReplica extends c, a write that stops an instance, with evictions that take their time. A replica stops only
+// after a copy was built on another node, unless the budget is bypassed. With the option surge, an instance that is no
+// replica stops only after its replacement is ready. The option cancel withdraws such an eviction, or lets the group
+// use an avoided node again.
 func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, api.InstanceReply] {
 	stop, plain := c.prepare, c.refused
 	c.refused = func(r *reading, in *evictInput, p *api.Problem) {
@@ -291,7 +293,7 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 		_, avoids := r.AvoidedOnRequest(i, r.now)
 		switch {
 		case in.Input.Cancel && avoids:
-			in.returns = true
+			in.endsAvoids = true
 			return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Avoid: true}}, nil
 		case !replica && in.Input.Surge && in.Input.BypassBudget:
 			return nil, model.Refuse(model.CodeInvalid, "a replacement that comes first needs no bypass of a budget").
@@ -304,8 +306,7 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 		case !replica && in.Input.Cancel && !i.Eviction.Surge:
 			return nil,
 				model.Refuse(model.CodeInvalid,
-					"instance %s is no replica, and was not evicted with surge: its eviction is its stop, which can't be taken back",
-					i.ID)
+					"no eviction of instance %s can be canceled: it is no replica, and was not evicted with surge", i.ID)
 		case in.Input.Cancel && (!i.Eviction.Requested || i.Eviction.Cause != model.CauseUser):
 			return nil, model.Refuse(model.CodeConflict, "nobody asked for the eviction of instance %s", i.ID).
 				WithHint("see what moves it: outspan why %s", i.ID)

@@ -225,9 +225,9 @@ type jobLines struct {
 	show   bool // show the times
 }
 
-// copy passes on the input line by line. It cuts lines that are too long into pieces of maxLogLine bytes. The agent
-// cuts lines into pieces of the same length and puts the time before each, so the time is not counted. copy stops early
-// if nobody reads any more.
+// copy passes on the input line by line. It cuts a line that is longer than maxLogLine bytes, without its time, into
+// pieces. The agent cuts at the same length and puts the time before each piece, so copy never cuts a piece of the
+// agent again. copy stops early if nobody reads any more.
 func (l jobLines) copy(from io.Reader) error {
 	in := bufio.NewReaderSize(from, maxLogLine) // ReadSlice returns at most as many bytes as fit into its buffer
 	for {

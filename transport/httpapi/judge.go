@@ -20,8 +20,9 @@ type judge struct {
 	books books
 }
 
-// person returns the caller as package rights knows it, with the roles and groups of its access token. ok is false for
-// servers and agents: their certificates say what they may do. A caller whose token does not count has no rights.
+// person returns the caller as package rights knows it, with the roles and groups of its access token. A caller whose
+// token has ended or was revoked gets an identity without rights. ok is false if rights don't limit the caller: a
+// server or agent may do what its certificate says, and a login needs no right.
 func (c caller) person(state *fsm.State) (who rights.Caller, ok bool) {
 	if c.counts(state) != nil {
 		return rights.Caller{}, true
@@ -36,13 +37,13 @@ func (c caller) person(state *fsm.State) (who rights.Caller, ok bool) {
 	return who, c.role() == pki.RoleCLI
 }
 
-// mayCall refuses a caller that may not call an operation on any object. For a verb of scope 0 nothing else is checked.
-// Codes: forbidden, unauthenticated.
+// mayCall refuses a caller whose rights allow an operation on no object at all. A verb of scope 0 needs no further
+// check. Codes: forbidden, unauthenticated.
 func (j *judge) mayCall(rt route, c caller) error {
 	return j.mayCallOn(rt, c, rights.Object{})
 }
 
-// mayCallOn is mayCall for a call whose path names an object, for the refusal.
+// mayCallOn is mayCall with a refusal that names the object on. It does not judge the call by that object.
 func (j *judge) mayCallOn(rt route, c caller, on rights.Object) error {
 	state := j.store.Current()
 	if err := c.counts(state); err != nil {
@@ -61,7 +62,7 @@ func (j *judge) mayCallOn(rt route, c caller, on rights.Object) error {
 		return refusedRight(c, "instance.read", rights.Object{})
 	}
 	may := verb == noRight || p.MayAny(verb) ||
-		verb == "node.approve" && p.MayAny("server.approve") // mayWrite knows which of them it takes
+		verb == "node.approve" && p.MayAny("server.approve") // mayWrite checks which of the two is needed
 	if may {
 		return nil
 	}
@@ -97,8 +98,8 @@ func (j *judge) before(s *Server, rt route, c caller, next http.Handler) http.Ha
 	})
 }
 
-// mayDo refuses a caller that may not do something to one of the objects. Without objects it takes a right that no list
-// of names restricts. Codes: forbidden, unauthenticated.
+// mayDo refuses a caller that lacks the verb on at least one of the objects. If there are no objects, the caller needs
+// the verb on everything. Codes: forbidden, unauthenticated.
 func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights.Object) error {
 	if err := c.counts(state); err != nil {
 		return err
@@ -145,25 +146,25 @@ func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command)
 	book := j.books.of(&r.State)
 	for _, one := range commands {
 		verb := verbs[rt.id]
-		var spec *model.JobSpec // what runs then
+		var spec *model.JobSpec // what the job would run
 		switch cmd := one.(type) {
 		case *fsm.NewcomerApprove:
 			verb = approveVerb(cmd.Newcomer)
-		case *fsm.RestoreMark: // to confirm a restore stops what the state does not know
+		case *fsm.RestoreMark: // confirming a restore stops the instances that the restored state does not know
 			verb = "snapshot.restore"
 		case *fsm.NewcomerReject:
 			verb = approveVerb(cmd.Newcomer)
 		case *fsm.JobSubmit:
 			spec = &cmd.Spec
 		case *fsm.JobRevert:
-			verb = rights.SubmitJob // also if a deployment that is failed goes back
+			verb = rights.SubmitJob // a failed deployment reverts its job too
 			if v, ok := r.JobVersion(cmd.Job, cmd.Version); ok {
 				spec = &v.Spec
 			}
 		}
 		err := j.mayDo(&r.State, c, verb, commandObjects(&r.State, one)...)
 		if err == nil && spec != nil {
-			err = j.mayDo(&r.State, c, verb, specObject(*spec)) // its class may be another one
+			err = j.mayDo(&r.State, c, verb, specObject(*spec)) // the spec may change the job's class
 		}
 		if err == nil && spec != nil {
 			err = mayRunAs(book, who, c, *spec)
@@ -182,8 +183,8 @@ func approveVerb(who model.Subject) rights.Verb {
 	return "node.approve"
 }
 
-// mayAsk refuses a caller that may not ask what a command would do. Whoever may submit the job is also refused if it
-// may not use the users of its programs. Code: forbidden.
+// mayAsk refuses a caller that may not ask what a command would do. If the caller may submit the job, mayAsk also
+// checks the users that the job's programs run as, as a submit would. Code: forbidden.
 func (j *judge) mayAsk(r *reading, rt route, c caller, command fsm.Command) error {
 	on := commandObjects(&r.State, command)
 	if err := j.mayDo(&r.State, c, verbs[rt.id], on...); err != nil {
@@ -218,8 +219,8 @@ func specObject(spec model.JobSpec) rights.Object {
 	return rights.Object{Name: "job/" + string(spec.Name), Job: string(spec.Name), Class: string(class)}
 }
 
-// mayRead refuses a caller that may not read the answer of a read. Lists leave out what the caller may not read
-// instead; see hides. Code: forbidden.
+// mayRead refuses a caller that may not read the answer of a read. A list is not refused for its items: it leaves out
+// those that hides reports. Code: forbidden.
 func (j *judge) mayRead(ctx context.Context, r *reading, rt route, answer any) error {
 	c := callerFrom(ctx)
 	if why, ok := answer.(api.Why); ok {
@@ -248,7 +249,7 @@ func (j *judge) hides(ctx context.Context, r *reading, rt route) func(item any) 
 // partial marks an answer that leaves out what the caller may not read.
 func (List[V]) partial() {}
 
-// explainVerb returns the verb that it takes to have something explained. subject is that of the explanation.
+// explainVerb returns the verb that a caller needs to see the explanation of a subject such as "job/web".
 func explainVerb(subject string) rights.Verb {
 	kind, _, _ := strings.Cut(subject, "/")
 	switch kind {
@@ -260,9 +261,9 @@ func explainVerb(subject string) rights.Verb {
 	return "instance.read"
 }
 
-// whileReadable returns the context of a stream about an object of a job, as whileAllowed. The function on returns the
-// object in a newer state. It refuses a caller that may not read the stream. The caller must call cancel unless there
-// is an error. Code: forbidden.
+// whileReadable is whileAllowed for a stream about an object of a job, such as the logs of an instance. It first
+// refuses a caller that may not read the stream. The function on returns the object as a state shows it. The caller
+// must call cancel unless there is an error. Code: forbidden.
 func (j *judge) whileReadable(ctx context.Context, operation string, job model.JobName,
 	on func(*fsm.State) rights.Object) (_ context.Context, cancel context.CancelFunc, _ error) {
 	c := callerFrom(ctx)
@@ -275,9 +276,9 @@ func (j *judge) whileReadable(ctx context.Context, operation string, job model.J
 	return ctx, cancel, nil
 }
 
-// whileAllowed returns the context of a stream. It is canceled within a second after the caller has lost the right to
-// read it, or its access token has ended. It looks again when the rights change, and when one of the topics does. The
-// caller must call cancel once the stream has ended.
+// whileAllowed returns the context of a stream. The context is canceled when may returns an error, and when the
+// caller's access token ends. The function may is called again after each change of the rights or of one of the topics,
+// from several goroutines. The caller must call cancel once the stream has ended.
 func (j *judge) whileAllowed(ctx context.Context, c caller, may func(*fsm.State) error,
 	topics ...fsm.Topic) (_ context.Context, cancel func()) {
 	state := j.store.Current()

@@ -18,8 +18,10 @@ func commandObjects(state *fsm.State, c fsm.Command) (all []rights.Object) {
 			return all
 		}
 	}
-	_, unresolved := c.(*fsm.DrainStart)     // its nodes are as the caller wrote them, and may be hidden
-	for _, subject := range fsm.Objects(c) { // a job that exists counts with its present class too
+	// A DrainStart has the nodes as the caller wrote them. Their real names may be hidden from the caller, so the objects
+	// keep the caller's words.
+	_, unresolved := c.(*fsm.DrainStart)
+	for _, subject := range fsm.Objects(c) { // for a job that exists, this adds the object with its present class
 		for _, o := range objectsAt(state, subject) {
 			if !unresolved && strings.HasPrefix(o.Name, "node/") {
 				o.Name = "node/" + o.Node
@@ -97,7 +99,7 @@ func nodeObject(state *fsm.State, ref model.NodeID) rights.Object {
 }
 
 func jobObject(state *fsm.State, subject string, name model.JobName) rights.Object {
-	o := rights.Object{Name: subject, Job: string(name), Class: string(model.ClassProduction)} // a new job's, by default
+	o := rights.Object{Name: subject, Job: string(name), Class: string(model.ClassProduction)} // the class of a new job
 	if j, ok := state.Jobs.Get(name); ok {
 		o.Class = string(j.Class)
 	}

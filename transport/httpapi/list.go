@@ -69,7 +69,7 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 		}
 		out, last := List[V]{Items: []V{}, Index: r.Index, only: only}, ""
 		hides := s.judge.hides(ctx, r, rt)
-		counts := p.Filter == "" && p.Next == "" // else the number tells what is hidden
+		counts := p.Filter == "" && p.Next == "" // otherwise the count would reveal what is hidden
 		if one, ok := any(in).(interface{ narrowed() bool }); ok && one.narrowed() {
 			counts = false
 		}
@@ -80,7 +80,7 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 			case len(out.Items) == limit && (hides(item) || keep.match(item)):
 				out.Next = base64.RawURLEncoding.EncodeToString([]byte(last))
 				return false
-			case hides(item): // before the filter, which would tell of what is hidden
+			case hides(item): // before the filter, which could reveal what is hidden
 				if counts {
 					out.Hidden++
 				}

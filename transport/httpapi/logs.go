@@ -120,7 +120,7 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	job, _ := i.Group.Split()
 	ctx, cancel, err = s.judge.whileReadable(ctx, "instance-logs", job, func(state *fsm.State) rights.Object {
-		return instanceObject(state, i) // also of an instance whose row is gone meanwhile
+		return instanceObject(state, i) // i is still right if its row is gone by now
 	})
 	if err != nil {
 		writeError(w, err)

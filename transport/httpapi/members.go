@@ -39,7 +39,7 @@ type MemberOwn struct {
 	Saved       time.Time // when a snapshot was last saved from this server; zero means never
 	Certificate transport.Lifetime
 	Agents      map[string]transport.Lifetime // certificates near their end, by the name of the agent that uses them
-	Copies      []transport.Copy              // agents that two machines are
+	Copies      []transport.Copy              // agents whose identity two machines use
 	Audit       string                        // why its audit log can't be written, or ""
 }
 
@@ -56,7 +56,7 @@ func lookAtDisk(m *ServerEntry) string {
 	if dir == "" {
 		dir = "DATA_DIR"
 	}
-	return "free space there, and it goes on by itself; on it: df -h " + dir
+	return "free space on that server, and it continues by itself; to see what is used, run there: df -h " + dir
 }
 
 type memberList struct{ ListParams }
@@ -107,7 +107,7 @@ func (s *Server) memberOperations() []operation {
 		}),
 		act(s,
 			memberRoute("join", http.MethodPost, "/v1/members/join",
-				"Make this server look for another one at the address of its gossip; what is found is taken in by the leader"),
+				"Make this server contact another one at its gossip address; the leader then adds the other server"),
 			func(ctx context.Context, in *joinInput) error {
 				if in.Input.Address == "" {
 					return model.Refuse(model.CodeInvalid, "address is missing").WithHint(`send {"address":"10.0.0.4:7642"}`)

@@ -70,7 +70,8 @@ func (r *reading) newcomer(n *fsm.Newcomer) api.Newcomer {
 	return v
 }
 
-// decideNewcomer returns the change that approves or rejects a newcomer. verb is that of the command line.
+// decideNewcomer returns the change that approves or rejects a newcomer. verb is the word of the command line for it,
+// which hints repeat: approve or reject.
 func decideNewcomer(verb string, command func(*fsm.Newcomer) fsm.Command) change[newcomerInput, api.NewcomerReply] {
 	return change[newcomerInput, api.NewcomerReply]{
 		prepare: func(r *reading, in *newcomerInput) ([]fsm.Command, error) {
@@ -99,8 +100,9 @@ func decideNewcomer(verb string, command func(*fsm.Newcomer) fsm.Command) change
 	}
 }
 
-// findNewcomer returns the newcomer that a request names. Of several with one name, it is the one with the key of the
-// request, or the only one that waits. Codes: invalid, not_found, ambiguous; conflict if it is a member already.
+// findNewcomer returns the newcomer that a request names. If the request has a key, the newcomer must have it. If
+// several match, findNewcomer returns the only one that waits. Codes: invalid, not_found; ambiguous if several wait;
+// conflict if the machine is a member already.
 func (r *reading) findNewcomer(in *newcomerInput, verb string) (*fsm.Newcomer, *model.Error) {
 	kind, name, _ := strings.Cut(in.ID, ":")
 	who := model.Subject{Kind: model.SubjectKind(kind), Name: name}
@@ -128,13 +130,14 @@ func (r *reading) findNewcomer(in *newcomerInput, verb string) (*fsm.Newcomer, *
 			WithHint("compare the keys: outspan token waiting; then: outspan %s %s %s --key KEY", nounOf(who.Kind), verb, name)
 	case len(waiting) == 1:
 		return waiting[0], nil
-	case len(decided) > 0: // the command is refused, and says by whom it was decided
+	case len(decided) > 0: // fsm refuses the command, and the refusal says who has decided
 		return decided[0], nil
 	}
 	return nil, r.noNewcomer(who, other, in.Input.Key, verb)
 }
 
-// noNewcomer says why there is no newcomer who. other is a newcomer of the same name and another kind, or empty.
+// noNewcomer returns the refusal if no newcomer has the subject who. other is the subject of a newcomer with the same
+// name and another kind, or empty.
 func (r *reading) noNewcomer(who model.Subject, other, key, verb string) *model.Error {
 	m, member := r.TrustMemberOf(who)
 	switch {

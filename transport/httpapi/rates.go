@@ -44,7 +44,7 @@ func newRates(perSecond, burst float64) *rates {
 // requestRates allows each caller perSecond requests a second, and a burst of twice as many.
 func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*float64(perSecond)) }
 
-// registrationRates allows an agent 20 registrations at once, and then one in 5 s. This is enough for every normal
+// registrationRates allows an agent 20 registrations at once, and then one every 5 s. This is enough for every normal
 // restart, and keeps registrations from filling the log. Renewals of certificates have the same rate.
 func registrationRates() *rates { return newRates(0.2, 20) }
 

@@ -144,7 +144,7 @@ func read[I any, P readInput[I], T any](s *Server, rt route, topics func(*readin
 	handle := func(ctx context.Context, in *I) (*body[T], error) {
 		p := P(in).read()
 		var watched []fsm.Topic
-		if p.Index > 0 { // of what the caller may see: whether and when the wait ends tells nothing about the rest
+		if p.Index > 0 { // only on topics that the caller may see, so that the end of the wait reveals nothing else
 			watched = topics(s.judge.lookAs(s.reading(), rt, callerFrom(ctx)), in)
 		}
 		r, err := s.readingFor(ctx, p, watched)

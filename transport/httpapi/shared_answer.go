@@ -71,7 +71,7 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	defer free()
-	if n > smallAnswer { // without such a limit, a reader that does not read keeps the answer in memory for ever
+	if n > smallAnswer { // otherwise an answer that nobody reads would stay in memory for ever
 		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTime(n)))
 	}
 	if !w.sent && w.whole { // tells a server that forwards the answer its size

@@ -92,9 +92,10 @@ func newPlaces(share Share, inAll, own int, beyond func(Share)) *places {
 	return &places{share: share, inAll: inAll, own: own, beyond: beyond, of: map[model.Subject]int{}}
 }
 
-// take counts one thing as open. The caller must call release once, when it has ended. take does not block. Servers
-// have no share, because each acts for many subjects. Nobody may have more than what is left for others, so each
-// greedy subject leaves half of it. The limit of all does not concern the users of the socket. Code: busy.
+// take counts one thing as open. The caller must call release once, when the thing has ended. take does not block.
+// Servers have no share, because each acts for many subjects. No subject may hold more than what is still free, so
+// each greedy subject leaves half of the rest to others. The limit of all does not apply to the users of the socket.
+// Code: busy.
 func (p *places) take(who model.Subject) (release func(), _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // maxKnown bounds how many callers books remembers.
 const maxKnown = 200
 
-// books keeps the book of the newest rights that were asked for, and what callers may do by it. It is safe for
+// books caches the book of the state that was asked for last, and what callers may do by that book. It is safe for
 // concurrent use.
 type books struct {
 	mu    sync.Mutex
@@ -65,8 +65,8 @@ func (j *judge) lookAs(r *reading, rt route, c caller) *reading {
 	return r
 }
 
-// pin makes commands about jobs stale if the class by which the caller was judged changes before they are applied. A
-// caller whose right is not restricted needs that for none.
+// pin adds a condition to commands about jobs: a job's class must not change between the check of the caller's rights
+// and the Apply. Otherwise the command is refused as stale. If no list of names restricts the caller, pin adds nothing.
 func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 	who, ok := c.person(&r.State)
 	if !ok {
@@ -81,7 +81,7 @@ func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 	}
 	for _, one := range commands {
 		verb := verbs[rt.id]
-		if _, revert := one.(*fsm.JobRevert); revert { // also if a deployment that is failed goes back; see mayWrite
+		if _, revert := one.(*fsm.JobRevert); revert { // a failed deployment reverts its job too; see mayWrite
 			verb = rights.SubmitJob
 		}
 		if p.Reach(verb) == rights.Everything {
@@ -107,7 +107,7 @@ func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 	}
 }
 
-// readVerbs has the verb that it takes to read an object, by the kind of its subject.
+// readVerbs has the verb that a caller needs to read an object, by the kind of its subject.
 var readVerbs = map[string]rights.Verb{
 	"node": "node.read", "drain": "node.read", "job": "job.read", "group": "job.read", "deployment": "job.read",
 	"instance": "instance.read", "volume": "volume.read", "transfer": "volume.read", "backup": "volume.read",
@@ -162,8 +162,8 @@ func (j *judge) sight(state *fsm.State, c caller, verb rights.Verb) func(subject
 	}
 }
 
-// mayAll reports whether a caller may do something to each of the objects. Without objects it takes a right that no
-// list of names restricts.
+// mayAll reports whether a caller has the verb on each of the objects. If there are no objects, the caller needs the
+// verb on everything.
 func mayAll(p *rights.Permissions, verb rights.Verb, on []rights.Object) bool {
 	if len(on) == 0 {
 		on = []rights.Object{{}}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -27,17 +25,10 @@ type agentStatus struct {
 func (s *Server) unknownOperations() []operation {
 	rt := getRoute("unknown-instances", "/v1/unknown-instances", "instances",
 		"List what runs and the servers don't know; after a restore it is stopped once that is confirmed")
-	rt.allow, rt.run = forCLI, runHere
-	handle := func(ctx context.Context, _ *struct{}) (*body[api.UnknownInstances], error) {
-		done, err := s.asking.begin(ctx)
-		if err != nil {
-			return nil, asAnswer(err)
-		}
-		defer done()
+	return []operation{askEveryAgent(s, rt, func(ctx context.Context) (api.UnknownInstances, uint64) {
 		all := s.unknown(ctx)
-		return &body[api.UnknownInstances]{Index: decimal(all.Index), Body: all}, nil
-	}
-	return []operation{{route: rt, register: func(a huma.API) { huma.Register(a, rt.huma(), handle) }}}
+		return all, all.Index
+	})}
 }
 
 func (s *Server) unknown(ctx context.Context) api.UnknownInstances {

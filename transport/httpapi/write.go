@@ -179,12 +179,12 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	return w.outcome(r, nil, old.Index, true), nil
 }
 
-// again returns the outcome of a repeated request, unless the caller may not do any more what the request does. The
-// state may have changed since, so the commands can differ from the first ones, or there are none any more. The answer
-// then shows what the caller may see. Code: forbidden.
+// again returns the outcome of a repeated request, unless the caller has lost the right to do what the request does.
+// To judge that, it prepares the commands again. They may differ from the first ones, because the state has changed
+// since, or can't be prepared any more. Then the caller gets an answer with what it may see. Code: forbidden.
 func (w *writing) again(stored *outcome, prepare func(*reading) ([]fsm.Command, error)) (*outcome, error) {
 	verb, _ := verbs[w.route.id].Info()
-	if verb.Scope == 0 { // guard has judged the caller already, and prepare may do something
+	if verb.Scope == 0 { // guard has judged the caller already; and prepare may do more than make commands
 		return stored, nil
 	}
 	w.s.judge.lookAs(stored.reading, w.route, w.by)
@@ -227,7 +227,8 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.Actor(),
 		Groups: [][]fsm.Command{commands},
 	}
-	// With RightsIndex 0, everybody with a certificate is an administrator. A token may be revoked meanwhile.
+	// The entry is refused if the rights change before it is applied. Before any rights are set (RightsIndex 0), everybody
+	// with a certificate is an administrator, so that is needed only for a token, which may be revoked meanwhile.
 	if _, judged := w.by.person(&before.State); judged && (before.RightsIndex > 0 || w.by.token != "") {
 		entry.Rights = before.RightsIndex + 1
 	}
