@@ -32,60 +32,73 @@ func (s *State) Finder(sees func(subject string) bool) Finder {
 // Sees reports whether rows with this subject are looked up. It does not tell whether there is such a row.
 func (f Finder) Sees(subject string) bool { return f.sees(subject) }
 
+// FindJob finds a job by name or unique prefix. Codes: not_found, ambiguous.
+func (f Finder) FindJob(prefix string) (*Job, *model.Error) {
+	return find(f, f.state.Jobs, "job", prefix)
+}
+
+// NamedJob returns the job with this name. Code: not_found.
+func (f Finder) NamedJob(name string) (*Job, *model.Error) {
+	return named(f, f.state.Jobs, "job", name)
+}
+
+// FindDrain finds a drain by id or unique id prefix. Codes: not_found, ambiguous.
+func (f Finder) FindDrain(prefix string) (*Drain, *model.Error) {
+	return find(f, f.state.Drains, "drain", prefix)
+}
+
+// NamedDrain returns the drain with this id. Code: not_found.
+func (f Finder) NamedDrain(id string) (*Drain, *model.Error) {
+	return named(f, f.state.Drains, "drain", id)
+}
+
+// FindDeployment finds a deployment by id or unique id prefix. Codes: not_found, ambiguous.
+func (f Finder) FindDeployment(prefix string) (*Deployment, *model.Error) {
+	return find(f, f.state.Deployments, "deployment", prefix)
+}
+
+// NamedDeployment returns the deployment with this id. Code: not_found.
+func (f Finder) NamedDeployment(id string) (*Deployment, *model.Error) {
+	return named(f, f.state.Deployments, "deployment", id)
+}
+
+// FindVolume finds a volume by id or unique id prefix. Codes: not_found, ambiguous.
+func (f Finder) FindVolume(prefix string) (*Volume, *model.Error) {
+	return find(f, f.state.Volumes, "volume", prefix)
+}
+
+// NamedVolume returns the volume with this id. Code: not_found.
+func (f Finder) NamedVolume(id string) (*Volume, *model.Error) {
+	return named(f, f.state.Volumes, "volume", id)
+}
+
+// FindTransfer finds a transfer by id or unique id prefix. Codes: not_found, ambiguous.
+func (f Finder) FindTransfer(prefix string) (*Transfer, *model.Error) {
+	return find(f, f.state.Transfers, "transfer", prefix)
+}
+
+// NamedTransfer returns the transfer with this id. Code: not_found.
+func (f Finder) NamedTransfer(id string) (*Transfer, *model.Error) {
+	return named(f, f.state.Transfers, "transfer", id)
+}
+
+// FindBackup finds a backup by id or unique id prefix. Codes: not_found, ambiguous.
+func (f Finder) FindBackup(prefix string) (*Backup, *model.Error) {
+	return find(f, f.state.Backups, "backup", prefix)
+}
+
+// NamedBackup returns the backup with this id. Code: not_found.
+func (f Finder) NamedBackup(id string) (*Backup, *model.Error) {
+	return named(f, f.state.Backups, "backup", id)
+}
+
 // FindNode finds a node by its name, its id, or a unique prefix of its id. Codes: not_found, ambiguous.
 func (f Finder) FindNode(nameOrID string) (*Node, *model.Error) {
 	if n, ok := f.node(nameOrID); ok {
 		return n, nil
 	}
-	n, refusal := findPrefix(f, f.state.Nodes, model.NodeID(nameOrID), "node")
+	n, refusal := onlyPrefix(f, f.state.Nodes, "node", nameOrID)
 	return n, f.suggest("node", nameOrID, refusal)
-}
-
-// FindInstance finds an instance by id or unique id prefix. If prefix is the whole id of an instance that an agent runs
-// but the state does not know, the refusal names its node. Codes: not_found, ambiguous.
-func (f Finder) FindInstance(prefix string) (*Instance, *model.Error) {
-	inst, refusal := findExactOrPrefix(f, f.state.Instances, model.InstanceID(prefix), "instance")
-	if refusal == nil || refusal.Code != model.CodeNotFound {
-		return inst, refusal
-	}
-	if n, h, ok := f.state.UnknownOn(model.InstanceID(prefix)); ok && f.sees("instance/"+prefix) {
-		return nil,
-			model.Refuse(model.CodeNotFound, "instance %s runs on node %s, and the restored state does not know it",
-				h.ID, n.Name).
-				WithHint("see: outspan node status %s; what confirming the restore does with it: outspan settings resume "+
-					"restore --dry-run", n.Name)
-	}
-	return nil, f.suggest("instance", prefix, refusal)
-}
-
-// FindDrain finds a drain by id or unique id prefix. Codes: not_found, ambiguous.
-func (f Finder) FindDrain(prefix string) (*Drain, *model.Error) {
-	return orSimilar(f, findExactOrPrefix, f.state.Drains, model.DrainID(prefix), "drain")
-}
-
-// FindJob finds a job by name or unique prefix. Codes: not_found, ambiguous.
-func (f Finder) FindJob(prefix string) (*Job, *model.Error) {
-	return orSimilar(f, findExactOrPrefix, f.state.Jobs, model.JobName(prefix), "job")
-}
-
-// FindDeployment finds a deployment by id or unique id prefix. Codes: not_found, ambiguous.
-func (f Finder) FindDeployment(prefix string) (*Deployment, *model.Error) {
-	return orSimilar(f, findExactOrPrefix, f.state.Deployments, model.DeploymentID(prefix), "deployment")
-}
-
-// FindVolume finds a volume by id or unique id prefix. Codes: not_found, ambiguous.
-func (f Finder) FindVolume(prefix string) (*Volume, *model.Error) {
-	return orSimilar(f, findExactOrPrefix, f.state.Volumes, model.VolumeID(prefix), "volume")
-}
-
-// FindTransfer finds a transfer by id or unique id prefix. Codes: not_found, ambiguous.
-func (f Finder) FindTransfer(prefix string) (*Transfer, *model.Error) {
-	return orSimilar(f, findExactOrPrefix, f.state.Transfers, model.TransferID(prefix), "transfer")
-}
-
-// FindBackup finds a backup by id or unique id prefix. Codes: not_found, ambiguous.
-func (f Finder) FindBackup(prefix string) (*Backup, *model.Error) {
-	return orSimilar(f, findExactOrPrefix, f.state.Backups, model.BackupID(prefix), "backup")
 }
 
 // NamedNode returns the node with this name or id. Code: not_found.
@@ -101,34 +114,21 @@ func (f Finder) NamedNode(nameOrID string) (*Node, *model.Error) {
 	return nil, f.suggest("node", nameOrID, model.NoSuch("node", nameOrID, near))
 }
 
-// NamedJob returns the job with this name. Code: not_found.
-func (f Finder) NamedJob(name string) (*Job, *model.Error) {
-	return orSimilar(f, named, f.state.Jobs, model.JobName(name), "job")
-}
-
-// NamedDrain returns the drain with this id. Code: not_found.
-func (f Finder) NamedDrain(id string) (*Drain, *model.Error) {
-	return orSimilar(f, named, f.state.Drains, model.DrainID(id), "drain")
-}
-
-// NamedDeployment returns the deployment with this id. Code: not_found.
-func (f Finder) NamedDeployment(id string) (*Deployment, *model.Error) {
-	return orSimilar(f, named, f.state.Deployments, model.DeploymentID(id), "deployment")
-}
-
-// NamedVolume returns the volume with this id. Code: not_found.
-func (f Finder) NamedVolume(id string) (*Volume, *model.Error) {
-	return orSimilar(f, named, f.state.Volumes, model.VolumeID(id), "volume")
-}
-
-// NamedTransfer returns the transfer with this id. Code: not_found.
-func (f Finder) NamedTransfer(id string) (*Transfer, *model.Error) {
-	return orSimilar(f, named, f.state.Transfers, model.TransferID(id), "transfer")
-}
-
-// NamedBackup returns the backup with this id. Code: not_found.
-func (f Finder) NamedBackup(id string) (*Backup, *model.Error) {
-	return orSimilar(f, named, f.state.Backups, model.BackupID(id), "backup")
+// FindInstance finds an instance by id or unique id prefix. If prefix is the whole id of an instance that an agent runs
+// but the state does not know, the refusal names its node. Codes: not_found, ambiguous.
+func (f Finder) FindInstance(prefix string) (*Instance, *model.Error) {
+	inst, refusal := exactOrPrefix(f, f.state.Instances, "instance", prefix)
+	if refusal == nil || refusal.Code != model.CodeNotFound {
+		return inst, refusal
+	}
+	if n, h, ok := f.state.UnknownOn(model.InstanceID(prefix)); ok && f.sees("instance/"+prefix) {
+		return nil,
+			model.Refuse(model.CodeNotFound, "instance %s runs on node %s, and the restored state does not know it",
+				h.ID, n.Name).
+				WithHint("see: outspan node status %s; what confirming the restore does with it: outspan settings resume "+
+					"restore --dry-run", n.Name)
+	}
+	return nil, f.suggest("instance", prefix, refusal)
 }
 
 // minInstancePrefix is the smallest length of a prefix that NamedInstance accepts.
@@ -138,7 +138,7 @@ const minInstancePrefix = 6
 // not_found, ambiguous.
 func (f Finder) NamedInstance(id string) (*Instance, *model.Error) {
 	if len(id) < minInstancePrefix {
-		inst, refusal := named(f, f.state.Instances, model.InstanceID(id), "instance")
+		inst, refusal := exact(f, f.state.Instances, "instance", id)
 		plain := refusal
 		if refusal = f.suggest("instance", id, refusal); refusal == plain && refusal != nil && id != "" {
 			refusal = refusal.WithHint("give the id of an instance, or at least %d characters of it; list them with: "+
@@ -149,27 +149,27 @@ func (f Finder) NamedInstance(id string) (*Instance, *model.Error) {
 	return f.FindInstance(id)
 }
 
-// node returns the node with this name or id, if it is to be seen.
-func (f Finder) node(nameOrID string) (*Node, bool) {
-	n, ok := f.state.NodeCalled(nameOrID)
+// node returns the node with this name or id. ok is false if the Finder does not see such a node.
+func (f Finder) node(nameOrID string) (n *Node, ok bool) {
+	n, ok = f.state.NodeCalled(nameOrID)
 	if !ok || !f.sees("node/"+string(n.ID)) {
 		return nil, false
 	}
 	return n, true
 }
 
-// seesNode reports whether the node with this name is to be seen.
+// seesNode reports whether the Finder sees a node with this name.
 func (f Finder) seesNode(name string) bool {
 	_, ok := f.node(name)
 	return ok
 }
 
-// seesRow returns the function that reports whether the row of a noun with this key is to be seen.
+// seesRow returns the function that reports whether the Finder sees the row of a noun with a given key.
 func (f Finder) seesRow(noun string) func(key string) bool {
 	return func(key string) bool { return f.sees(noun + "/" + key) }
 }
 
-// NodeCalled returns the node with this name or id, as it is written.
+// NodeCalled returns the node with exactly this name or id.
 func (s *fleet) NodeCalled(nameOrID string) (*Node, bool) {
 	if n, ok := s.Nodes.Get(model.NodeID(nameOrID)); ok {
 		return n, true
@@ -181,14 +181,54 @@ func (s *fleet) NodeCalled(nameOrID string) (*Node, bool) {
 	return s.Nodes.Get(id)
 }
 
-func named[K ~string, V any](f Finder, t Table[K, V], key K, noun string) (row V, _ *model.Error) {
-	if row, ok := t.Get(key); ok && f.sees(noun+"/"+string(key)) {
+// find returns the row whose key is word, or else the only row whose key begins with word. If there is none, the
+// refusal suggests similar keys. Codes: not_found, ambiguous.
+func find[K ~string, V any](f Finder, t Table[K, V], noun, word string) (V, *model.Error) {
+	row, refusal := exactOrPrefix(f, t, noun, word)
+	return row, withSimilar(f, t, noun, word, refusal)
+}
+
+// named returns the row whose key is word. If there is none, the refusal suggests similar keys. Code: not_found.
+func named[K ~string, V any](f Finder, t Table[K, V], noun, word string) (V, *model.Error) {
+	row, refusal := exact(f, t, noun, word)
+	return row, withSimilar(f, t, noun, word, refusal)
+}
+
+// exact is named without the suggestion of similar keys. The refusal lists keys that begin with word.
+func exact[K ~string, V any](f Finder, t Table[K, V], noun, word string) (row V, _ *model.Error) {
+	if plant.Is(plant.PrefixInWrites) {
+		return exactOrPrefix(f, t, noun, word)
+	}
+	if row, ok := t.Get(K(word)); ok && f.sees(noun+"/"+word) {
 		return row, nil
 	}
-	if plant.Is(plant.PrefixInWrites) {
-		return findPrefix(f, t, key, noun)
+	return row, model.NoSuch(noun, word, beginning(t, K(word), f.seesRow(noun)))
+}
+
+// exactOrPrefix is find without the suggestion of similar keys.
+func exactOrPrefix[K ~string, V any](f Finder, t Table[K, V], noun, word string) (V, *model.Error) {
+	if row, ok := t.Get(K(word)); ok && f.sees(noun+"/"+word) {
+		return row, nil
 	}
-	return row, model.NoSuch(noun, string(key), beginning(t, key, f.seesRow(noun)))
+	return onlyPrefix(f, t, noun, word)
+}
+
+// onlyPrefix returns the only row whose key begins with prefix. Codes: not_found, ambiguous.
+func onlyPrefix[K ~string, V any](f Finder, t Table[K, V], noun, prefix string) (row V, _ *model.Error) {
+	near := beginning(t, K(prefix), f.seesRow(noun))
+	switch len(near) {
+	case 0:
+		return row, model.NoSuch(noun, prefix, nil)
+	case 1:
+		row, _ = t.Get(K(near[0]))
+		return row, nil
+	}
+	more := ""
+	if len(near) == maxNear {
+		more = ", and there may be more"
+	}
+	return row, model.Refuse(model.CodeAmbiguous, "more than one %s begins with %q", noun, prefix).
+		WithHint("give more characters; it may be %s%s", anyOf(near), more)
 }
 
 // maxNear bounds the similar names that a refusal lists.
@@ -210,29 +250,4 @@ func beginning[K ~string, V any](t Table[K, V], prefix K, sees func(key string) 
 		}
 	}
 	return found
-}
-
-func findExactOrPrefix[K ~string, V any](f Finder, t Table[K, V], key K, noun string) (V, *model.Error) {
-	if row, ok := t.Get(key); ok && f.sees(noun+"/"+string(key)) {
-		return row, nil
-	}
-	return findPrefix(f, t, key, noun)
-}
-
-// findPrefix returns the only row whose key begins with prefix. Codes: not_found, ambiguous.
-func findPrefix[K ~string, V any](f Finder, t Table[K, V], prefix K, noun string) (row V, _ *model.Error) {
-	near := beginning(t, prefix, f.seesRow(noun))
-	switch len(near) {
-	case 0:
-		return row, model.NoSuch(noun, string(prefix), nil)
-	case 1:
-		row, _ = t.Get(K(near[0]))
-		return row, nil
-	}
-	more := ""
-	if len(near) == maxNear {
-		more = ", and there may be more"
-	}
-	return row, model.Refuse(model.CodeAmbiguous, "more than one %s begins with %q", noun, prefix).
-		WithHint("give more characters; it may be %s%s", anyOf(near), more)
 }

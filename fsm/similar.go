@@ -43,15 +43,13 @@ func similar[K ~string, V any](t Table[K, V], word K, sees func(key string) bool
 	return found
 }
 
-// orSimilar looks for a row with search. If nothing has the name, the refusal suggests similar names.
-func orSimilar[K ~string, V any](
-	f Finder, search func(Finder, Table[K, V], K, string) (V, *model.Error), t Table[K, V], key K, noun string,
-) (V, *model.Error) {
-	row, refusal := search(f, t, key, noun)
-	if refusal = f.suggest(noun, string(key), refusal); !plain(noun, string(key), refusal) {
-		return row, refusal
+// withSimilar replaces the hint of a plain refusal by a better one: what suggest finds, or else similar keys of the
+// table.
+func withSimilar[K ~string, V any](f Finder, t Table[K, V], noun, word string, refusal *model.Error) *model.Error {
+	if refusal = f.suggest(noun, word, refusal); !plain(noun, word, refusal) {
+		return refusal
 	}
-	return row, didYouMean(similar(t, key, f.seesRow(noun)), refusal)
+	return didYouMean(similar(t, K(word), f.seesRow(noun)), refusal)
 }
 
 func didYouMean(near []string, refusal *model.Error) *model.Error {
