@@ -134,8 +134,8 @@ func (s *State) takeTurn(p *DrainNode, deadline model.Duration) {
 	}
 }
 
-// cordonForDrain makes a node draining and stops its pending instances. Takes says which new instances the node may get
-// until its turn begins.
+// cordonForDrain makes a node draining and stops its pending instances. Until the node's turn begins, it may still get
+// the instances that State.Takes allows.
 func (s *State) cordonForDrain(id model.NodeID, drain model.DrainID) {
 	n, _ := s.Nodes.Get(id)
 	next := *n

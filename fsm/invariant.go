@@ -30,7 +30,7 @@ const (
 	S16 Invariant = "S16" // the last copy of a volume is never removed or left behind
 	S17 Invariant = "S17" // no instance is stopped because servers can't be heard, unless the instance has a lease
 	S18 Invariant = "S18" // a write changes only the object that it names
-	S19 Invariant = "S19" // who was revoked, a spent or revoked join token and a replaced key never count again
+	S19 Invariant = "S19" // a revoked member, a spent or revoked join token and a replaced key never count again
 	S20 Invariant = "S20" // a rotation drops no CA as long as it waits for a member with a certificate of it
 )
 
