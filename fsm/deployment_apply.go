@@ -115,13 +115,23 @@ func deploymentEdge(from, to model.DeploymentStatus) bool {
 	return false
 }
 
-func (c *DeploymentWait) apply(s *State) error {
-	d, ok := s.Deployments.Get(c.ID)
+// openDeployment returns a deployment that has not ended. Codes: not_found, conflict.
+func (s *State) openDeployment(id model.DeploymentID) (*Deployment, *model.Error) {
+	d, ok := s.Deployments.Get(id)
 	switch {
 	case !ok:
-		return model.Refuse(model.CodeNotFound, "there is no deployment %s", c.ID)
+		return nil, model.Refuse(model.CodeNotFound, "there is no deployment %s", id)
 	case d.Status.Ended():
-		return model.Refuse(model.CodeConflict, "deployment %s is already %s", c.ID, d.Status)
+		return nil, model.Refuse(model.CodeConflict, "deployment %s is already %s", id, d.Status)
+	}
+	return d, nil
+}
+
+func (c *DeploymentWait) apply(s *State) error {
+	d, refusal := s.openDeployment(c.ID)
+	switch {
+	case refusal != nil:
+		return refusal
 	case d.Waiting == c.Waiting:
 		return nil
 	}
@@ -133,12 +143,10 @@ func (c *DeploymentWait) apply(s *State) error {
 }
 
 func (c *DeploymentPromote) apply(s *State) error {
-	d, ok := s.Deployments.Get(c.ID)
+	d, refusal := s.openDeployment(c.ID)
 	switch {
-	case !ok:
-		return model.Refuse(model.CodeNotFound, "there is no deployment %s", c.ID)
-	case d.Status.Ended():
-		return model.Refuse(model.CodeConflict, "deployment %s is already %s", c.ID, d.Status)
+	case refusal != nil:
+		return refusal
 	case d.Promoted:
 		return model.Refuse(model.CodeConflict, "deployment %s has no canaries that wait to be promoted", c.ID).
 			WithHint("it goes on by itself; follow it with: outspan deployment status %s", c.ID)

@@ -218,8 +218,8 @@ func (s *jobs) GroupsOf(job model.JobName) func(func(model.GroupID, *Group) bool
 	return s.groupsOf(job)
 }
 
-// judgedAs refuses a command whose caller was judged by another class than the job has now. An empty class is that of
-// a caller for whom it does not matter. Code: stale.
+// judgedAs refuses a command whose caller was judged by another class than the job has now. It accepts an empty class,
+// by which nobody was judged. Code: stale.
 func (j *Job) judgedAs(class model.ClassName) *model.Error {
 	if class == "" || j.Class == class {
 		return nil
@@ -288,18 +288,28 @@ func (s *State) maybePurge(group model.GroupID) {
 	s.forgetAvoided(job.Name)
 }
 
-func (c *JobRestart) apply(s *State) error {
-	job, ok := s.Jobs.Get(c.Job)
+// runningJob returns a job that is not stopped, and its present version, for a command whose caller was judged by class.
+// Codes: not_found, stale, conflict.
+func (s *State) runningJob(name model.JobName, class model.ClassName) (*Job, *JobVersion, *model.Error) {
+	job, ok := s.Jobs.Get(name)
 	if !ok {
-		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
+		return nil, nil, model.Refuse(model.CodeNotFound, "there is no job %s", name)
 	}
-	if refusal := job.judgedAs(c.IfClass); refusal != nil {
-		return refusal
+	if refusal := job.judgedAs(class); refusal != nil {
+		return nil, nil, refusal
 	}
-	v, ok := s.Versions.Get(versionKey(c.Job, job.Version))
+	v, ok := s.Versions.Get(versionKey(name, job.Version))
 	if !ok || job.Stopped {
-		return model.Refuse(model.CodeConflict, "job %s is stopped", c.Job).
+		return nil, nil, model.Refuse(model.CodeConflict, "job %s is stopped", name).
 			WithHint("run it again with: outspan job run FILE")
+	}
+	return job, v, nil
+}
+
+func (c *JobRestart) apply(s *State) error {
+	_, v, refusal := s.runningJob(c.Job, c.IfClass)
+	if refusal != nil {
+		return refusal
 	}
 	group := "*"
 	if c.Group != "" {

@@ -28,17 +28,9 @@ func (v *JobVersion) stillScaled(next *model.JobSpec) []string {
 }
 
 func (c *JobScale) apply(s *State) error {
-	job, ok := s.Jobs.Get(c.Job)
-	if !ok {
-		return model.Refuse(model.CodeNotFound, "there is no job %s", c.Job)
-	}
-	if refusal := job.judgedAs(c.IfClass); refusal != nil {
+	job, row, refusal := s.runningJob(c.Job, c.IfClass)
+	if refusal != nil {
 		return refusal
-	}
-	row, ok := s.Versions.Get(versionKey(c.Job, job.Version))
-	if !ok || job.Stopped {
-		return model.Refuse(model.CodeConflict, "job %s is stopped", c.Job).
-			WithHint("run it again with: outspan job run FILE")
 	}
 	v := *row
 	v.Spec.Groups = slices.Clone(row.Spec.Groups)
