@@ -6,6 +6,7 @@ require (
 	github.com/adhocore/gronx v1.20.4
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/armon/go-metrics v0.4.1
+	github.com/containernetworking/cni v1.3.1
 	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/fxamacker/cbor/v2 v2.9.6

@@ -75,7 +75,7 @@ func save(ctx context.Context, c *transport.Client) ([]byte, error) {
 }
 
 // writeBeside calls do while c writes one label after another. It returns the duration of the longest write that
-// finished before do returned, the duration of do, and the result of do.
+// began before do returned, the duration of do, and the result of do.
 func writeBeside(ctx context.Context, st *stage, c *transport.Client, do func() ([]byte, error)) (longest,
 	took time.Duration, out []byte, err error) {
 	writing, stop := context.WithCancel(ctx)
@@ -91,11 +91,11 @@ func writeBeside(ctx context.Context, st *stage, c *transport.Client, do func() 
 			if n == 0 {
 				close(begun)
 			}
+			times = append(times, time.Since(began))
 			if err != nil || writing.Err() != nil {
 				failed = err
 				return
 			}
-			times = append(times, time.Since(began))
 		}
 	})
 	<-begun

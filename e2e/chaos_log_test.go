@@ -27,7 +27,7 @@ func (x *chaos) judgeLog(m *member, index uint64) {
 
 // judgeDir replays the log of a stopped server up to the given index, and passes each violation to the function wrong.
 // A restore leaves a hole in the log, and so does a snapshot from the leader. After a hole, judgeDir continues from a
-// stored snapshot (see snapshotBetween), in which the rows of tokens and members must not have gone back. The error
+// stored snapshot (see stateBefore), in which the rows of tokens and members must not have gone back. The error
 // also says what is wrong with the last state.
 func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)) (judged int, err error) {
 	dir, err := room.OpenStopped(path)
@@ -45,7 +45,7 @@ func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)
 		}
 		if r.Index != at+1 {
 			last := state
-			if state, err = snapshotBetween(dir, at+1, r.Index); err != nil {
+			if state, err = stateBefore(dir, r.Index); err != nil {
 				return judged, err
 			}
 			for _, found := range invariant.Resume(&last, &state) {
@@ -72,20 +72,13 @@ func judgeDir(path string, index uint64, wrong func(fsm.Finding, room.LogRecord)
 	return judged, fsm.Check(state)
 }
 
-// snapshotBetween returns the state of the newest snapshot that fills a hole in the log. The log lacks the entries from
-// first up to next-1. A server keeps only its last snapshots, and in a long run none of them may be that old. Then
-// snapshotBetween returns the oldest one that is kept, and the entries up to its index are not judged.
-func snapshotBetween(dir *room.StoppedDir, first, next uint64) (fsm.State, error) {
-	stored := dir.Snapshots() // the newest first
-	i := slices.IndexFunc(stored, func(s room.StoredSnapshot) bool { return s.Index >= first && s.Index < next })
-	for i < 0 && len(stored) > 0 && stored[len(stored)-1].Index < first {
-		stored = stored[:len(stored)-1]
+// stateBefore returns the state of a stored snapshot from which the log can be replayed beginning with the entry next:
+// one that has every entry before next. It prefers the oldest such snapshot, because the entries up to its index are
+// not judged. It fails if all stored snapshots end earlier, since entries between would be missing.
+func stateBefore(dir *room.StoppedDir, next uint64) (fsm.State, error) {
+	stored := slices.DeleteFunc(dir.Snapshots(), func(s room.StoredSnapshot) bool { return s.Index+1 < next })
+	if len(stored) == 0 {
+		return fsm.State{}, fmt.Errorf("no snapshot has all entries before %d, and the log lacks some", next)
 	}
-	switch {
-	case i >= 0:
-		return stored[i].State()
-	case len(stored) > 0:
-		return stored[len(stored)-1].State()
-	}
-	return fsm.State{}, fmt.Errorf("no snapshot has the entries %d to %d, which the log lacks", first, next-1)
+	return stored[len(stored)-1].State() // the newest is first
 }

@@ -86,6 +86,7 @@ var homes = map[string][]string{
 	"golang.org/x/oauth2":              {"internal/oidc"},
 	"github.com/zitadel/oidc":          {"internal/testbed/idp"}, // a provider for tests
 	"github.com/go-jose/go-jose":       {"internal/testbed/idp"},
+	"github.com/containernetworking":   {"agent"},
 }
 
 // guests lists further rooms that may import a library of homes. These rooms measure the library, or replace the disk
