@@ -13,8 +13,8 @@ import (
 const labelBodies = "bodies"
 
 // HashBody returns the hash of a request's body as the state stores it: the id of a key of the keyring, a dot, and the
-// first half of the HMAC. Without the keyring nobody can find out by trying whether a state or a log has a certain body.
-// The argument like is the stored hash that the result is compared with, so the HMAC is by the same key. If like is
+// first half of the HMAC. Without the keyring nobody can find out by trying whether a state or a log has a certain
+// body. The argument like is the stored hash that the result is compared with, so the HMAC is by the same key. If like is
 // empty, the request is new, and the key is the one that the state uses. The state must have keys. HashBody does not
 // block.
 //

@@ -202,8 +202,8 @@ func (w *writing) again(stored *outcome, prepare func(*reading) ([]fsm.Command, 
 
 // hash returns a hash of the operation and its input. A request with a known id is a repetition only if its hash is the
 // same. The argument like is the stored hash that the result is compared with, or "" for a new request. In a cluster
-// with a keyring the hash is that of Config.HashBody, unless like is from before. The hash does not cover the server that
-// received the request, so that a caller may repeat the request through another server.
+// with a keyring the hash is that of Config.HashBody, unless like is from before. The hash does not cover the server
+// that received the request, so that a caller may repeat the request through another server.
 func (w *writing) hash(state *fsm.State, like string) string {
 	input, err := json.Marshal(w.input)
 	if err != nil {
