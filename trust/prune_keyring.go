@@ -31,12 +31,12 @@ type dropKeys struct {
 	Keys []keyring.ID `cbor:"1,keyasint"`
 }
 
-// PruneKeyring removes keys of the keyring from the files of all servers that no server needs any more. Every server of
-// the configuration is asked first, and keeps keys for its state, its snapshots and the latest requests; see
-// keyringRotation.kept. Nothing is removed unless all answer. Saved snapshots don't count: for them, exports from
-// before are to be kept. A dry run removes nothing. If a server fails later, its keys stay, and the next call removes them. It
-// blocks for at most about 10 s. Codes: those of Keyring; busy while the keyring is rotated or pruned; conflict if a
-// server does not answer.
+// PruneKeyring removes keys of the keyring from the files of all servers that no server needs any more. Every
+// server of the configuration is asked first, and keeps keys for its state, its snapshots and the latest requests;
+// see keyringRotation.kept. Nothing is removed unless all answer. Saved snapshots don't count: for them, exports
+// from before are to be kept. A dry run removes nothing. If a server fails later, its keys stay, and the next call
+// removes them. It blocks for at most about 10 s. Codes: those of Keyring; busy while the keyring is rotated or
+// pruned; conflict if a server does not answer.
 func (e *Engine) PruneKeyring(ctx context.Context, dryRun bool) (api.KeyringPruning, error) {
 	return e.rotation.prune(ctx, dryRun)
 }
