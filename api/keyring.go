@@ -35,6 +35,20 @@ type KeyringRotation struct {
 	Servers []KeyringServer `json:"servers" doc:"as they were before the rotation; each must be complete"`
 }
 
+// KeyringPruning is the outcome of removing old keys from the keyrings.
+type KeyringPruning struct {
+	Removed []string      `json:"removed" doc:"keys that no server has any more; in a dry run, that would be removed"`
+	Kept    []KeyringKept `json:"kept" doc:"by server and key"`
+	DryRun  bool          `json:"dry_run"`
+}
+
+// KeyringKept says why a server keeps a key.
+type KeyringKept struct {
+	Server string `json:"server"`
+	Key    string `json:"key"`
+	Reason string `json:"reason"`
+}
+
 // ExportedBody names the keys of an export of a keyring.
 type ExportedBody struct {
 	Keys []string `json:"keys" doc:"the ids of all keys in the export"`

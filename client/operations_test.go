@@ -279,6 +279,7 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 
 	"get-keyring":    func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.Keyring(ctx) },
 	"rotate-keyring": func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.RotateKeyring(ctx, wo) },
+	"prune-keyring":  func(ctx context.Context, c *client.Client) (any, error) { return c.Trust.PruneKeyring(ctx, wo) },
 	"keyring-exported": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Trust.KeyringExported(ctx, api.ExportedBody{}, wo)
 	},

@@ -96,6 +96,13 @@ func (t Trust) RotateKeyring(ctx context.Context, o WriteOptions) (Response[api.
 	return write[api.KeyringRotation](ctx, t.calls, http.MethodPost, route("keyring", "rotate"), o.query(), nil)
 }
 
+// PruneKeyring removes keys of the keyring that nothing needs any more from the files of all servers. With o.DryRun it
+// only says which. It takes up to 10 s, and may be repeated. Codes: conflict if a server does not answer; busy while
+// the keyring is rotated.
+func (t Trust) PruneKeyring(ctx context.Context, o WriteOptions) (Response[api.KeyringPruning], error) {
+	return write[api.KeyringPruning](ctx, t.calls, http.MethodPost, route("keyring", "prune"), o.query(), nil)
+}
+
 // KeyringExported records that an export of the keyring has these keys. Code: not_found if the state needs none of
 // them.
 func (t Trust) KeyringExported(

@@ -43,8 +43,12 @@ type StoredSnapshot struct {
 
 // Snapshots returns the snapshots of the directory, the newest first. Snapshots whose meta.json can't be read are last,
 // with Err set. Unfinished snapshots are skipped. A server leaves one behind if it stops while it writes the snapshot.
-func (d *StoppedDir) Snapshots() []StoredSnapshot {
-	root := filepath.Join(d.path, dirSnapshots)
+func (d *StoppedDir) Snapshots() []StoredSnapshot { return SnapshotsIn(d.path) }
+
+// SnapshotsIn is StoppedDir.Snapshots for the data directory of a server that may run. The oldest one may be removed
+// meanwhile; then its Err is set.
+func SnapshotsIn(dataDir string) []StoredSnapshot {
+	root := filepath.Join(dataDir, dirSnapshots)
 	entries, _ := os.ReadDir(root) // no directory means no snapshot
 	var found []StoredSnapshot
 	for _, e := range entries {

@@ -48,6 +48,9 @@ type Cluster interface {
 	Heard(id model.NodeID) bool
 	// Servers returns the servers in the configuration of the log.
 	Servers() []Server
+	// OldestSnapshot returns the index of the oldest snapshot on this server's disk. ok is false if there is none, or if
+	// one can't be read. It reads a few small files.
+	OldestSnapshot() (index uint64, ok bool)
 	// Addresses returns the host:port of the API and of the gossip of the servers in the configuration of the log, this
 	// server's first. It leaves out servers that only gossip knows. It returns at most 32 of each.
 	Addresses() (api, gossip []string)

@@ -26,7 +26,10 @@ const (
 	questionKeyring = "trust-keyring"
 	questionProve   = "trust-prove"
 	questionTakeKey = "trust-take-key"
-	questionCA      = "trust-ca"
+
+	questionKeptKeys = "trust-kept-keys"
+	questionDropKeys = "trust-drop-keys"
+	questionCA       = "trust-ca"
 )
 
 // maxJoining is how many newcomers a server answers at once. Further ones get busy, and try again.
@@ -164,6 +167,14 @@ func (e *Engine) AnswerPeer(ctx context.Context, question string, body []byte) (
 		return answer, true, err
 	case questionTakeKey:
 		answer, err = answerAnywhere(body, func(q givenKey) (struct{}, error) { return struct{}{}, e.keyring.take(ctx, q) })
+		return answer, true, err
+	case questionKeptKeys:
+		answer, err = answerAnywhere(body, func(struct{}) (keptKeys, error) { return e.rotation.giveKept(ctx) })
+		return answer, true, err
+	case questionDropKeys:
+		answer, err = answerAnywhere(body, func(q dropKeys) (struct{}, error) {
+			return struct{}{}, e.rotation.dropFor(ctx, q)
+		})
 		return answer, true, err
 	case questionCA:
 		answer, err = answerAnywhere(body, func(struct{}) (caReply, error) { return e.founding.giveCA(ctx) })

@@ -86,6 +86,8 @@ type rig struct {
 	lost  func(to, question string) error
 	heard map[model.NodeID]bool
 
+	oldest map[string]uint64 // index of the oldest snapshot of a server; a server that is missing has none
+
 	engine func(*trust.Config) // changes the configuration of engines that start; optional
 
 	// before and after are called around the commit of an entry. Their errors are those of Submit.
@@ -219,6 +221,14 @@ func (s *site) Includes(name string) bool {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	return s.r.sites[name] != nil
+}
+
+// OldestSnapshot implements trust.Cluster.
+func (s *site) OldestSnapshot() (index uint64, ok bool) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	index, ok = s.r.oldest[s.name]
+	return index, ok
 }
 
 // Others implements trust.Cluster. The id and the address of a server are its name.

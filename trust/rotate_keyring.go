@@ -14,12 +14,13 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// keyringRotation makes all servers use a new key of the keyring. It owns the key of an attempt that failed. On the
-// leader, the API begins a rotation with Engine.RotateKeyring, and founding calls handOut. It is safe for concurrent
-// use: a second rotation is refused while one runs.
+// keyringRotation makes all servers use a new key of the keyring, and removes old ones. It owns the key of an attempt
+// that failed. On the leader, the API begins a rotation with Engine.RotateKeyring and a pruning with
+// Engine.PruneKeyring, and founding calls handOut. Other servers ask it which keys this server keeps. It is safe for
+// concurrent use: a second rotation or pruning is refused while one runs.
 type keyringRotation struct {
 	keyring *serverKeyring
-	running sync.Mutex // held by the rotation
+	running sync.Mutex // held by the rotation, by a pruning, and while another server's question about keys is answered
 	next    keyring.ID // made by a rotation that has not succeeded yet, or ""; guarded by running
 }
 
@@ -41,8 +42,7 @@ func (r *keyringRotation) rotate(ctx context.Context, by model.Actor, dryRun boo
 		return api.KeyringRotation{}, err
 	}
 	if !r.running.TryLock() {
-		return api.KeyringRotation{}, model.Refuse(model.CodeBusy, "the keyring is being rotated").
-			WithHint("look at the outcome with: outspan server keyring ls")
+		return api.KeyringRotation{}, rotating()
 	}
 	defer r.running.Unlock()
 	before, _ := inUse(k.store.Current())

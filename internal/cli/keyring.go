@@ -19,7 +19,7 @@ import (
 // serverKeyring is the command server keyring of package local, with the parts that call the servers.
 func serverKeyring(a *app) *cobra.Command {
 	cmd := local.ServerKeyring(&a.Console, local.KeyringCalls{List: a.listKeyring, Exported: a.recordExport})
-	cmd.AddCommand(keyringRotate(a))
+	cmd.AddCommand(keyringRotate(a), keyringPrune(a))
 	return cmd
 }
 
@@ -104,7 +104,7 @@ func keyringRotate(a *app) *cobra.Command {
 		Use: "rotate", Short: "make a new key, and encrypt the keys of the state under it", Args: term.Exactly(),
 		Example: "outspan server keyring rotate --dry-run\noutspan server keyring rotate",
 		Long: `Makes a new key, gives it to every server, and then encrypts the keys of the state under it. It is refused if a server of the cluster does not answer.
-The key before stays in all keyrings: snapshots and entries of the log from before need it. Certificates and gossip keep their keys.
+The key before stays in all keyrings until server keyring prune: snapshots from before need it. Certificates and gossip keep their keys.
 
 Export the keyring afterwards, and keep the exports from before for older snapshots. If rotate fails, repeat it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -129,5 +129,42 @@ Export the keyring afterwards, and keep the exports from before for older snapsh
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show which servers answer and have every key, change nothing")
+	return cmd
+}
+
+var keyringKeptColumns = []term.Column[api.KeyringKept]{
+	{Head: "server", Cell: func(k api.KeyringKept) string { return k.Server }},
+	{Head: "keeps", Cell: func(k api.KeyringKept) string { return k.Key }},
+	{Head: "because", Cell: func(k api.KeyringKept) string { return k.Reason }},
+}
+
+func keyringPrune(a *app) *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "prune", Short: "remove keys that no server needs any more", Args: term.Exactly(),
+		Example: "outspan server keyring prune --dry-run\noutspan server keyring prune",
+		Long: `Removes keys of the keyring from the files of all servers. Each server keeps the keys that its state needs, and all of them while it has no snapshot or one from before the last rotation. It is refused if a server of the cluster does not answer.
+
+It knows nothing of snapshots that were saved elsewhere: keep the exports from before the rotation as long as you keep those. If prune fails, repeat it.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := a.client().Trust.PruneKeyring(cmd.Context(), client.WriteOptions{DryRun: dryRun})
+			if err != nil {
+				return err
+			}
+			r := got.Value
+			return a.Show(term.Result{JSON: got.Raw, Names: r.Removed, Text: func(p *term.Page) {
+				switch {
+				case len(r.Removed) == 0:
+					p.Line("there is no key to remove")
+				case dryRun:
+					p.Line("would be removed: %s; nothing was changed", strings.Join(r.Removed, ", "))
+				default:
+					p.Line("removed: %s", strings.Join(r.Removed, ", "))
+				}
+				term.Rows(p, r.Kept, keyringKeptColumns)
+			}})
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say which keys would be removed, change nothing")
 	return cmd
 }

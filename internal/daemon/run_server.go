@@ -190,10 +190,11 @@ func (s *serverPart) openAPI() (err error) {
 	var trusts httpapi.Trust // an Engine that is nil would not be a nil Trust
 	var ca httpapi.CARotation
 	var signPerson httpapi.SignPerson
+	var hashBody func(*fsm.State, string, []byte) string
 	var joinRoot func() (*x509.Certificate, error)
 	if s.trust != nil {
 		renew, gossip, ring, trusts, ca = s.trust.Renew, s.trust, s.trust, s.trust, s.trust
-		signPerson = s.trust.SignPerson
+		signPerson, hashBody = s.trust.SignPerson, s.trust.HashBody
 	} else if s.p.cfg.TLS.Issue != "" {
 		joinRoot = s.files.Root
 	}
@@ -208,7 +209,7 @@ func (s *serverPart) openAPI() (err error) {
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: s.peerAnswers(), Verifier: verifier{s.cluster}, Keyring: ring},
 		Managed: s.trust != nil, JoinRoot: joinRoot, Tokens: s.p.cfg.Auth.TakesTokens(), SignIn: signing,
-		Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson,
+		Renew: renew, Gossip: gossip, Trust: trusts, CA: ca, SignPerson: signPerson, HashBody: hashBody,
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},

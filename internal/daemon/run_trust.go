@@ -138,6 +138,19 @@ func (t trustCluster) Others() (others []transport.ServerInfo) {
 	return others
 }
 
+// OldestSnapshot implements trust.Cluster.
+func (t trustCluster) OldestSnapshot() (index uint64, ok bool) {
+	for i, one := range cluster.SnapshotsIn(t.s.p.cfg.DataDir) {
+		if one.Err != nil {
+			return 0, false
+		}
+		if i == 0 || one.Index < index {
+			index, ok = one.Index, true
+		}
+	}
+	return index, ok
+}
+
 // mayVote returns what refuses votes to servers that lack keys, or nil if the cluster issues no certificates.
 func (s *serverPart) mayVote() func(ctx context.Context, name, address string) error {
 	if s.trust == nil {

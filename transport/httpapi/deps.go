@@ -192,6 +192,10 @@ type Config struct {
 	// SignPerson signs certificates of people. Only the leader calls it. If it is nil, people get not_supported.
 	SignPerson SignPerson
 
+	// HashBody hashes the body of a write with a request id by a key of the cluster; see trust.Engine.HashBody. It is nil
+	// if the cluster has no keyring: then, and while the state has no keys, hashes are the first half of the SHA-256.
+	HashBody func(state *fsm.State, like string, body []byte) string
+
 	// PeerTransport calls other servers, and AgentTransport calls agents, both with this server's certificate.
 	PeerTransport, AgentTransport http.RoundTripper
 	// Metrics answers /metrics. If it is nil, the path does not exist.

@@ -19,6 +19,8 @@ type Keyring interface {
 	Keyring(context.Context) (api.Keyring, error)
 	// RotateKeyring makes a new key. The events name by. A dry run only asks which servers could take part.
 	RotateKeyring(ctx context.Context, by model.Actor, dryRun bool) (api.KeyringRotation, error)
+	// PruneKeyring removes keys that no server needs any more. A dry run only says which.
+	PruneKeyring(ctx context.Context, dryRun bool) (api.KeyringPruning, error)
 }
 
 type exportedInput struct {
@@ -33,8 +35,13 @@ type rotateInput struct {
 	DryRun bool `query:"dry_run" doc:"ask which servers could take part, change nothing"`
 }
 
-// keyringOperations returns the operations on the keyrings. The leader answers them. The request id of a rotation is
-// ignored: a repeated rotation makes another key, which does no harm.
+type pruneInput struct {
+	ActParams
+	DryRun bool `query:"dry_run" doc:"say which keys would be removed, change nothing"`
+}
+
+// keyringOperations returns the operations on the keyrings. The leader answers them. The request ids of a rotation and
+// of a pruning are ignored: a repeated rotation makes another key, which does no harm.
 func keyringOperations(s *Server) []operation {
 	look := getRoute("get-keyring", "/v1/keyring", "trust",
 		"Show the keys that encrypt the state's keys, and which servers have them; each is asked")
@@ -42,12 +49,18 @@ func keyringOperations(s *Server) []operation {
 	rotate := route{id: "rotate-keyring", method: http.MethodPost, path: "/v1/keyring/rotate", tag: "trust",
 		summary: "Make a new key of the keyring, and encrypt the state's keys under it; every server must answer",
 		allow:   forCLI, run: runLeader, write: true}
+	prune := route{id: "prune-keyring", method: http.MethodPost, path: "/v1/keyring/prune", tag: "trust",
+		summary: "Remove keys of the keyring that no state and no snapshot of a server needs; every server must answer",
+		allow:   forCLI, run: runLeader, write: true}
 	return []operation{
 		keyringOperation(s, look, func(ctx context.Context, _ *struct{}) (api.Keyring, error) {
 			return s.cfg.Servers.Keyring.Keyring(ctx)
 		}),
 		keyringOperation(s, rotate, func(ctx context.Context, in *rotateInput) (api.KeyringRotation, error) {
 			return s.cfg.Servers.Keyring.RotateKeyring(ctx, callerFrom(ctx).Actor(), in.DryRun)
+		}),
+		keyringOperation(s, prune, func(ctx context.Context, in *pruneInput) (api.KeyringPruning, error) {
+			return s.cfg.Servers.Keyring.PruneKeyring(ctx, in.DryRun)
 		}),
 		write(s, route{id: "keyring-exported", path: "/v1/keyring/exported", tag: "trust",
 			summary: "Record that an export of the keyring has these keys; outspan server keyring export calls it"},

@@ -31,7 +31,13 @@ func (r *rig) RotateKeyring(_ context.Context, by model.Actor, dryRun bool) (api
 	return api.KeyringRotation{Before: "0123456789abcdef", DryRun: true, Servers: keyringServers}, nil
 }
 
-// People may look at the keyring and rotate it, agents may not. A follower passes the request on.
+// PruneKeyring implements httpapi.Keyring.
+func (r *rig) PruneKeyring(_ context.Context, dryRun bool) (api.KeyringPruning, error) {
+	return api.KeyringPruning{DryRun: dryRun, Removed: []string{"0123456789abcdef"},
+		Kept: []api.KeyringKept{{Server: "s1", Key: "fedcba9876543210", Reason: "it is the active key"}}}, nil
+}
+
+// People may look at the keyring, rotate and prune it, agents may not. A follower passes the request on.
 func TestKeyring(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	for _, one := range []struct {
@@ -40,6 +46,7 @@ func TestKeyring(t *testing.T) {
 	}{
 		{"keyring", http.MethodGet, "/v1/keyring", nil},
 		{"keyring_rotate", http.MethodPost, "/v1/keyring/rotate", url.Values{"dry_run": {"true"}}},
+		{"keyring_prune", http.MethodPost, "/v1/keyring/prune", url.Values{"dry_run": {"true"}}},
 	} {
 		raw, _, err := r.cli("s2").Do(t.Context(), one.method, one.path, one.query, nil)
 		if err != nil {

@@ -71,7 +71,8 @@ var verbs = map[string]rights.Verb{
 	"list-certificates": "trust.read", "create-certificate": "cert.create", "revoke-certificate": "cert.revoke",
 	"get-ca": "trust.read", "rotate-ca": "trust.rotate",
 	"list-gossip-keys": "trust.read", "rotate-gossip-key": "trust.rotate",
-	"get-keyring": "trust.read", "rotate-keyring": "trust.rotate", "keyring-exported": "trust.rotate",
+	"get-keyring": "trust.read", "rotate-keyring": "trust.rotate", "prune-keyring": "trust.rotate",
+	"keyring-exported": "trust.rotate",
 
 	"list-roles": "auth.read", "get-role": "auth.read", "set-role": "auth.set", "remove-role": "auth.set",
 	"set-rights":    "auth.set",

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -169,7 +170,7 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 	if !ok || w.params.RequestID == "" || w.params.DryRun {
 		return nil, nil
 	}
-	if refusal := old.Conflict(w.by.Actor(), w.hash()); refusal != nil {
+	if refusal := old.Conflict(w.by.Actor(), w.hash(&r.State, old.Body)); refusal != nil {
 		return nil, refusal
 	}
 	w.note.entry(old.Index, true)
@@ -200,14 +201,20 @@ func (w *writing) again(stored *outcome, prepare func(*reading) ([]fsm.Command, 
 }
 
 // hash returns a hash of the operation and its input. A request with a known id is a repetition only if its hash is the
-// same. The hash does not cover the server that received the request, so that a caller may repeat the request through
-// another server.
-func (w *writing) hash() string {
+// same. The argument like is the stored hash that the result is compared with, or "" for a new request. In a cluster
+// with a keyring the hash is that of Config.HashBody, unless like is from before. The hash does not cover the server
+// that received the request, so that a caller may repeat the request through another server.
+func (w *writing) hash(state *fsm.State, like string) string {
 	input, err := json.Marshal(w.input)
 	if err != nil {
 		input = []byte(err.Error()) // can't happen: the input was decoded from JSON
 	}
-	sum := sha256.Sum256(append([]byte(w.route.id+"\x00"), input...))
+	body := append([]byte(w.route.id+"\x00"), input...)
+	plain := like != "" && !strings.Contains(like, ".")
+	if keyed := w.s.cfg.HashBody; keyed != nil && state.Managed() && !plain {
+		return keyed(state, like, body)
+	}
+	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -238,7 +245,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 			w.s.cfg.Beyond(ShareRows)
 			return nil, refusal
 		}
-		entry.Request, entry.Body = model.RequestID(w.params.RequestID), w.hash()
+		entry.Request, entry.Body = model.RequestID(w.params.RequestID), w.hash(&before.State, "")
 	}
 	result, err := w.s.propose(ctx, entry)
 	if err != nil {
@@ -254,6 +261,12 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		commands = nil
 	}
 	if result.Refusal != nil {
+		// Since the call of stored, an equal request may have been committed whose hash is by another key.
+		if result.Refusal.Code == model.CodeRequestConflict {
+			if stored, err := w.stored(w.s.reading()); stored != nil || err != nil {
+				return stored, err
+			}
+		}
 		if result.Refusal.Code == model.CodeBusy {
 			w.s.cfg.Refused(result.Refusal)
 		}
