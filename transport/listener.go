@@ -271,7 +271,7 @@ func (l *Listener) letIn(ctx context.Context, g *gate) bool {
 func (l *Listener) handshake(ctx context.Context, g *gate) {
 	limit, cancel := context.WithTimeout(ctx, l.cfg.HandshakeTimeout)
 	defer cancel()
-	raw := &limitedConn{Conn: g, ctx: limit, limiter: l.handshakes}
+	raw := &limitedConn{Conn: g, ctx: limit, source: g.source, limiter: l.handshakes}
 	conn := tls.Server(raw, l.tls)
 	err := conn.HandshakeContext(limit)
 	raw.over()
