@@ -49,6 +49,7 @@ const (
 	ProblemNodeTwice         ProblemCode = "node_twice"
 	ProblemCACertificate     ProblemCode = "ca_certificate"
 	ProblemAudit             ProblemCode = "audit_failing"
+	ProblemAuditDiffers      ProblemCode = "audit_differs"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.

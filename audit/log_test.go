@@ -301,6 +301,34 @@ func TestSlowDiskDelaysNobodyElse(t *testing.T) {
 	}
 }
 
+// A syslog daemon that reads nothing keeps no line from the file, and nobody waiting who needs only the file. When it
+// reads again, it gets the lines that had room in its queue, and the number of the others.
+func TestDestinationThatBlocks(t *testing.T) {
+	file, stuck := &sink{}, &sink{block: make(chan struct{})}
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{file, stuck}, Required: true,
+		Lost: func(int) { t.Error("a line is lost that is in the file") }})
+	for range 10 {
+		for range 1000 {
+			l.Record(audit.Line{Stage: audit.Ended})
+		}
+		if err := l.Begin(t.Context(), audit.Line{Stage: audit.Begun}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(file.text(), `"stage":"ended"`); n != 10_000 {
+		t.Errorf("the file has %d lines", n)
+	}
+	if said := l.Failing(); !strings.Contains(said, "beside the first") {
+		t.Errorf("the log says %q", said)
+	}
+	close(stuck.block)
+	until(t, "lost lines are told", func() bool { return l.Failing() == "" })
+	stop()
+	if n := strings.Count(stuck.text(), "\n"); n < 4000 || n > 9900 || strings.Count(stuck.text(), `"stage":"lost"`) != 1 {
+		t.Errorf("the other destination has %d lines", n)
+	}
+}
+
 func TestLinesAreSyncedForThoseWhoWait(t *testing.T) {
 	s := &sink{}
 	l, _ := run(t, audit.Config{Sinks: []audit.Sink{s}, Required: true})
@@ -331,14 +359,10 @@ func TestSecondDestinationDecidesNothing(t *testing.T) {
 		}
 	}
 	begin()
-	if said := l.Failing(); !strings.Contains(said, "syslog is off") {
-		t.Errorf("the log says %q", said)
-	}
+	until(t, "the log says that syslog is off", func() bool { return strings.Contains(l.Failing(), "syslog is off") })
 	second.fail(nil)
 	begin()
-	if said := l.Failing(); said != "" {
-		t.Errorf("the log says %q", said)
-	}
+	until(t, "the log says that all is well", func() bool { return l.Failing() == "" })
 	first.fail(errors.New("full"))
 	if err := l.Begin(t.Context(), audit.Line{}); err == nil {
 		t.Error("a line is written that is not in the first destination")

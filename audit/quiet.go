@@ -25,6 +25,7 @@ type quiet struct {
 	proved   counts
 	unproved counts
 	newcomer counts // of Log.Admit
+	failed   counts // of Log.Handshake
 }
 
 type counts struct {
@@ -49,12 +50,29 @@ func (q *quiet) take(line Line) bool {
 	return q.unproved.take(quietKey{source(line.Peer), unprovedCode(line.Code)}, line, quietSources, quietUnproved)
 }
 
-// admit is take for the line about a newcomer that joins. These lines have a limit of their own, so refusals of other
-// callers can't use it up.
+// admit is take for the line about a newcomer that joins, or that the call of a subject begins. These lines have a limit
+// of their own, so refusals of other callers can't use it up.
 func (q *quiet) admit(line Line) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.newcomer.take(quietKey{source(line.Peer), line.Code}, line, quietSubjects, 0)
+	key := quietKey{line.Subject, line.Code}
+	if line.Subject == "" {
+		key.who = source(line.Peer)
+	}
+	return q.newcomer.take(key, line, quietSubjects, 0)
+}
+
+// handshake is take for a handshake that failed.
+func (q *quiet) handshake(line Line) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	key := quietKey{who: source(line.Peer)}
+	if one := q.failed.seen[key]; one != nil { // it has its line
+		one.more++
+		one.last.Operation = line.Operation
+		return false
+	}
+	return q.failed.take(key, line, quietSources, quietUnproved)
 }
 
 // take counts a line. 0 in most means that all keys together have no limit.
@@ -113,7 +131,7 @@ func unprovedCode(code string) string {
 func (q *quiet) next() (lines []Line) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, c := range [...]*counts{&q.proved, &q.unproved, &q.newcomer} {
+	for _, c := range [...]*counts{&q.proved, &q.unproved, &q.newcomer, &q.failed} {
 		for _, count := range c.seen {
 			if count.more > 0 {
 				count.last.Count = count.more

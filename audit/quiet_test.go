@@ -31,6 +31,37 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
+// Of the handshakes that fail, each address has one line a minute, and then one with the number of the others. They take
+// no lines from refusals.
+func TestFailedHandshakesAreCounted(t *testing.T) {
+	s := &sink{}
+	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})
+	for i := range 900 {
+		l.Handshake(audit.Line{Stage: audit.Ended, Operation: "handshake", Peer: fmt.Sprintf("10.0.0.%d:%d", i%3, 2000+i),
+			Code: []string{"not_tls", "canceled"}[i%2], Outcome: audit.Refused})
+	}
+	l.Refuse(audit.Line{Stage: audit.Ended, Operation: "other", Peer: "10.0.0.1:9", Code: "unauthenticated"})
+	stop()
+	own, counted, others := 0, 0, 0
+	for text := range strings.Lines(s.text()) {
+		var line audit.Line
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case line.Operation == "other":
+			others++
+		case line.Stage == audit.Counted && line.Operation == "handshake":
+			counted += line.Count
+		default:
+			own++
+		}
+	}
+	if own != 3 || counted != 897 || others != 1 {
+		t.Errorf("%d lines and %d counted, %d others:\n%s", own, counted, others, s.text())
+	}
+}
+
 // However many addresses strangers have, their refusals have few lines, and hide no subject that is refused.
 func TestRefusedStrangersFillNoLogAndHideNobody(t *testing.T) {
 	s := &sink{}

@@ -28,6 +28,8 @@ type Condition struct {
 	Gossip string      `cbor:"8,keyasint,omitempty"`  // host:port of the server's gossip
 	Copies []NodeCopy  `cbor:"9,keyasint,omitempty"`  // agents whose identity two machines use, at most maxToldCerts
 	Audit  string      `cbor:"10,keyasint,omitempty"` // why the audit log can't be written; cut off as DataDir is
+
+	AuditMode string `cbor:"11,keyasint,omitempty"` // see Certificates; empty from an older version
 }
 
 const (
@@ -65,6 +67,8 @@ type Certificates struct {
 	Agents map[string]transport.Lifetime // of agents that called, by node name; only those that expire soon
 	Copies []transport.Copy
 	Audit  string // why the audit log can't be written at present, or ""
+
+	AuditMode string // whether there is an audit log, in a few words that are the same on servers with the same one
 }
 
 func lifetime(l transport.Lifetime) Lifetime {
@@ -86,6 +90,7 @@ func (s *Server) Condition() Condition {
 	certs := s.cfg.Certificates()
 	c.Cert = lifetime(certs.Own)
 	c.Audit = certs.Audit[:min(len(certs.Audit), maxToldPath)]
+	c.AuditMode = certs.AuditMode[:min(len(certs.AuditMode), maxToldHost)]
 	for _, node := range soonest(certs.Agents) {
 		life := lifetime(certs.Agents[node])
 		c.Agents = append(c.Agents, AgentCert{Node: node, From: life.From, Until: life.Until})

@@ -21,9 +21,17 @@ import (
 // client has none.
 func (c *cluster) tlsConfig(t testing.TB, certificate string, protocols ...string) *tls.Config {
 	t.Helper()
-	ca, err := os.ReadFile(c.path("tls", "ca.pem"))
+	cfg, err := c.readTLSConfig(certificate, protocols...)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return cfg
+}
+
+func (c *cluster) readTLSConfig(certificate string, protocols ...string) (*tls.Config, error) {
+	ca, err := os.ReadFile(c.path("tls", "ca.pem"))
+	if err != nil {
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
@@ -31,11 +39,11 @@ func (c *cluster) tlsConfig(t testing.TB, certificate string, protocols ...strin
 	if certificate != "" {
 		pair, err := tls.LoadX509KeyPair(c.path("tls", certificate+".pem"), c.path("tls", certificate+"-key.pem"))
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}
-	return cfg
+	return cfg, nil
 }
 
 // postTLS sends JSON to the leader over the network, as a script with a certificate would.

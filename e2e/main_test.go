@@ -25,6 +25,9 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 // run makes this process the reaper of all processes below it, removes what earlier runs left because they were killed,
 // and runs the tests. It cleans up after the tests, and also when it is interrupted.
 func run(m *testing.M) int {
+	if flood := os.Getenv(floodVariable); flood != "" {
+		return runFlood(flood)
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: become the reaper of the tests' processes:", err)
 		return 1

@@ -1,8 +1,13 @@
 package transport
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"os"
 	"time"
 
 	"github.com/outspan/outspan/model"
@@ -83,4 +88,53 @@ func (c *Credentials) recheck(id pki.Identity, shown []*x509.Certificate) error 
 		(*f)(id, shown[0])
 	}
 	return nil
+}
+
+// FailedHandshake describes a handshake that failed.
+type FailedHandshake struct {
+	Remote net.Addr
+	// Code is that of the refusal of the peer's certificate, certificate_invalid for one that a wrong CA has signed,
+	// not_tls, timeout, or canceled if the peer broke off. invalid stands for everything else, such as a peer without a
+	// certificate.
+	Code model.Code
+	// Claimed is whom the peer's certificate names. The peer need not have its key, and anybody may have signed it. Zero if
+	// it names nobody.
+	Claimed model.Subject
+}
+
+// tellFailed passes on a handshake that failed, unless this server stops.
+func (l *Listener) tellFailed(ctx context.Context, g *gate, state tls.ConnectionState, err error) {
+	if l.cfg.Failed == nil || ctx.Err() != nil {
+		return
+	}
+	f := FailedHandshake{Remote: g.RemoteAddr(), Code: failureCode(err)}
+	shown := state.PeerCertificates
+	if wrong, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		shown = wrong.UnverifiedCertificates
+	}
+	if len(shown) > 0 {
+		if id, bad := pki.Holder(shown[0]); bad == nil {
+			f.Claimed = subjectOf(id)
+		}
+	}
+	l.cfg.Failed(f)
+}
+
+func failureCode(err error) model.Code {
+	if refusal, ok := errors.AsType[*model.Error](err); ok {
+		return refusal.Code
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return model.CodeCertificateInvalid
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return model.CodeNotTLS
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return model.CodeTimeout
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+		return model.CodeCanceled
+	}
+	return model.CodeInvalid
 }

@@ -89,7 +89,7 @@ func TestStrangersEndSoon(t *testing.T) {
 		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/good":
-				transport.Proved(r.Context())
+				_ = transport.Proved(r.Context(), model.Subject{Kind: model.SubjectToken, Name: "ci"}) // there is room
 			case "/login":
 				transport.Proving(r.Context(), time.Minute)
 			}

@@ -24,7 +24,7 @@ type gate struct {
 	since  time.Time           // when waiting admitted it
 	peer   pki.Identity        // set before the gate enters the account of raft or the API, as is proof
 	proof  []*x509.Certificate // the peer's certificates, its own first
-	bare   bool                // the peer has no certificate; set before the gate enters its account
+	bare   *bareAccounts       // nil if the peer has a certificate; set before the gate enters its account
 	proved atomic.Bool         // the peer without a certificate has shown a good token
 
 	mu      sync.Mutex

@@ -13,13 +13,13 @@ import (
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newHandshakeLimiter(1)
-		if err := line.take(t.Context(), false); err != nil {
+		if err := line.take(t.Context(), "", false); err != nil {
 			t.Fatal(err)
 		}
 		var called []string
 		wait := func(ctx context.Context, name string, begun bool) {
 			go func() {
-				err := line.take(ctx, begun)
+				err := line.take(ctx, name, begun)
 				if err != nil {
 					name += " gave up"
 				}
@@ -46,8 +46,36 @@ func TestTurns(t *testing.T) {
 		if want := []string{"impatient gave up", "begun", "begun later", "new", "old"}; !slices.Equal(called, want) {
 			t.Errorf("called %v, want %v", called, want)
 		}
-		if err := line.take(t.Context(), false); err != nil { // the turn is free again
+		if err := line.take(t.Context(), "", false); err != nil { // the turn is free again
 			t.Error(err)
+		}
+	})
+}
+
+// A source with many handshakes delays its own, and no other source's.
+func TestTurnsOfCrowds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := newHandshakeLimiter(1)
+		if err := line.take(t.Context(), "", false); err != nil {
+			t.Fatal(err)
+		}
+		var called []string
+		wait := func(source string, begun bool) {
+			go func() {
+				_ = line.take(t.Context(), source, begun) // the test's context does not end here
+				called = append(called, source)
+				line.give()
+			}()
+			synctest.Wait()
+		}
+		wait("flood", true)
+		wait("flood", true)
+		wait("quiet", false)
+		wait("flood", false)
+		line.give()
+		synctest.Wait()
+		if want := []string{"quiet", "flood", "flood", "flood"}; !slices.Equal(called, want) {
+			t.Errorf("called %v, want %v", called, want)
 		}
 	})
 }
@@ -56,12 +84,12 @@ func TestTurns(t *testing.T) {
 func TestTurnOfWhoGaveUp(t *testing.T) {
 	for range 1000 {
 		line := newHandshakeLimiter(1)
-		if err := line.take(t.Context(), false); err != nil {
+		if err := line.take(t.Context(), "", false); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := make(chan error, 1)
-		go func() { gone <- line.take(ctx, false) }()
+		go func() { gone <- line.take(ctx, "", false) }()
 		go cancel()
 		line.give()
 		if err := <-gone; err == nil {
@@ -70,7 +98,7 @@ func TestTurnOfWhoGaveUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		if err := line.take(t.Context(), true); err != nil {
+		if err := line.take(t.Context(), "", true); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -173,7 +173,7 @@ type stoppingKey struct{}
 func (s *HTTPServer) connContext(ctx context.Context, c net.Conn) context.Context {
 	if g := gateOf(c); g != nil {
 		ctx = context.WithValue(ctx, stoppingKey{}, g.untilDrained(s.ending).Done())
-		if g.bare {
+		if g.bare != nil {
 			ctx = context.WithValue(ctx, bareKey{}, g)
 		}
 	}

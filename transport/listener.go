@@ -62,6 +62,8 @@ type ListenerConfig struct {
 	// Tokens says that the API also takes peers without a certificate, which send access tokens. Raft and the protocol of
 	// agents demand a certificate anyway.
 	Tokens bool
+	// Failed is called for each handshake that fails. It must not block. Optional.
+	Failed func(FailedHandshake)
 	// Copies notes agents whose replaced certificates are still in use elsewhere. Optional.
 	Copies *Copies
 }
@@ -77,7 +79,7 @@ type Listener struct {
 	raft       *budget
 	api        *budget
 	join       *budget
-	bare       *budget // of connections without a certificate
+	bare       *bareAccounts
 	raftQ      *queue
 	apiQ       *queue
 	wg         sync.WaitGroup
@@ -116,7 +118,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 		raft:       newBudget(lim.MaxRaft, lim.MaxRaft),
 		api:        newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
 		join:       newJoinBudget(),
-		bare:       newBudget(maxBare, maxBarePerSource),
+		bare:       newBareAccounts(),
 		raftQ:      newQueue(raw.Addr()),
 		apiQ:       newQueue(raw.Addr()),
 	}
@@ -176,7 +178,7 @@ func (l *Listener) Stats() ListenerStats {
 		JoinRefused:     l.count.refusedJoin.Load(),
 		Pending:         l.pending.len(),
 		Raft:            l.raft.len(),
-		API:             l.api.len() + l.bare.len(),
+		API:             l.api.len() + l.bare.unproved.len() + l.bare.proved.len(),
 		Join:            l.join.len(),
 	}
 }
@@ -271,7 +273,7 @@ func (l *Listener) letIn(ctx context.Context, g *gate) bool {
 func (l *Listener) handshake(ctx context.Context, g *gate) {
 	limit, cancel := context.WithTimeout(ctx, l.cfg.HandshakeTimeout)
 	defer cancel()
-	raw := &limitedConn{Conn: g, ctx: limit, limiter: l.handshakes}
+	raw := &limitedConn{Conn: g, ctx: limit, source: g.source, limiter: l.handshakes}
 	conn := tls.Server(raw, l.tls)
 	err := conn.HandshakeContext(limit)
 	raw.over()
@@ -280,6 +282,7 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 		if peer, bad := pki.Peer(state); bad == nil && len(state.VerifiedChains) > 0 && refused(err) {
 			l.noteCopy(g, peer, state.PeerCertificates[0])
 		}
+		l.tellFailed(ctx, g, state, err)
 		l.reject(limit, g, err)
 		return
 	}
@@ -295,6 +298,7 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 		return
 	}
 	if g.peer, err = pki.Peer(state); err != nil {
+		l.tellFailed(ctx, g, state, err)
 		l.reject(limit, g, err)
 		return
 	}

@@ -47,7 +47,7 @@ func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) 
 	if !ok {
 		return // can't happen: net/http passes a handler with BaseContext
 	}
-	ctx, cancel := context.WithCancel(of.BaseContext())
+	ctx, cancel := context.WithCancel(context.WithValue(of.BaseContext(), remoteKey{}, conn.RemoteAddr()))
 	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{},
 		frameConn: newFrameConn(conn, DefaultMaxBody)}
 	c.who, _ = SubjectFrom(ctx)

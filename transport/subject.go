@@ -44,6 +44,17 @@ func ShownFrom(ctx context.Context) Shown {
 	return s
 }
 
+type remoteKey struct{}
+
+// RemoteFrom returns the address of the agent that sent a call, given the context of the call, or "".
+func RemoteFrom(ctx context.Context) string {
+	a, _ := ctx.Value(remoteKey{}).(net.Addr)
+	if a == nil {
+		return ""
+	}
+	return a.String()
+}
+
 // ConnContext puts the subject at the other end of a connection, and its certificate, into the context of its requests.
 // It can be used as http.Server.ConnContext. It knows TLS connections after their handshake, and connections of a
 // UnixListener.

@@ -83,7 +83,9 @@ type Config struct {
 	Lifetime time.Duration
 	// JoinRefused gets the code of each join that this server refused, one of JoinRefusals. It must not block. Optional.
 	JoinRefused func(model.Code)
-	Logger      hclog.Logger // default: nothing is logged
+	// Renewed is called once this server uses a certificate that it has made itself. It must not block. Optional.
+	Renewed func(*x509.Certificate)
+	Logger  hclog.Logger // default: nothing is logged
 }
 
 // Engine makes and checks the certificates of a cluster on one of its servers. It admits newcomers and renews the

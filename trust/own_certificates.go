@@ -82,6 +82,7 @@ func (o *ownCertificates) keepServerNow(ctx context.Context) (wait time.Duration
 	}
 	pair, writeErr := o.unwritten.settle(ctx, o.dir, pki.RoleServer, inFile)
 	own := ownRenewal{Old: pki.KeyHash(pair.Leaf)}
+	var made *x509.Certificate
 	if due(pair.Leaf) || o.untilSuperseded(state, pair.Leaf) <= 0 {
 		if err := o.caughtUp(state, pair.Leaf); err != nil {
 			return 0, err
@@ -89,11 +90,14 @@ func (o *ownCertificates) keepServerNow(ctx context.Context) (wait time.Duration
 		if o.unwritten, err = o.mint(state, pair); err != nil {
 			return 0, err
 		}
-		o.unwritten.over = inFile.Leaf.Raw
+		made, o.unwritten.over = o.unwritten.pair.Leaf, inFile.Leaf.Raw
 		pair, writeErr = o.unwritten.settle(ctx, o.dir, pki.RoleServer, inFile)
 	}
 	if err := o.use(pair); err != nil {
 		return 0, err
+	}
+	if made == pair.Leaf && o.cfg.Renewed != nil { // another process may have replaced it meanwhile
+		o.cfg.Renewed(made)
 	}
 	own.Key, own.NotAfter = pki.KeyHash(pair.Leaf), pair.Leaf.NotAfter.UnixMilli()
 	if writeErr == nil { // the certificate in the files counts, because this process may end

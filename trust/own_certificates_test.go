@@ -68,6 +68,9 @@ func TestServersRenewThemselves(t *testing.T) {
 				}
 			}
 		}
+		if s1.renewed < 3 || s1.renewed > 6 { // three cycles, and some more time
+			t.Errorf("s1 has told of %d certificates that it made", s1.renewed)
+		}
 		s1.do(&fsm.MemberRevoke{Subject: who(model.SubjectServer, "s2")})
 		own, _ := keys(s2)
 		time.Sleep(life)

@@ -104,6 +104,7 @@ type site struct {
 	engine  *trust.Engine
 	cfg     trust.Config // of the engine
 	reloads int
+	renewed int // certificates that this server has made itself
 	asked   int // questions to other servers
 	closed  func(func(pki.Identity, *x509.Certificate) bool) int
 	gossip  *fakeGossip
@@ -146,7 +147,7 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	}
 	r.sites[name] = s
 	r.mu.Unlock()
-	cfg := trust.Config{Name: name, Cluster: "c1", DataDir: dir, Store: s.machine, Servers: s,
+	cfg := trust.Config{Renewed: func(*x509.Certificate) { s.renewed++ }, Name: name, Cluster: "c1", DataDir: dir, Store: s.machine, Servers: s,
 		Peers: s, Credentials: s.creds, Agent: true, Gossip: s.gossip, Lifetime: lifetime, Logger: hclog.NewNullLogger(),
 		Reload:     func() error { s.reloads++; return s.creds.Reload() },
 		CloseWhere: func(f func(pki.Identity, *x509.Certificate) bool) int { return s.closed(f) },

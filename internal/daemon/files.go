@@ -32,7 +32,7 @@ func CheckFiles(c *config.Config) (NamedFiles, error) {
 			return found, err
 		}
 	}
-	if _, _, err := signIn(c.Name, c.Auth.OIDC, hclog.NewNullLogger()); err != nil {
+	if _, _, err := signIn(c.Name, c.Auth.OIDC, nil, hclog.NewNullLogger()); err != nil {
 		return found, err
 	}
 	if c.TLS.Dir != "" {

@@ -68,7 +68,7 @@ func diskOf(s cluster.ServerStatus) api.Disk {
 func ownWords(c cluster.Condition) httpapi.MemberOwn {
 	own := httpapi.MemberOwn{
 		DataDir: c.DataDir, Expect: c.Expect, Saved: unixMilli(c.SavedAt),
-		Audit: c.Audit, Certificate: lifetimeOf(c.Cert), Agents: map[string]transport.Lifetime{},
+		Audit: c.Audit, AuditMode: c.AuditMode, Certificate: lifetimeOf(c.Cert), Agents: map[string]transport.Lifetime{},
 	}
 	for _, a := range c.Agents {
 		own.Agents[a.Node] = lifetimeOf(cluster.Lifetime{From: a.From, Until: a.Until})
@@ -101,5 +101,5 @@ func (s *serverPart) ownMachine() metrics.Machine {
 // certificates that should be renewed.
 func (s *serverPart) certificates() cluster.Certificates {
 	return cluster.Certificates{Own: s.creds.Lifetime(), Agents: s.listener.AgentsNearEnd(time.Now()),
-		Copies: s.copies.Found(), Audit: s.auditFailing()}
+		Copies: s.copies.Found(), Audit: s.auditFailing(), AuditMode: auditMode(s.p.cfg.Audit)}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"net"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/audit"
+	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
@@ -52,6 +54,17 @@ func (s *serverPart) openAudit() error {
 	return nil
 }
 
+// auditMode says whether a server has an audit log, and whether it refuses what can't be recorded.
+func auditMode(cfg config.Audit) string {
+	switch {
+	case !cfg.On():
+		return "off"
+	case cfg.Required:
+		return "on, required"
+	}
+	return "on"
+}
+
 // auditFailing returns why this server can't write its audit log, or "".
 func (s *serverPart) auditFailing() string {
 	if s.audit == nil {
@@ -74,6 +87,28 @@ func newAuditMetrics() auditMetrics {
 
 func (m auditMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.written, m.lost}
+}
+
+// auditRenewal records that this server has renewed its own certificate.
+func (s *serverPart) auditRenewal(*x509.Certificate) {
+	if s.audit != nil {
+		self := model.Subject{Kind: model.SubjectServer, Name: s.p.cfg.Name}.String()
+		s.audit.Record(audit.Line{Stage: audit.Ended, Subject: self, Operation: "server-renew",
+			Objects: []string{"member/" + self}, Outcome: audit.Done})
+	}
+}
+
+// auditHandshake records a handshake that failed. The names in a certificate that was refused are only claimed.
+func (s *serverPart) auditHandshake(f transport.FailedHandshake) {
+	if s.audit == nil {
+		return
+	}
+	line := audit.Line{Stage: audit.Ended, Operation: "handshake", Peer: f.Remote.String(), Outcome: audit.Refused,
+		Code: string(f.Code)}
+	if f.Claimed != (model.Subject{}) {
+		line.Objects = []string{"member/" + f.Claimed.String()}
+	}
+	s.audit.Handshake(line)
 }
 
 // auditJoins records the joins that this server is asked for, and the returns with an expired certificate. If the audit

@@ -70,7 +70,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	s.peers = transport.NewPeerClient(transport.Dialer{Credentials: s.creds})
 	if s.listener, err = p.listen(ctx, p.cfg.Listen.Port, transport.ListenerConfig{Credentials: s.creds,
 		Limits: transport.Limits{MaxAPI: p.cfg.Limits.Connections}, Join: s.joinAnswers(), Tokens: p.cfg.Auth.TakesTokens(),
-		Copies: s.copies}); err != nil {
+		Copies: s.copies, Failed: s.auditHandshake}); err != nil {
 		return nil, err
 	}
 	p.own = p.advertised(s.listener)
@@ -199,12 +199,13 @@ func (s *serverPart) openAPI() (err error) {
 		joinRoot = s.files.Root
 	}
 	var signing *httpapi.SignIn
-	if s.signing, signing, err = signIn(s.p.cfg.Name, s.p.cfg.Auth.OIDC, s.p.log.Named("oidc")); err != nil {
+	if s.signing, signing, err = signIn(s.p.cfg.Name, s.p.cfg.Auth.OIDC, s.cluster.WallClock,
+		s.p.log.Named("oidc")); err != nil {
 		return err
 	}
 	s.api, err = httpapi.New(httpapi.Config{
 		Name: s.p.cfg.Name, Version: s.p.program.Version, Logger: s.p.log.Named("api"),
-		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster,
+		Store: s.machine, Wall: s.cluster.WallClock, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster,
 		Explainer: explainer{}, Planner: new(planner),
 		Servers: httpapi.Servers{List: memberLister{s.cluster}, Ops: s.cluster, Snapshots: s.cluster,
 			Peers: s.peerAnswers(), Verifier: verifier{s.cluster}, Keyring: ring},

@@ -29,7 +29,7 @@ func (s *serverPart) openTrust() (err error) {
 		Store: s.machine, Servers: trustCluster{s}, Peers: s.peers,
 		Credentials: s.creds, Reload: s.creds.Reload, CloseWhere: s.listener.CloseWhere,
 		Gossip: serverGossip{s},
-		Agent:  s.p.cfg.Agent != nil, JoinRefused: s.joins.count,
+		Agent:  s.p.cfg.Agent != nil, JoinRefused: s.joins.count, Renewed: s.auditRenewal,
 		Logger: s.p.log.Named("trust"),
 	}
 	if !s.p.cfg.TLS.Managed {

@@ -28,9 +28,11 @@ type signingIn struct {
 	warned time.Time
 }
 
-// signIn returns the part that signs people in with the provider of a server's file, or nil if the file has none. It
-// does not call the provider. Codes: file if ca_file can't be read; invalid if it has no certificate.
-func signIn(server string, cfg *config.OIDC, log hclog.Logger) (*signingIn, *httpapi.SignIn, error) {
+// signIn returns the part that signs people in with the provider of a server's file, or nil if the file has none. Id
+// tokens are judged by the clock now; nil means time.Now. signIn does not call the provider. Codes: file if ca_file
+// can't be read; invalid if it has no certificate.
+func signIn(server string, cfg *config.OIDC, now func() time.Time, log hclog.Logger) (*signingIn, *httpapi.SignIn,
+	error) {
 	if cfg == nil {
 		return nil, nil, nil
 	}
@@ -41,7 +43,7 @@ func signIn(server string, cfg *config.OIDC, log hclog.Logger) (*signingIn, *htt
 			return nil, nil, err
 		}
 	}
-	verifier, err := oidc.NewVerifier(p, oidc.Claims{Groups: cfg.GroupsClaim, Name: cfg.NameClaim}, nil)
+	verifier, err := oidc.NewVerifier(p, oidc.Claims{Groups: cfg.GroupsClaim, Name: cfg.NameClaim}, now)
 	if err != nil {
 		return nil, nil, err
 	}

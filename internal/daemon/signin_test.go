@@ -39,7 +39,7 @@ func TestSignInShowsOnlyCertificates(t *testing.T) {
 // A provider that can't be reached is in the log once the server starts. Who signs in learns which server asked it.
 func TestProviderIsAway(t *testing.T) {
 	var log strings.Builder
-	part, api, err := signIn("s2", &config.OIDC{Issuer: "http://127.0.0.1:1", ClientID: "outspan"},
+	part, api, err := signIn("s2", &config.OIDC{Issuer: "http://127.0.0.1:1", ClientID: "outspan"}, nil,
 		hclog.New(&hclog.LoggerOptions{Output: &log, Level: hclog.Warn}))
 	if err != nil {
 		t.Fatal(err)

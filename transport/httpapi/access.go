@@ -23,7 +23,7 @@ func wrongTokenRates() *rates { return newRates(1, 20) }
 
 // identify returns who sent a request. An access token counts before a certificate, and before the unix socket: whoever
 // sends one means it. For a forwarded request, identify returns the original caller. Codes: unauthenticated, forbidden,
-// rate_limited.
+// rate_limited, busy.
 func (s *Server) identify(r *http.Request) (caller, error) {
 	peer, known := transport.SubjectFrom(r.Context())
 	if given := r.Header.Values("Authorization"); len(given) > 0 {
@@ -45,12 +45,13 @@ func (s *Server) identify(r *http.Request) (caller, error) {
 	if err != nil || !ok {
 		return caller{}, model.Refuse(model.CodeForbidden, "%s from %s is not a subject", headerForwarded, peer)
 	}
-	c := caller{Subject: subject, token: model.TokenID(r.Header.Get(headerForwardedToken)), via: peer.Name}
+	c := caller{Subject: subject, token: model.TokenID(r.Header.Get(headerForwardedToken)), via: peer.Name,
+		clock: s.clock}
 	return c, c.counts(s.cfg.Store.Current())
 }
 
-// byToken returns the caller with the access token in the header Authorization. If the token has ended or was revoked,
-// byToken returns both the caller and a refusal.
+// byToken returns the caller with the access token in the header Authorization. If the token has ended or was revoked, or
+// if its subject has too many connections, byToken returns both the caller and a refusal.
 func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (caller, error) {
 	if peer.Kind == model.SubjectServer || peer.Kind == model.SubjectAgent {
 		return caller{}, model.Refuse(model.CodeForbidden, "%s has a certificate of its own, and may send no access token",
@@ -85,12 +86,11 @@ func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (c
 	if !token.Matches(row.Hash) {
 		return caller{}, s.unproved(r, noAccessToken(token.ID()))
 	}
-	c := caller{Subject: row.Subject, token: row.ID}
+	c := caller{Subject: row.Subject, token: row.ID, clock: s.clock}
 	if err := c.counts(s.cfg.Store.Current()); err != nil {
 		return c, s.unproved(r, err)
 	}
-	transport.Proved(r.Context())
-	return c, nil
+	return c, transport.Proved(r.Context(), c.Subject)
 }
 
 // newTokens waits for access tokens that were just made and that this server does not have yet. The channel has an
@@ -178,7 +178,7 @@ func (c caller) counts(state *fsm.State) error {
 	case t.RevokedIndex != 0:
 		return model.Refuse(model.CodeUnauthenticated, "the access token %s (%s) was revoked", t.Name, t.ID).
 			WithHint("%s", afterEnd(t))
-	case !t.CountsAt(time.Now().UnixNano()):
+	case !t.CountsAt(c.clock.time().UnixNano()):
 		return model.Refuse(model.CodeUnauthenticated, "the access token %s (%s) ended at %s", t.Name, t.ID,
 			time.Unix(0, t.Ends).UTC().Format(time.RFC3339)).WithHint("%s", afterEnd(t))
 	}

@@ -211,6 +211,31 @@ func TestNewTokenCountsAtOnce(t *testing.T) {
 	}
 }
 
+// Access tokens end by the wall clock of the cluster, and not by that of the machine of a server.
+func TestTokensEndByTheClockOfTheCluster(t *testing.T) {
+	r := newRig(t)
+	for name, ahead := range map[string]time.Duration{"early": -2 * time.Hour, "late": 2 * time.Hour} {
+		r.startWith(name, func(c *httpapi.Config) { c.Wall = func() time.Time { return time.Now().Add(ahead) } })
+	}
+	long, ended := r.grantToken("long", model.Hour, rights.Viewer), r.grantToken("short", model.Minute, rights.Viewer)
+	for _, tt := range []struct {
+		server string
+		token  pki.AccessToken
+		want   int
+	}{
+		{"s1", long, http.StatusOK},
+		{"early", ended, http.StatusOK},
+		{"late", ended, http.StatusUnauthorized},
+		{"late", long, http.StatusUnauthorized},
+	} {
+		r.setLeader(tt.server)
+		if status, _, says := r.bearer("", http.MethodGet, tt.server, "/v1/auth/whoami",
+			bearerOf(tt.token)); status != tt.want {
+			t.Errorf("%s: %d %s, want %d", tt.server, status, says, tt.want)
+		}
+	}
+}
+
 // beforeWrite calls a function before each entry is committed.
 type beforeWrite struct {
 	httpapi.Consensus

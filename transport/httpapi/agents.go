@@ -69,7 +69,7 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answer
 func (s *Server) AnswerAgent(ctx context.Context, who model.Subject, call transport.AgentCall,
 	question []byte) (answer []byte, err error) {
 	began := time.Now()
-	defer func() { s.auditAgent(who, call, err, began) }()
+	defer func() { s.auditAgent(ctx, who, call, err, began) }()
 	defer s.agentRecovered(call, &err)
 	err = s.takeRequest(who)
 	if who.Kind != model.SubjectAgent {

@@ -32,6 +32,7 @@ const (
 type auditNote struct {
 	who   caller
 	call  string // set once a line says that the request has begun
+	told  bool   // a line of the log counts the refusal
 	query url.Values
 	body  []byte // of a request that is not a stream; see asked
 
@@ -190,7 +191,8 @@ func (n *auditNote) records(rt route) bool {
 }
 
 // beginAudit records that a request is about to be carried out: a stream, and everything if the audit log is required.
-// Then it blocks until the line is on disk. Code: audit_unavailable.
+// Then it blocks until the line is on disk. If a caller has no right to the operation, its calls have as many lines as
+// refusals have: further ones are refused here. Codes: audit_unavailable, forbidden, unauthenticated.
 func (s *Server) beginAudit(rt route, r *http.Request) error {
 	n := noteFrom(r.Context())
 	n.query = r.URL.Query() // with what was in the body
@@ -201,17 +203,25 @@ func (s *Server) beginAudit(rt route, r *http.Request) error {
 	n.call = audit.NewCall()
 	line := s.auditLine(rt, r, n)
 	line.Stage = audit.Begun
-	if log.Required() {
-		return log.Begin(r.Context(), line)
+	if !log.Required() {
+		log.Record(line)
+		return nil
 	}
-	log.Record(line)
-	return nil
+	if !rt.open {
+		if refusal := s.judge.mayCallOn(rt, n.who, pathObject(r)); refusal != nil {
+			n.told = !log.Admit(line)
+			if n.told {
+				return refusal
+			}
+		}
+	}
+	return log.Begin(r.Context(), line)
 }
 
 // endAudit records a request that has ended.
 func (s *Server) endAudit(rt route, r *http.Request, n *auditNote, result auditResult, began time.Time) {
 	log := s.cfg.Audit
-	if log == nil || n.who.via != "" || !n.records(rt) && !isRefusal(result.code) {
+	if log == nil || n.told || n.who.via != "" || !n.records(rt) && !isRefusal(result.code) {
 		return
 	}
 	line := s.auditLine(rt, r, n)
@@ -264,13 +274,14 @@ func isRefusal(code model.Code) bool {
 }
 
 // auditAgent records an agent's call that is refused, and the renewals of certificates.
-func (s *Server) auditAgent(who model.Subject, call transport.AgentCall, err error, began time.Time) {
+func (s *Server) auditAgent(ctx context.Context, who model.Subject, call transport.AgentCall, err error,
+	began time.Time) {
 	log := s.cfg.Audit
 	if log == nil {
 		return
 	}
-	line := audit.Line{Stage: audit.Ended, Subject: who.String(), Operation: "agent-" + call.String(), Outcome: audit.Done,
-		Millis: time.Since(began).Milliseconds()}
+	line := audit.Line{Stage: audit.Ended, Subject: who.String(), Peer: transport.RemoteFrom(ctx),
+		Operation: "agent-" + call.String(), Outcome: audit.Done, Millis: time.Since(began).Milliseconds()}
 	if err == nil {
 		if call == transport.CallRenew {
 			log.Record(line)

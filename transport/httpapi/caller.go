@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/url"
+	"time"
 
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
@@ -18,6 +19,17 @@ type caller struct {
 	token model.TokenID // the id of its access token; empty if it has none
 	via   string
 	login bool // the request is a login: it proves who the caller is, and needs no right and no access token
+	clock *clock
+}
+
+// clock is the wall clock by which access tokens end. Without one it is that of this machine.
+type clock struct{ now func() time.Time }
+
+func (c *clock) time() time.Time {
+	if c == nil {
+		return time.Now()
+	}
+	return c.now()
 }
 
 // role returns the role that decides what the caller may do.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
@@ -211,7 +212,7 @@ func allowedBy(v *api.Permission, who rights.Caller, grants []rights.Reason) {
 // not_found if there is no such token.
 func (r *reading) subjectNamed(text string) (caller, error) {
 	subject, ok := model.ParseSubject(text)
-	c := caller{Subject: subject}
+	c := caller{Subject: subject, clock: &clock{func() time.Time { return r.wall }}}
 	if !ok || c.role() != pki.RoleCLI {
 		return caller{}, model.Refuse(model.CodeInvalid, "%q is no subject that can have roles", clip(text)).
 			WithHint("write cert:NAME, token:NAME or oidc:ISSUER#SUB")

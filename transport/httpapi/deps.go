@@ -162,6 +162,9 @@ type Config struct {
 
 	Servers Servers
 
+	// Wall is the wall clock by which access tokens end, and which answers show; default time.Now. It must not block.
+	Wall func() time.Time
+
 	// Managed says that the cluster makes its certificates itself, so that it may revoke them. Then a server without
 	// contact to a leader refuses people over TCP.
 	Managed bool

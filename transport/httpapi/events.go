@@ -72,7 +72,7 @@ type eventStream struct {
 }
 
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
-	release, err := s.streams.take(callerFrom(r.Context()).Subject)
+	life, release, err := s.streams.take(r.Context(), callerFrom(r.Context()).Subject)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -89,7 +89,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
-	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
+	ctx, cancel := context.WithTimeout(life, streamLife)
 	defer cancel()
 	if err := stream.run(ctx, w); err != nil {
 		s.log.Debug("event stream ended", "caller", callerFrom(ctx).Subject, "error", err)

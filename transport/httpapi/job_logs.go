@@ -29,7 +29,7 @@ func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
 // jobLogs merges the logs of a job's instances into one answer, line by line: "group[slot] id | text".
 func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
-	release, err := s.streams.take(callerFrom(r.Context()).Subject)
+	life, release, err := s.streams.take(r.Context(), callerFrom(r.Context()).Subject)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -46,7 +46,7 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 		writeError(w, refusal)
 		return
 	}
-	ctx, cancel := streamContext(r.Context())
+	ctx, cancel := streamContext(life)
 	defer cancel()
 	ctx, cancel, err = s.judge.whileReadable(ctx, "job-logs", j.Name, func(state *fsm.State) rights.Object {
 		return jobObject(state, "job/"+string(j.Name), j.Name)

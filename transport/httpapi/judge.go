@@ -287,7 +287,7 @@ func (j *judge) whileAllowed(ctx context.Context, c caller, may func(*fsm.State)
 	}
 	var stop context.CancelFunc
 	if t, ok := c.accessToken(state); ok {
-		ctx, stop = context.WithDeadline(ctx, time.Unix(0, t.Ends))
+		ctx, stop = context.WithTimeout(ctx, time.Unix(0, t.Ends).Sub(c.clock.time()))
 	} else {
 		ctx, stop = context.WithCancel(ctx)
 	}

@@ -115,7 +115,7 @@ func (s *Server) login() change[loginInput, api.LoginReply] {
 					"an earlier request with this id signed in, and only the answer to that one had the access token").
 					WithHint("sign in again: outspan login"), o.Written.Index)
 			}
-			c := caller{Subject: in.who.Subject, token: in.made.ID()}
+			c := caller{Subject: in.who.Subject, token: in.made.ID(), clock: s.clock}
 			reply := api.LoginReply{Written: o.Written, Identity: s.judge.identity(o.reading, c)}
 			if !o.DryRun {
 				reply.Text = in.made.Reveal()

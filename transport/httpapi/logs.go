@@ -99,7 +99,7 @@ func isSince(text string) bool {
 // instanceLogs passes on the log that the agent of the instance's node sends. Any server can do this, not only the
 // leader.
 func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
-	release, err := s.streams.take(callerFrom(r.Context()).Subject)
+	life, release, err := s.streams.take(r.Context(), callerFrom(r.Context()).Subject)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -109,7 +109,7 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	ctx, cancel := streamContext(r.Context())
+	ctx, cancel := streamContext(life)
 	defer cancel()
 	state, _ := s.cfg.Store.Watch()
 	sees := s.judge.sight(&state, callerFrom(ctx), verbs["instance-logs"])

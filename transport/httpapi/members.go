@@ -41,6 +41,7 @@ type MemberOwn struct {
 	Agents      map[string]transport.Lifetime // certificates near their end, by the name of the agent that uses them
 	Copies      []transport.Copy              // agents whose identity two machines use
 	Audit       string                        // why its audit log can't be written, or ""
+	AuditMode   string                        // such as "on, required"; empty if it is not known
 }
 
 func diskText(m *ServerEntry) string {

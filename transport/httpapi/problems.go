@@ -29,7 +29,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
 		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring, api.ProblemNewcomerWaiting,
 		api.ProblemGossipRotation, api.ProblemCARotation, api.ProblemNodeTwice, api.ProblemCACertificate,
-		api.ProblemAudit,
+		api.ProblemAudit, api.ProblemAuditDiffers,
 	}
 }
 
@@ -151,6 +151,7 @@ func (p *problems) cluster() {
 		p.add(api.ProblemPaused, all, "outspan settings resume pause",
 			"actuation is paused: decisions are computed and shown, none is carried out")
 	}
+	p.auditDiffers()
 	for _, d := range p.differing {
 		p.add(api.ProblemStateDiffers, "server/"+d.Name, "outspan server verify",
 			"it had another state than this server at index %d", d.Index)

@@ -269,3 +269,25 @@ func TestProblemOfAnOldAgent(t *testing.T) {
 		t.Errorf("problems of a disabled node: %q", got)
 	}
 }
+
+// Servers that differ in whether they have an audit log, or must record everything, are a problem. What is not known of
+// a server is none.
+func TestAuditLogsDiffer(t *testing.T) {
+	r := newRig(t, "s1", "s2", "s3")
+	modes := map[string]string{}
+	r.shape = func(m *httpapi.ServerEntry) { m.Own.AuditMode = modes[m.Name] }
+	for _, tt := range []struct{ s1, s2, s3, want string }{
+		{"", "", "", ""},
+		{"on, required", "on, required", "", ""},
+		{"on, required", "off", "on", "audit_differs cluster: the servers differ in their audit logs: s1 on, required; " +
+			"s2 off; s3 on -> give all servers the same block audit, and restart them one by one"},
+		{"off", "off", "off", ""},
+	} {
+		r.mu.Lock()
+		modes["s1"], modes["s2"], modes["s3"] = tt.s1, tt.s2, tt.s3
+		r.mu.Unlock()
+		if got := strings.Join(problemsNow(t, r, ""), "\n"); got != tt.want {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+}

@@ -87,7 +87,7 @@ func (s *Server) reading() *reading {
 }
 
 func (s *Server) readingOf(state fsm.State) *reading {
-	r := &reading{State: state, logged: state.Now, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(),
+	r := &reading{State: state, logged: state.Now, now: max(state.Now, s.cfg.Consensus.Now()), wall: s.clock.time(),
 		issues: s.cfg.JoinRoot != nil,
 		seen:   s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
 	r.State.Now = r.now // deadlines are compared with the current cluster time

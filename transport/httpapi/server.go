@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -21,6 +22,7 @@ import (
 type Server struct {
 	cfg      Config
 	log      hclog.Logger
+	clock    *clock
 	mux      *http.ServeMux
 	huma     huma.API
 	routes   []route
@@ -36,7 +38,7 @@ type Server struct {
 	logins        *rates // of logins that don't succeed, by source
 	providers     *rates // of requests for the providers, by source
 	newTokens     newTokens
-	streams       *places
+	streams       *streamPlaces
 	snapshots     *places
 	blocking      *places // reads that wait for a change
 	turns         *turns
@@ -74,11 +76,14 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Refused == nil {
 		cfg.Refused = func(error) {}
 	}
+	if cfg.Wall == nil {
+		cfg.Wall = time.Now
+	}
 	if cfg.Beyond == nil {
 		cfg.Beyond = func(Share) {}
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
+		cfg: cfg, log: cfg.Logger, clock: &clock{cfg.Wall}, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(),
 		reportBytes: reportRates(), wrongTokens: wrongTokenRates(), logins: loginRates(),
 		providers: providerRates(), newTokens: make(newTokens, newTokenWaits),

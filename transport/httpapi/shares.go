@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ const (
 // openShares makes what counts the shares.
 func (s *Server) openShares() {
 	limit := s.cfg.Limits.Streams
-	s.streams = newPlaces(ShareStreams, limit, max(limit/4, 1), s.cfg.Beyond)
+	s.streams = &streamPlaces{places: newPlaces(ShareStreams, limit, max(limit/4, 1), s.cfg.Beyond)}
 	s.snapshots = newPlaces(ShareSnapshots, snapshotsInAll, snapshotsOfOne, s.cfg.Beyond)
 	s.blocking = newPlaces(ShareWatches, 0, watchesOfOne, s.cfg.Beyond)
 	s.held = newPlaces(ShareRequests, heldInAll, heldOfOne, func(Share) {})
@@ -99,24 +100,96 @@ func newPlaces(share Share, inAll, own int, beyond func(Share)) *places {
 func (p *places) take(who model.Subject) (release func(), _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.admit(who, p.of[who]); err != nil {
+		return nil, err
+	}
+	p.count(who, 1)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.count(who, -1)
+	}, nil
+}
+
+// admit returns an error if a subject may open nothing more. left is how many places must remain for others. The caller
+// holds p.mu. Code: busy.
+func (p *places) admit(who model.Subject, left int) error {
 	switch {
 	case who.Kind == model.SubjectServer:
 	case p.of[who] >= p.own:
 		p.beyond(p.share)
-		return nil, model.Refuse(model.CodeBusy, "%s has %d %s open on this server, which is its share", who, p.of[who],
+		return model.Refuse(model.CodeBusy, "%s has %d %s open on this server, which is its share", who, p.of[who],
 			p.share).WithHint("close some, or ask another server")
-	case p.inAll > 0 && p.open+p.of[who] >= p.inAll && who.Kind != model.SubjectUID:
-		return nil, model.Refuse(model.CodeBusy, "%d %s are open already", p.open, p.share).
+	case p.inAll > 0 && p.open+left >= p.inAll && who.Kind != model.SubjectUID:
+		return model.Refuse(model.CodeBusy, "%d %s are open already", p.open, p.share).
 			WithHint("ask another server, or close some")
 	}
-	p.open++
-	p.of[who]++
-	return func() {
+	return nil
+}
+
+// count adds to the number of open things of a subject. The caller holds p.mu.
+func (p *places) count(who model.Subject, n int) {
+	p.open += n
+	if p.of[who] += n; p.of[who] == 0 {
+		delete(p.of, who)
+	}
+}
+
+// streamPlaces are places of streams, which may last for days. So when all places are taken, whoever has most of them
+// loses one to a subject with fewer. Safe for concurrent use.
+type streamPlaces struct {
+	*places
+	all []*openStream // the oldest first
+}
+
+// openStream is a stream that has a place.
+type openStream struct {
+	who model.Subject
+	end context.CancelFunc
+}
+
+// take is places.take for a stream. The context that it returns ends with ctx, or when the stream loses its place.
+func (p *streamPlaces) take(ctx context.Context, who model.Subject) (_ context.Context, release func(), _ error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if who.Kind != model.SubjectServer && p.of[who] < p.own && p.open >= p.inAll {
+		p.displace(who)
+	}
+	if err := p.admit(who, 0); err != nil {
+		return nil, nil, err
+	}
+	ctx, end := context.WithCancel(ctx)
+	one := &openStream{who, end}
+	p.all = append(p.all, one)
+	p.count(who, 1)
+	return ctx, func() {
+		end()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.open--
-		if p.of[who]--; p.of[who] == 0 {
-			delete(p.of, who)
-		}
+		p.remove(one)
 	}, nil
+}
+
+// displace ends the newest stream of the subject that has most of them, unless who would have as many. The caller holds
+// p.mu.
+func (p *streamPlaces) displace(who model.Subject) {
+	most := p.of[who] + 1
+	var victim *openStream
+	for _, one := range p.all {
+		if n := p.of[one.who]; n > most || n == most && victim != nil {
+			most, victim = n, one
+		}
+	}
+	if victim != nil {
+		victim.end()
+		p.remove(victim)
+	}
+}
+
+// remove frees the place of a stream, unless it has lost it already. The caller holds p.mu.
+func (p *streamPlaces) remove(one *openStream) {
+	if i := slices.Index(p.all, one); i >= 0 {
+		p.all = slices.Delete(p.all, i, i+1)
+		p.count(one.who, -1)
+	}
 }

@@ -184,3 +184,41 @@ func TestSocketHasItsOwnStreams(t *testing.T) {
 	}
 	mine.Body.Close()
 }
+
+// When all streams are open, whoever has most of them loses its newest one to a caller that has fewer. A caller takes
+// none from one that has only one more.
+func TestStreamsAreShared(t *testing.T) {
+	r := newRig(t, "s2")
+	r.world()
+	r.start("s1", httpapi.Limits{Streams: 8, RequestsPerSecond: 100_000}) // two for each caller
+	open := func(name string) (<-chan error, error) {
+		resp, err := r.client(pki.RoleCLI, name, "s1").Open(t.Context(), reach.Request{Path: "/v1/events"})
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		ended := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, resp.Body)
+			ended <- err
+		}()
+		return ended, nil
+	}
+	var all []<-chan error
+	for i := range 8 {
+		all = append(all, must(open(fmt.Sprint("greedy", i/2)))(t))
+	}
+	quiet := must(open("quiet"))(t)
+	eventually(t, "a greedy caller loses a stream", func() bool {
+		ended := 0
+		for _, one := range all {
+			ended += len(one)
+		}
+		return ended == 1 && len(all[0])+len(all[2])+len(all[4])+len(all[6]) == 0
+	})
+	if len(quiet) > 0 {
+		t.Error("the new stream ended")
+	}
+	_, err := open("quiet") // the others have two at most, and it would have two
+	wantCode(t, err, model.CodeBusy)
+}
