@@ -95,7 +95,8 @@ func (s *rigServer) trusts(hash []byte, members ...model.Subject) {
 		&fsm.TokenCreate{ID: "aaaaaaaaaaaa", Role: "agent", Verifier: hash, TTL: model.Hour, Uses: 20},
 	}
 	for _, m := range members {
-		commands = append(commands, &fsm.MemberAdmit{Subject: m, Key: hash, NotAfter: 1, Token: "aaaaaaaaaaaa", Verifier: hash})
+		commands = append(commands, &fsm.MemberAdmit{Subject: m, Key: hash, NotAfter: 1, Token: "aaaaaaaaaaaa",
+			Verifier: hash})
 	}
 	s.commit(commands...)
 }
@@ -111,7 +112,7 @@ func (s *rigServer) commit(commands ...fsm.Command) {
 	}
 }
 
-// Three lineages supersede each other, and each is recovered from a directory that knows nothing of the ones before. Each
+// Three lineages supersede each other, and each is recovered from a directory that knows nothing of those before. Each
 // lineage admits a member, and takes restores that the next one can't know of. A revocation in the newest lineage makes
 // void what the earlier ones issued, and so does the recovery for people.
 func TestRecoverVoidsSuperseded(t *testing.T) {

@@ -154,8 +154,8 @@ func (a *Authority) Sign(r pki.Request, ttl time.Duration) (*x509.Certificate, e
 	return a.SignAt(time.Now(), r, ttl)
 }
 
-// SignAt issues a certificate for the key of a request. The certificate has the role, the name and the AdmittedAt of the
-// request, and for a server its hosts. An agent gets none: nobody checks whether the addresses are its own, and
+// SignAt issues a certificate for the key of a request. The certificate has the role, the name and the AdmittedAt of
+// the request, and for a server its hosts. An agent gets none: nobody checks whether the addresses are its own, and
 // programs other than outspan, which know no roles, would take it for a server at such an address. The certificate is
 // valid until ttl after now; ttl must be positive. It never lasts longer than the CA. Codes: invalid,
 // certificate_invalid (the CA has expired).

@@ -113,8 +113,8 @@ func TestClockWasAhead(t *testing.T) {
 	})
 }
 
-// A leader whose clock is wrong makes certificates for others by the median of the servers' clocks: those of agents that
-// renew, of newcomers and of people.
+// A leader whose clock is wrong makes certificates for others by the median of the servers' clocks: those of agents
+// that renew, of newcomers and of people.
 func TestLeaderSignsByMedian(t *testing.T) {
 	const life, wrong = 30 * 24 * time.Hour, 40 * 24 * time.Hour
 	for name, off := range map[string]time.Duration{"behind": -wrong, "ahead": wrong} {
