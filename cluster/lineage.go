@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -108,22 +109,49 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 // checkLineage returns an error unless lineage has the form that newLineage makes. lineage must not be empty. Code:
 // invalid.
 func checkLineage(lineage string) error {
-	for _, c := range lineage {
-		if len(lineage) != lineageLength || !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyz", c) {
-			return model.Refuse(model.CodeInvalid, "%.40q is no lineage", lineage).
-				WithHint("copy it from the refusal that names it: %d letters and digits", lineageLength)
-		}
+	if !lineageForm.MatchString(lineage) {
+		return model.Refuse(model.CodeInvalid, "%.40q is no lineage", lineage).
+			WithHint("copy it whole from the refusal that names it, like 2v9gq0yh4t6w8zke-16")
 	}
 	return nil
 }
 
-// lineageLength is the number of characters of a lineage. Each is a letter or digit with five random bits.
-const lineageLength = 16
+// lineageForm also allows the names without an incarnation that earlier programs made.
+var lineageForm = regexp.MustCompile(`^[0-9a-z]{16}(-[0-9]{1,7})?$`)
 
-// newLineage returns a new lineage: a random string that no other recovery has.
-func newLineage() string {
+// newLineage returns the name of a new lineage: 80 random bits, which no other recovery has, and its incarnation.
+func newLineage(incarnation uint64) string {
 	id := newID()
-	return strings.ToLower(id[len(id)-lineageLength:])
+	return model.NewLineage(strings.ToLower(id[len(id)-16:]), incarnation)
+}
+
+// Incarnations of recoveries. The state on disk may lack restores, which raise the incarnation by one each, and so may
+// the name of a superseded lineage. Numbers that were minted then must not be minted again.
+const (
+	recoveryRaise = 16   // how far a recovery raises the incarnation above any that it knows
+	maxAhead      = 4096 // how far the incarnation in the name of a superseded lineage may be ahead of the state
+)
+
+// recovered returns the history of this directory after a recovery. own is the history of the recovered state, and
+// incarnation that state's. supersedes is as in superseded. Codes: those of superseded; invalid if supersedes names an
+// incarnation that no other lineage can have.
+func (d *dataDir) recovered(own model.History, supersedes string, incarnation uint64) (model.History, error) {
+	others, err := d.superseded(supersedes)
+	if err != nil {
+		return model.History{}, err
+	}
+	most := max(incarnation, own.Began())
+	for _, other := range others {
+		began := model.LineageBegan(other)
+		if began > most+maxAhead {
+			return model.History{}, model.Refuse(model.CodeInvalid,
+				"the lineage %s began with incarnation %d, and this server's state is of %d: that can't be", other, began,
+				incarnation).
+				WithHint("an agent may have made that lineage up: look for refusals of other agents")
+		}
+	}
+	next := min(max(most, model.History{Lineages: others}.Began())+recoveryRaise, fsm.MaxIncarnation)
+	return own.Recovered(newLineage(next), others...), nil
 }
 
 // checkRecovering returns an error if Recover was interrupted in the directory, because the directory's lineage and

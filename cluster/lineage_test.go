@@ -194,9 +194,11 @@ func TestRecoverSupersedesUnmet(t *testing.T) {
 				t.Errorf("%s: %s does not replace %s", name, d.history(), lost)
 			}
 		}
-		if _, err := Recover(RecoverConfig{DataDir: all[2].dir, Cluster: "test", Address: host(3) + ":7640",
-			Supersedes: "L1,x"}); !errors.Is(err, &model.Error{Code: model.CodeInvalid}) {
-			t.Errorf("superseded a lineage that can't be: %v", err)
+		for _, wrong := range []string{"L1,x", lost.Lineage() + "-5000", lost.Lineage() + "-"} {
+			if _, err := Recover(RecoverConfig{DataDir: all[2].dir, Cluster: "test", Address: host(3) + ":7640",
+				Supersedes: wrong}); !errors.Is(err, &model.Error{Code: model.CodeInvalid}) {
+				t.Errorf("superseded %s, a lineage that can't be: %v", wrong, err)
+			}
 		}
 	})
 }

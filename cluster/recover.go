@@ -52,7 +52,7 @@ type Recovered struct {
 // newer keys than the state; see fsm.RestoreMark. Codes: conflict if DataDir is in use, belongs to another cluster, has
 // nothing to recover, can't be recovered, or is not empty although Snapshot is set, if Snapshot is of another cluster,
 // or if Supersedes is not the lineage that replaced this server; state_differs if a majority contradicted its state;
-// invalid and needs_format if Snapshot is bad; invalid if Supersedes is malformed; those of Check.
+// invalid and needs_format if Snapshot is bad; invalid if Supersedes can't be a lineage; those of Check.
 func Recover(cfg RecoverConfig) (Recovered, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -68,6 +68,7 @@ func Recover(cfg RecoverConfig) (Recovered, error) {
 	if err := checkReport(cfg.DataDir); err != nil {
 		return Recovered{}, err
 	}
+	incarnation := incarnationOf(cfg.DataDir)
 	store, err := OpenBolt(path)
 	if err != nil {
 		return Recovered{}, model.Refuse(model.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).
@@ -78,11 +79,11 @@ func Recover(cfg RecoverConfig) (Recovered, error) {
 	if err != nil {
 		return Recovered{}, err
 	}
-	others, err := dir.superseded(cfg.Supersedes)
+	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
 	if err != nil {
 		return Recovered{}, err
 	}
-	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
+	next, err := dir.recovered(dir.history(), cfg.Supersedes, incarnation)
 	if err != nil {
 		return Recovered{}, err
 	}
@@ -93,7 +94,7 @@ func Recover(cfg RecoverConfig) (Recovered, error) {
 		return Recovered{}, fmt.Errorf("begin the recovery: %w", err)
 	}
 	before := newest(snaps)
-	undo, err := dir.recover(dir.history().Recovered(newLineage(), others...), otherServers(dir.id, store, snaps))
+	undo, err := dir.recover(next, otherServers(dir.id, store, snaps))
 	if err != nil {
 		return Recovered{}, fmt.Errorf("note the new lineage: %w", err)
 	}
@@ -124,6 +125,18 @@ func Recover(cfg RecoverConfig) (Recovered, error) {
 		return Recovered{}, fmt.Errorf("forget that the server was replaced: %w", err)
 	}
 	return Recovered{dir.id, state}, os.Remove(dir.file(fileRecovering))
+}
+
+// incarnationOf returns the incarnation of the state of a stopped server. It returns 0 if the state can't be read:
+// replaceConfiguration reads it too, and says why.
+func incarnationOf(dataDir string) uint64 {
+	stopped, err := OpenStopped(dataDir)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = stopped.Close() }()
+	r, _ := stopped.Replay(context.Background(), 0)
+	return r.State.Incarnation
 }
 
 // newest returns the id of the newest snapshot, or an empty string if there is no snapshot.
@@ -233,11 +246,11 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (model.ServerID, error) 
 	if err := durable.ReplaceBytes(dir.file(fileRecovering), nil, 0o600); err != nil {
 		return "", fmt.Errorf("begin the recovery: %w", err)
 	}
-	others, err := dir.superseded(cfg.Supersedes)
+	next, err := dir.recovered(state.Cluster.History(), cfg.Supersedes, state.Incarnation)
 	if err != nil {
 		return "", err
 	}
-	if _, err := dir.recover(state.Cluster.History().Recovered(newLineage(), others...), nil); err != nil {
+	if _, err := dir.recover(next, nil); err != nil {
 		return "", err
 	}
 	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
@@ -316,7 +329,8 @@ func (s *Server) markRecovery(ctx context.Context) error {
 		return fmt.Errorf("read %s: %w", s.dir.file(fileRecovered), err)
 	}
 	if state := s.cfg.Machine.State(); state.Incarnation <= was.Incarnation {
-		mark := &fsm.RestoreMark{Lineages: strings.Join(s.History().Lineages, ",")}
+		history := s.History()
+		mark := &fsm.RestoreMark{Lineages: strings.Join(history.Lineages, ","), Incarnation: history.Began()}
 		mark.VoidPeople = state.Managed()
 		mark.Recovered = state.JoinTokens.Len() > 0 || state.TrustMembers.Len() > 0
 		results, err := s.Propose(ctx, fsm.Entry{Actor: model.ActorLeader, Groups: [][]fsm.Command{{mark}}})

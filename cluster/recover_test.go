@@ -52,8 +52,9 @@ func TestRecover(t *testing.T) {
 		}
 		// The last acknowledged writes may be lost. So epochs must not be used again, and agents must not stop instances that
 		// the state lacks.
-		if state.Incarnation != 1 || !state.Unconfirmed {
-			t.Errorf("incarnation %d, unconfirmed %v after the recovery; want 1, true", state.Incarnation, state.Unconfirmed)
+		if state.Incarnation != recoveryRaise || !state.Unconfirmed {
+			t.Errorf("incarnation %d, unconfirmed %v after the recovery; want %d, true", state.Incarnation, state.Unconfirmed,
+				recoveryRaise)
 		}
 		for id, n := range state.Nodes.All() {
 			if n.Assigned == 0 && n.Name != "after" {
@@ -65,8 +66,8 @@ func TestRecover(t *testing.T) {
 			r.start(2, nil)
 			r.mustRegister(fmt.Sprint("later", r.running()[0].machine.State().Nodes.Len()))
 		}
-		if got := r.leader(time.Second).machine.State(); got.Incarnation != 1 {
-			t.Errorf("incarnation %d after restarts, want 1", got.Incarnation)
+		if got := r.leader(time.Second).machine.State(); got.Incarnation != recoveryRaise {
+			t.Errorf("incarnation %d after restarts, want %d", got.Incarnation, recoveryRaise)
 		}
 	})
 }
@@ -110,8 +111,9 @@ func TestRecoverSnapshot(t *testing.T) {
 		r.mustRegister("after")
 		r.agree(time.Minute)
 		state := r.leader(time.Second).machine.State()
-		if state.Cluster.ID != before.Cluster.ID || state.Nodes.Len() != 11 || state.Incarnation != 1 || !state.Unconfirmed {
-			t.Errorf("cluster %v with %d nodes, incarnation %d, unconfirmed %v; want %v, 11, 1, true",
+		if state.Cluster.ID != before.Cluster.ID || state.Nodes.Len() != 11 || state.Incarnation != recoveryRaise ||
+			!state.Unconfirmed {
+			t.Errorf("cluster %v with %d nodes, incarnation %d, unconfirmed %v; want %v, 11, 16, true",
 				state.Cluster, state.Nodes.Len(), state.Incarnation, state.Unconfirmed, before.Cluster)
 		}
 		if _, known := state.Nodes.Get("lost"); known {

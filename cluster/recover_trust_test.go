@@ -21,17 +21,7 @@ func TestRecoverKeepsKeys(t *testing.T) {
 		r.leader(time.Minute)
 		hash := func(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
 		n1 := model.Subject{Kind: model.SubjectAgent, Name: "n1"}
-		for _, c := range []fsm.Command{
-			&fsm.KeyPut{Name: "data/1", Version: 1, Phase: model.KeyActive, Under: "kek", Sealed: hash(1)},
-			&fsm.KeyPut{Name: "ca/1", Version: 1, Phase: model.KeyActive, Under: "data/1", Sealed: hash(1), Public: hash(1)},
-			&fsm.TokenCreate{ID: "aaaaaaaaaaaa", Role: "agent", Verifier: hash(1), TTL: model.Hour, Uses: 2},
-			&fsm.MemberAdmit{Subject: n1, Key: hash(1), NotAfter: 1, Token: "aaaaaaaaaaaa", Verifier: hash(1)},
-		} {
-			results, err := s.Propose(t.Context(), fsm.Entry{Actor: "cli:alice", Groups: [][]fsm.Command{{c}}})
-			if err != nil || results[0].Refusal != nil {
-				t.Fatal(err, results)
-			}
-		}
+		s.trusts(hash(1), n1)
 		var saved bytes.Buffer
 		if err := s.Save(t.Context(), &saved); err != nil {
 			t.Fatal(err)
@@ -79,7 +69,7 @@ func TestRecoverKeepsKeys(t *testing.T) {
 		s = r.start(2, func(c *Config) { c.DataDir, c.Gossip.Join = dir, nil })
 		r.leader(time.Minute)
 		eventually(t, time.Minute, "the recovery is in the state", func() bool {
-			return s.machine.Current().Incarnation == 1
+			return s.machine.Current().Incarnation == recoveryRaise
 		})
 		now := s.machine.State()
 		token, _ := now.JoinTokens.Get("aaaaaaaaaaaa")
@@ -92,6 +82,90 @@ func TestRecoverKeepsKeys(t *testing.T) {
 		}
 		if err := fsm.Check(now); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// trusts makes keys and a token that the server's state lacks, and admits members with them.
+func (s *rigServer) trusts(hash []byte, members ...model.Subject) {
+	s.rig.t.Helper()
+	commands := []fsm.Command{
+		&fsm.KeyPut{Name: "data/1", Version: 1, Phase: model.KeyActive, Under: "kek", Sealed: hash},
+		&fsm.KeyPut{Name: "ca/1", Version: 1, Phase: model.KeyActive, Under: "data/1", Sealed: hash, Public: hash},
+		&fsm.TokenCreate{ID: "aaaaaaaaaaaa", Role: "agent", Verifier: hash, TTL: model.Hour, Uses: 20},
+	}
+	for _, m := range members {
+		commands = append(commands, &fsm.MemberAdmit{Subject: m, Key: hash, NotAfter: 1, Token: "aaaaaaaaaaaa",
+			Verifier: hash})
+	}
+	s.commit(commands...)
+}
+
+// commit commits each command by itself.
+func (s *rigServer) commit(commands ...fsm.Command) {
+	s.rig.t.Helper()
+	for _, c := range commands {
+		results, err := s.Propose(s.rig.t.Context(), fsm.Entry{Actor: "cli:alice", Groups: [][]fsm.Command{{c}}})
+		if err != nil || results[0].Refusal != nil {
+			s.rig.t.Fatal(err, results)
+		}
+	}
+}
+
+// Three lineages supersede each other, and each is recovered from a directory that knows nothing of those before. Each
+// lineage admits a member, and takes restores that the next one can't know of. A revocation in the newest lineage makes
+// void what the earlier ones issued, and so does the recovery for people.
+func TestRecoverVoidsSuperseded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		hash := bytes.Repeat([]byte{1}, 32)
+		n1 := model.Subject{Kind: model.SubjectAgent, Name: "n1"}
+		r.leader(time.Minute).trusts(hash, n1)
+		r.agree(5 * time.Second)
+		all := r.all()
+		for _, s := range all {
+			s.crash()
+		}
+		r.forget(all...)
+		var issued uint64 // the number of the newest certificate of a lineage that is superseded
+		supersedes := ""
+		for i, old := range all {
+			cfg := RecoverConfig{DataDir: old.dir, Cluster: "test", Address: host(i+1) + ":7640", Supersedes: supersedes}
+			if _, err := Recover(cfg); err != nil {
+				t.Fatal(err)
+			}
+			s := r.start(i+1, func(c *Config) { c.DataDir, c.Gossip.Join = old.dir, nil })
+			r.leader(time.Minute)
+			eventually(t, time.Minute, "the recovery is in the state", func() bool { return s.machine.Current().Unconfirmed })
+			if now := s.machine.State(); !now.PersonVoid("alice", issued) {
+				t.Errorf("a person's certificate %d of a superseded lineage counts at %d", issued, now.MomentNumber())
+			}
+			s.commit(&fsm.MemberRevoke{Subject: n1})
+			row, _ := s.machine.Current().TrustMemberOf(n1)
+			if row.VoidBefore <= issued {
+				t.Errorf("a certificate %d of a superseded lineage counts after the revocation at %d", issued, row.VoidBefore)
+			}
+			s.commit(&fsm.TokenCreate{ID: "bbbbbbbbbbbb", Role: "agent", Verifier: hash, TTL: model.Hour, Uses: 2},
+				&fsm.MemberAdmit{Subject: n1, Key: bytes.Repeat([]byte{byte(2 + i)}, 32), NotAfter: 1, Token: "bbbbbbbbbbbb",
+					Verifier: hash})
+			for range 5 - i { // the oldest lineage has the most entries and restores
+				var saved bytes.Buffer
+				if err := s.Save(t.Context(), &saved); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Restore(t.Context(), &saved); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.mustRegister("n1")
+			now := s.machine.State()
+			issued, supersedes = now.MomentNumber(), s.History().Lineage()
+			if err := fsm.Check(now); err != nil {
+				t.Error(err)
+			}
+			s.crash()
+			r.forget(s)
 		}
 	})
 }

@@ -91,23 +91,18 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 // go back. raise also adds the LeaderBegin of the current leader, which the snapshot lacks.
 func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	index, term := max(restored.Index, s.raft.LastIndex())+1, s.raft.CurrentTerm()
-	for {
-		mark := fsm.Entry{
-			Format: restored.Format, At: s.clock.now(), Wall: s.WallClock().UnixMilli(), Actor: model.ActorLeader,
-			Groups: [][]fsm.Command{
-				{&fsm.RestoreMark{Lineages: current.Cluster.Lineages}},
-				{&fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}},
-			},
-		}
-		next, results := restored.Apply(index, term, mark)
-		if refusal := results[0].Refusal; refusal != nil {
-			return fsm.State{}, refusal
-		}
-		if next.Incarnation > current.Incarnation {
-			return next, nil
-		}
-		restored, index = next, index+1
+	mark := fsm.Entry{
+		Format: restored.Format, At: s.clock.now(), Wall: s.WallClock().UnixMilli(), Actor: model.ActorLeader,
+		Groups: [][]fsm.Command{
+			{&fsm.RestoreMark{Lineages: current.Cluster.Lineages, Incarnation: current.Incarnation + 1}},
+			{&fsm.LeaderBegin{Term: term, Server: s.dir.id, Name: s.cfg.Name}},
+		},
 	}
+	next, results := restored.Apply(index, term, mark)
+	if refusal := results[0].Refusal; refusal != nil {
+		return fsm.State{}, refusal
+	}
+	return next, nil
 }
 
 // restore hands a state to raft, which gives it to every server as a snapshot. It writes the state to a file first,

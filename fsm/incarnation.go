@@ -10,6 +10,9 @@ import (
 // repeat after a restore, but a minted number must never be used twice.
 const mintBits = 44
 
+// MaxIncarnation is the highest incarnation that a minted number has room for.
+const MaxIncarnation = 1<<(64-mintBits) - 1
+
 // MomentNumber returns Moment as one number. Each entry has a higher number than all earlier entries, also than those
 // that a restore lost. So Apply mints numbers with it, such as the epoch of a registration.
 func (s *State) MomentNumber() uint64 { return momentNumber(s.Moment()) }
@@ -59,12 +62,16 @@ func (c *RestoreMark) apply(s *State) error {
 		return model.Refuse(model.CodeInvalid, "the lineages take %d bytes; at most %d are allowed",
 			len(c.Lineages), model.MaxHistory)
 	}
+	next := max(s.Incarnation+1, c.Incarnation)
+	if !c.Confirm && next > MaxIncarnation {
+		return model.Refuse(model.CodeInvalid, "the incarnation %d is above %d", next, uint64(MaxIncarnation))
+	}
 	data := map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}
 	if c.Confirm {
 		s.Unconfirmed, s.Confirmed = false, max(s.Now, 1)
 	} else {
 		s.Cluster.Lineages = c.Lineages
-		s.Incarnation++
+		s.Incarnation = next
 		s.Restored, s.Unconfirmed = s.Incarnation, true
 		s.beginRestore()
 		if c.Recovered {

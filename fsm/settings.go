@@ -43,7 +43,8 @@ type FormatRaise struct {
 
 // RestoreMark is written after an operator restored a snapshot or recovered the servers. It raises the state's
 // incarnation. From then on, agents don't stop instances that the state does not know, until a second RestoreMark,
-// with Confirm, records that the operator has confirmed the restore. Code: invalid if Lineages is too long.
+// with Confirm, records that the operator has confirmed the restore. Code: invalid if Lineages is too long or
+// Incarnation too high.
 type RestoreMark struct {
 	Confirm bool `cbor:"1,keyasint,omitempty"`
 	// Lineages has the lineages of the servers that write the mark, as in ClusterID. It is empty if the servers were never
@@ -55,4 +56,7 @@ type RestoreMark struct {
 	// VoidPeople makes all certificates of people void, because the state may have lost the revocation of any of them. A
 	// recovery sets it.
 	VoidPeople bool `cbor:"4,keyasint,omitempty"`
+	// Incarnation is the least incarnation of the state from then on. It is higher than that of any state that the servers
+	// know, so no number that was minted there is used again. 0 means one more than before.
+	Incarnation uint64 `cbor:"5,keyasint,omitempty"`
 }

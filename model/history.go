@@ -1,7 +1,9 @@
 package model
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -70,6 +72,30 @@ func (h History) Same(other History) bool {
 func (h History) Recovered(lineage string, others ...string) History {
 	all := slices.Concat(h.Lineages, others, []string{lineage})
 	return History{h.Cluster, all[max(0, len(all)-maxLineages):]}
+}
+
+// Began returns the highest incarnation with which one of the lineages began; 0 if no lineage names one.
+func (h History) Began() uint64 {
+	var most uint64
+	for _, l := range h.Lineages {
+		most = max(most, LineageBegan(l))
+	}
+	return most
+}
+
+// NewLineage returns the name of a lineage that begins with the incarnation. random must be different each time.
+func NewLineage(random string, incarnation uint64) string {
+	return fmt.Sprintf("%s-%d", random, incarnation)
+}
+
+// LineageBegan returns the incarnation that NewLineage put into a name; 0 if there is none.
+func LineageBegan(lineage string) uint64 {
+	_, number, _ := strings.Cut(lineage, "-")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // CurrentFormat is the newest format that this program writes and reads. A server that meets a newer format stops.

@@ -149,13 +149,17 @@ func (a *Authority) Root() *x509.Certificate { return a.cert }
 // Code: certificate_invalid.
 func (a *Authority) KeyDER() ([]byte, error) { return keyDER(a.key) }
 
-// Sign issues a certificate for the key of a request. The certificate has the role, the name and the AdmittedAt of the
-// request, and for a server its hosts. An agent gets none: nobody checks whether the addresses are its own, and
-// programs other than outspan, which know no roles, would take it for a server at such an address. The certificate is
-// valid for ttl, which must be positive, but never longer than the CA. Codes: invalid, certificate_invalid (the CA has
-// expired).
+// Sign is SignAt by the clock of this machine.
 func (a *Authority) Sign(r pki.Request, ttl time.Duration) (*x509.Certificate, error) {
-	now := time.Now()
+	return a.SignAt(time.Now(), r, ttl)
+}
+
+// SignAt issues a certificate for the key of a request. The certificate has the role, the name and the AdmittedAt of
+// the request, and for a server its hosts. An agent gets none: nobody checks whether the addresses are its own, and
+// programs other than outspan, which know no roles, would take it for a server at such an address. The certificate is
+// valid until ttl after now; ttl must be positive. It never lasts longer than the CA. Codes: invalid,
+// certificate_invalid (the CA has expired).
+func (a *Authority) SignAt(now time.Time, r pki.Request, ttl time.Duration) (*x509.Certificate, error) {
 	switch {
 	case r.PublicKey == nil:
 		return nil, model.Refuse(model.CodeInvalid, "the request of %s %s has no key", r.Role, model.Clip(r.Name)).

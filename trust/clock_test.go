@@ -112,3 +112,37 @@ func TestClockWasAhead(t *testing.T) {
 		}
 	})
 }
+
+// A leader whose clock is wrong makes certificates for others by the median of the servers' clocks: those of agents
+// that renew, of newcomers and of people.
+func TestLeaderSignsByMedian(t *testing.T) {
+	const life, wrong = 30 * 24 * time.Hour, 40 * 24 * time.Hour
+	for name, off := range map[string]time.Duration{"behind": -wrong, "ahead": wrong} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(400 * 24 * time.Hour)
+				s := newRig(t).found(life)
+				s.lead()
+				s.creds.SetClock(func() time.Time { return time.Now().Add(-off) })
+				der, leafOf := request(t, pki.RoleAgent, "n1")
+				joined := leafOf(must(s.join(s.token(pki.RoleAgent), transport.JoinRequest{Agent: der}))(t).Agent)
+				der, leafOf = request(t, pki.RoleAgent, "n1")
+				renewed := leafOf(must(s.engine.Renew(shown(t, pki.KeyHash(joined), joined.NotAfter), who(model.SubjectAgent, "n1"),
+					transport.RenewRequest{Request: der}))(t).Chain)
+				der, _, err := pki.NewRequest(pki.RoleCLI, "alice", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				person, _, err := s.engine.SignPerson(s.machine.Current(), must(pki.ParseRequest(der, pki.RoleCLI))(t), life)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, leaf := range []*x509.Certificate{joined, renewed, person} {
+					if left := leaf.NotAfter.Sub(s.creds.Now()); left < life-time.Minute || left > life {
+						t.Errorf("the certificate of %s ends in %s by the median, want %s", leaf.Subject.CommonName, left, life)
+					}
+				}
+			})
+		})
+	}
+}

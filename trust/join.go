@@ -270,7 +270,7 @@ func (e *Engine) join(ctx context.Context, r transport.JoinRequest) (transport.J
 		all[i].admit.CA = activeCA(state)
 		// The draft above accepted the name, so each earlier revocation of it is in this state.
 		all[i].request.AdmittedAt = state.MomentNumber()
-		if all[i].cert, err = ca.Sign(all[i].request, lifetime); err != nil {
+		if all[i].cert, err = ca.SignAt(e.cfg.Credentials.Now(), all[i].request, lifetime); err != nil {
 			return transport.JoinReply{}, err
 		}
 		all[i].admit.NotAfter = all[i].cert.NotAfter.UnixMilli()
@@ -325,7 +325,7 @@ func (e *Engine) repeated(state *fsm.State, all []newcomer) (left time.Duration,
 		if !ok || row.Token != n.admit.Token || row.CA != activeCA(state) || !bytes.Equal(row.Key, n.admit.Key) {
 			return 0, false
 		}
-		left = min(left, time.Until(time.UnixMilli(row.NotAfter)))
+		left = min(left, time.UnixMilli(row.NotAfter).Sub(e.cfg.Credentials.Now()))
 	}
 	return left, left > e.cfg.Lifetime/2
 }

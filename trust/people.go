@@ -23,7 +23,7 @@ func (e *Engine) SignPerson(state *fsm.State, r pki.Request, ttl time.Duration) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if cert, err = ca.Sign(r, ttl); err != nil {
+	if cert, err = ca.SignAt(e.cfg.Credentials.Now(), r, ttl); err != nil {
 		return nil, nil, err
 	}
 	return cert, roots(state), nil

@@ -70,7 +70,7 @@ func (e *Engine) issue(ctx context.Context, state *fsm.State, who model.Subject,
 	if err != nil {
 		return transport.RenewReply{}, err
 	}
-	cert, err := ca.Sign(request, e.cfg.Lifetime)
+	cert, err := ca.SignAt(e.cfg.Credentials.Now(), request, e.cfg.Lifetime)
 	if err != nil {
 		return transport.RenewReply{}, err
 	}
