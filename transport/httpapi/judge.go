@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -113,6 +114,9 @@ func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights
 	p := j.books.permissions(state, who)
 	for _, o := range on {
 		if _, may := p.May(verb, o); !may {
+			if lacking := p.Lacking(o); len(lacking) > 0 {
+				return j.refusedAsks(state, p, c, o, lacking)
+			}
 			return refusedRight(c, verb, o)
 		}
 	}
@@ -129,6 +133,32 @@ func refusedRight(c caller, verb rights.Verb, on rights.Object) error {
 			withBlank(on.Name), c.Subject)
 }
 
+// refusedAsks refuses a job of which a group asks for what the caller may not have.
+func (j *judge) refusedAsks(state *fsm.State, p *rights.Permissions, c caller, on rights.Object,
+	lacking []rights.Ask) error {
+	var what, question []string
+	for _, a := range lacking[:min(len(lacking), maxAsksShown)] {
+		what, question = append(what, clip(a.String())), append(question, " --ask "+clip(a.List+"="+a.Name))
+	}
+	if more := len(lacking) - len(what); more > 0 {
+		what = append(what, fmt.Sprintf("%d more", more))
+	}
+	refusal := model.Refuse(model.CodeForbidden, "%s may not do %s on %s: group %s asks for %s", c.Subject,
+		rights.SubmitJob, on.Name, clip(on.Group), strings.Join(what, ", "))
+	if p.MayAny("auth.read") {
+		if would := j.books.of(state).Would(rights.SubmitJob, on); len(would) > 0 {
+			return refusal.WithHint("the role %s allows it to %s", would[0].Role, would[0].To)
+		}
+		return refusal.WithHint("no role that is bound allows all of it; one needs a block allow { } with %s and %s",
+			rights.SubmitJob, strings.Join(what, ", "))
+	}
+	return refusal.WithHint("leave it out, or ask an administrator, who sees which role allows it: "+
+		"outspan auth can-i %s %s%s --as %s", rights.SubmitJob, on.Name, strings.Join(question, ""), c.Subject)
+}
+
+// maxAsksShown is how many asks a refusal names.
+const maxAsksShown = 5
+
 func withBlank(text string) string {
 	if text == "" {
 		return ""
@@ -138,11 +168,9 @@ func withBlank(text string) string {
 
 // mayWrite refuses a caller that may not do what the commands do. Code: forbidden.
 func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command) error {
-	who, ok := c.person(&r.State)
-	if !ok {
+	if _, ok := c.person(&r.State); !ok {
 		return nil
 	}
-	book := j.books.of(&r.State)
 	for _, one := range commands {
 		verb := verbs[rt.id]
 		var spec *model.JobSpec // what runs then
@@ -163,10 +191,7 @@ func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command)
 		}
 		err := j.mayDo(&r.State, c, verb, commandObjects(&r.State, one)...)
 		if err == nil && spec != nil {
-			err = j.mayDo(&r.State, c, verb, specObject(*spec)) // its class may be another one
-		}
-		if err == nil && spec != nil {
-			err = mayRunAs(book, who, c, *spec)
+			err = j.mayDo(&r.State, c, verb, specObjects(*spec)...) // its class may be another one
 		}
 		if err != nil {
 			return err
@@ -183,31 +208,28 @@ func approveVerb(who model.Subject) rights.Verb {
 }
 
 // mayAsk refuses a caller that may not ask what a command would do. Whoever may submit the job is also refused if it
-// may not use the users of its programs. Code: forbidden.
+// may not submit one that asks for that much. Code: forbidden.
 func (j *judge) mayAsk(r *reading, rt route, c caller, command fsm.Command) error {
 	on := commandObjects(&r.State, command)
 	if err := j.mayDo(&r.State, c, verbs[rt.id], on...); err != nil {
 		return err
 	}
 	submit, isSubmit := command.(*fsm.JobSubmit)
-	who, ok := c.person(&r.State)
-	if !isSubmit || !ok || j.mayDo(&r.State, c, rights.SubmitJob, on...) != nil {
+	if !isSubmit || j.mayDo(&r.State, c, rights.SubmitJob, on...) != nil {
 		return nil // operators plan jobs and can't submit any
 	}
-	return mayRunAs(j.books.of(&r.State), who, c, submit.Spec)
+	return j.mayDo(&r.State, c, rights.SubmitJob, specObjects(submit.Spec)...)
 }
 
-// mayRunAs refuses a job whose programs run as users that the caller may not use. Code: forbidden.
-func mayRunAs(book *rights.Book, who rights.Caller, c caller, spec model.JobSpec) error {
-	on := specObject(spec)
-	for _, g := range spec.Groups {
-		if !book.MayRunAs(who, g.Exec.User, on) {
-			return model.Refuse(model.CodeForbidden, "%s may not run programs of job %s as the user %q", c.Subject, spec.Name,
-				clip(g.Exec.User)).
-				WithHint("leave the user out, or ask an administrator for a role with users = [%q]", clip(g.Exec.User))
-		}
+// specObjects returns the job of a spec as an object for each group, with what the group asks for.
+func specObjects(spec model.JobSpec) []rights.Object {
+	all := []rights.Object{specObject(spec)}
+	for i := range spec.Groups {
+		one := all[0]
+		one.Group, one.Asks = spec.Groups[i].Name, rights.Asks(&spec.Groups[i])
+		all = append(all, one)
 	}
-	return nil
+	return all
 }
 
 func specObject(spec model.JobSpec) rights.Object {

@@ -65,8 +65,8 @@ func (j *judge) lookAs(r *reading, rt route, c caller) *reading {
 	return r
 }
 
-// pin makes commands about jobs stale if the class by which the caller was judged changes before they are applied. A
-// caller whose right is not restricted needs that for none.
+// pin makes commands about jobs stale if the class by which the caller was judged changes before they are applied, or
+// what the version of a revert asks for. A caller whose right is not restricted needs that for none.
 func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 	who, ok := c.person(&r.State)
 	if !ok {
@@ -81,8 +81,11 @@ func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 	}
 	for _, one := range commands {
 		verb := verbs[rt.id]
-		if _, revert := one.(*fsm.JobRevert); revert { // also if a deployment that is failed goes back; see mayWrite
-			verb = rights.SubmitJob
+		if revert, ok := one.(*fsm.JobRevert); ok {
+			verb = rights.SubmitJob // also if a deployment that is failed goes back; see mayWrite
+			if v, ok := r.JobVersion(revert.Job, revert.Version); ok && !p.AsksFreely() {
+				revert.IfTarget = v.Index
+			}
 		}
 		if p.Reach(verb) == rights.Everything {
 			continue
@@ -100,9 +103,6 @@ func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 			cmd.IfClass = class(cmd.Job)
 		case *fsm.JobRevert:
 			cmd.IfClass = class(cmd.Job)
-			if v, ok := r.JobVersion(cmd.Job, cmd.Version); ok {
-				cmd.IfTarget = v.Index
-			}
 		}
 	}
 }
