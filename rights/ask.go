@@ -24,7 +24,7 @@ func (a Ask) String() string {
 	return a.List + " " + a.Name
 }
 
-// askList is a list of a Grant about what jobs ask for. A new kind of ask is a field of Grant, with its key of CBOR, and
+// askList is a list of a Grant about what jobs ask for. A new kind of ask is a field of Grant and of api.HeldGrant, and
 // a row of askLists.
 type askList struct {
 	name string // of the key in role files
@@ -43,9 +43,11 @@ const anyName = "*"
 
 var askLists = [...]askList{
 	{"users", "user", func(g *Grant) *[]string { return &g.Users }, askedUsers, isGlob, model.MatchGlob, true},
-	{"volume_paths", "volume path", func(g *Grant) *[]string { return &g.VolumePaths }, askedPaths, isPath, below, false},
+	{"volume_paths", "volume path", func(g *Grant) *[]string { return &g.VolumePaths }, askedPaths, isPath, below,
+		false},
 	{"ports", "port", func(g *Grant) *[]string { return &g.Ports }, askedPorts, isPorts, inPorts, false},
-	{"services", "service", func(g *Grant) *[]string { return &g.Services }, askedServices, isGlob, model.MatchGlob, false},
+	{"services", "service", func(g *Grant) *[]string { return &g.Services }, askedServices, isGlob, model.MatchGlob,
+		false},
 	{"budgets", "shared budget", func(g *Grant) *[]string { return &g.Budgets }, askedBudgets, isGlob, model.MatchGlob,
 		false},
 }

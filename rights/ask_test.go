@@ -67,10 +67,10 @@ func TestMayAsk(t *testing.T) {
 			with(func(g *rights.Grant) { g.VolumePaths = []string{"/srv/shop/db/x"} })}, false,
 			"the volume path /srv/shop/db"},
 		"every path": {[]rights.Grant{with(func(g *rights.Grant) { g.VolumePaths = []string{"/"} })}, true, ""},
-		"any":        {[]rights.Grant{with(func(g *rights.Grant) {
+		"any": {[]rights.Grant{with(func(g *rights.Grant) {
 			g.VolumePaths, g.Ports = []string{"*"}, []string{"*"}
 		})}, true, ""},
-		"one port":   {[]rights.Grant{
+		"one port": {[]rights.Grant{
 			with(func(g *rights.Grant) { g.Ports = []string{"8000-8079", "443"} })}, false, "the port 8080"},
 		"two kinds": {[]rights.Grant{
 			with(func(g *rights.Grant) { g.Services, g.Budgets = []string{"x"}, []string{"x"} })}, false,

@@ -47,7 +47,7 @@ type Grant struct {
 	// Nil Users allow no user: a job that names none asks for none. The other lists restrict nothing if they are nil.
 	Users       []string `json:"users,omitzero" cbor:"5,keyasint,omitempty"`        // as which programs run
 	VolumePaths []string `json:"volume_paths,omitzero" cbor:"6,keyasint,omitempty"` // and all paths below them
-	Ports       []string `json:"ports,omitzero" cbor:"7,keyasint,omitempty"`        // "443" or "8000-8999": static and exposed ones
+	Ports       []string `json:"ports,omitzero" cbor:"7,keyasint,omitempty"`        // static and exposed: "8000-8999"
 	Services    []string `json:"services,omitzero" cbor:"8,keyasint,omitempty"`     // names of services
 	Budgets     []string `json:"budgets,omitzero" cbor:"9,keyasint,omitempty"`      // shared ones
 }

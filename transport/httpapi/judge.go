@@ -81,11 +81,37 @@ func pathObject(r *http.Request) (on rights.Object) {
 	return on
 }
 
+// askedObject is pathObject, also for a drain of the nodes in its body.
+func askedObject(rt route, r *http.Request) (on rights.Object) {
+	var drain api.DrainBody
+	if rt.id != "start-drain" || decodeStrict(bodyFrom(r.Context()), &drain) != nil {
+		return pathObject(r)
+	}
+	var names []string
+	for _, n := range drain.Nodes {
+		names = append(names, "node/"+clip(n))
+	}
+	on.Name = someNames(names)
+	return on
+}
+
+// maxNamesShown is how many names or asks a refusal has.
+const maxNamesShown = 5
+
+// someNames joins the first names of a list, without those that come twice.
+func someNames(names []string) string {
+	names = slices.Compact(names)
+	if more := len(names) - maxNamesShown; more > 0 {
+		names = append(slices.Clone(names[:maxNamesShown]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
 // before returns a handler that refuses a caller that may not call the operation, and otherwise calls next. The context
 // of a stream is canceled when the caller loses the right.
 func (j *judge) before(s *Server, rt route, c caller, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := j.mayCallOn(rt, c, pathObject(r)); err != nil {
+		if err := j.mayCallOn(rt, c, askedObject(rt, r)); err != nil {
 			s.refuse(w, rt, c, err)
 			return
 		}
@@ -112,15 +138,20 @@ func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights
 		on = []rights.Object{{}}
 	}
 	p := j.books.permissions(state, who)
+	var refused []string
 	for _, o := range on {
-		if _, may := p.May(verb, o); !may {
-			if lacking := p.Lacking(o); len(lacking) > 0 {
-				return j.refusedAsks(state, p, c, o, lacking)
-			}
-			return refusedRight(c, verb, o)
+		if _, may := p.May(verb, o); may {
+			continue
 		}
+		if lacking := p.Lacking(o); len(refused) == 0 && len(lacking) > 0 {
+			return j.refusedAsks(state, p, c, o, lacking)
+		}
+		refused = append(refused, o.Name)
 	}
-	return nil
+	if len(refused) == 0 {
+		return nil
+	}
+	return refusedRight(c, verb, rights.Object{Name: someNames(refused)})
 }
 
 func refusedRight(c caller, verb rights.Verb, on rights.Object) error {
@@ -128,36 +159,32 @@ func refusedRight(c caller, verb rights.Verb, on rights.Object) error {
 	if on.Name != "" {
 		what += " on " + on.Name
 	}
+	first, _, _ := strings.Cut(on.Name, ", ")
 	return model.Refuse(model.CodeForbidden, "%s may not do %s", c.Subject, what).
 		WithHint("ask an administrator, who sees which role allows it: outspan auth can-i %s%s --as %s", verb,
-			withBlank(on.Name), c.Subject)
+			withBlank(first), c.Subject)
 }
 
 // refusedAsks refuses a job of which a group asks for what the caller may not have.
 func (j *judge) refusedAsks(state *fsm.State, p *rights.Permissions, c caller, on rights.Object,
 	lacking []rights.Ask) error {
 	var what, question []string
-	for _, a := range lacking[:min(len(lacking), maxAsksShown)] {
+	for _, a := range lacking {
 		what, question = append(what, clip(a.String())), append(question, " --ask "+clip(a.List+"="+a.Name))
 	}
-	if more := len(lacking) - len(what); more > 0 {
-		what = append(what, fmt.Sprintf("%d more", more))
-	}
+	question = question[:min(len(question), maxNamesShown)]
 	refusal := model.Refuse(model.CodeForbidden, "%s may not do %s on %s: group %s asks for %s", c.Subject,
-		rights.SubmitJob, on.Name, clip(on.Group), strings.Join(what, ", "))
+		rights.SubmitJob, on.Name, clip(on.Group), someNames(what))
 	if p.MayAny("auth.read") {
 		if would := j.books.of(state).Would(rights.SubmitJob, on); len(would) > 0 {
 			return refusal.WithHint("the role %s allows it to %s", would[0].Role, would[0].To)
 		}
 		return refusal.WithHint("no role that is bound allows all of it; one needs a block allow { } with %s and %s",
-			rights.SubmitJob, strings.Join(what, ", "))
+			rights.SubmitJob, someNames(what))
 	}
 	return refusal.WithHint("leave it out, or ask an administrator, who sees which role allows it: "+
 		"outspan auth can-i %s %s%s --as %s", rights.SubmitJob, on.Name, strings.Join(question, ""), c.Subject)
 }
-
-// maxAsksShown is how many asks a refusal names.
-const maxAsksShown = 5
 
 func withBlank(text string) string {
 	if text == "" {

@@ -273,6 +273,24 @@ func TestCanIAgrees(t *testing.T) {
 	}
 }
 
+// A drain of several nodes is refused with the names of those that the caller may not drain.
+func TestRefusedDrainNamesNodes(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.apply(&fsm.RoleSet{Role: rights.Role{Name: "one", Allow: []rights.Grant{
+		{Verbs: []rights.VerbPattern{"node.drain"}, Nodes: []string{"n1"}}}}})
+	r.bind("viewer cert:vera", "one cert:bob", "admin cert:alice")
+	for name, want := range map[string]string{"vera": "node/n1, node/n2, node/n3;", "bob": "node/n2, node/n3;"} {
+		got := said(t, r.client(pki.RoleCLI, name), "POST", "/v1/drains", values("dry_run=true"),
+			map[string]any{"nodes": []string{"n1", "n2", "n3"}})
+		first, _, _ := strings.Cut(want, ",")
+		if !strings.HasPrefix(got, "forbidden: cert:"+name+" may not do node.drain on "+want) ||
+			!strings.HasSuffix(got, "can-i node.drain "+first+" --as cert:"+name) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // A stream ends within a second after its reader has lost the right, and no other stream does.
 func TestStreamEndsWithTheRight(t *testing.T) {
 	r := newRig(t)

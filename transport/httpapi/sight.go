@@ -58,6 +58,7 @@ func (b *books) permissions(state *fsm.State, who rights.Caller) *rights.Permiss
 // operation for, and the jobs and nodes of instances that it may read. It returns the reading.
 func (j *judge) lookAs(r *reading, rt route, c caller) *reading {
 	r.Finder = r.State.Finder(j.sight(&r.State, c, verbs[rt.id]))
+	r.veil = j.veil(&r.State, c, verbs[rt.id])
 	r.reads = func(subject string) bool {
 		kind, _, _ := strings.Cut(subject, "/")
 		return j.mayDo(&r.State, c, readVerbs[kind], objectsAt(&r.State, subject)...) == nil
