@@ -74,7 +74,16 @@ type RightsChange struct {
 	Subject string        `json:"subject"`
 	Gains   []rights.Verb `json:"gains" doc:"on something, or on more than before"`
 	Loses   []rights.Verb `json:"loses" doc:"on everything, or on all but what names match"`
-	Differs []rights.Verb `json:"differs,omitempty" doc:"on something before and after, by other lists of names"`
+	Differs []rights.Verb `json:"differs,omitempty" doc:"on something before and after, by other lists"`
+	Asks    []AskChange   `json:"asks,omitempty" doc:"what submitted jobs may ask for, where that changes for somebody who may submit jobs before and after"`
+}
+
+// AskChange is a change of one list of a role about what submitted jobs may ask for. Before and After have the patterns
+// of all grants that somebody has.
+type AskChange struct {
+	List   string   `json:"list" example:"ports"`
+	Before []string `json:"before" doc:"* stands for everything; empty: nothing"`
+	After  []string `json:"after" doc:"* stands for everything; empty: nothing"`
 }
 
 // Identity is who the caller is, and what it may do.
@@ -87,7 +96,8 @@ type Identity struct {
 	Local   bool              `json:"local" doc:"it uses the unix socket of a server, and may do everything"`
 }
 
-// HeldGrant is a grant of a role that somebody has. Each list of names restricts it to things that have such a name.
+// HeldGrant is a grant of a role that somebody has. Each list restricts it to things that have such a name, or to
+// submitted jobs that ask for nothing else.
 type HeldGrant struct {
 	Role    rights.RoleName `json:"role"`
 	Binding string          `json:"binding,omitempty" doc:"to whom the role is given; absent: by the access token"`
@@ -96,6 +106,11 @@ type HeldGrant struct {
 	Nodes   []string        `json:"nodes,omitempty"`
 	Classes []string        `json:"classes,omitempty"`
 	Users   []string        `json:"users,omitempty" doc:"as which users submitted jobs may run programs; absent: a job that names none"`
+
+	VolumePaths []string `json:"volume_paths,omitempty" doc:"at and below which paths submitted jobs may have volumes"`
+	Ports       []string `json:"ports,omitempty" doc:"which static and exposed ports submitted jobs may have"`
+	Services    []string `json:"services,omitempty" doc:"which services submitted jobs may have"`
+	Budgets     []string `json:"budgets,omitempty" doc:"which shared budgets submitted jobs may join"`
 }
 
 // Permission says whether a subject may do something.
@@ -106,7 +121,8 @@ type Permission struct {
 	Allowed bool            `json:"allowed"`
 	Role    rights.RoleName `json:"role" doc:"that allows it"`
 	Binding string          `json:"binding" doc:"to whom that role is given"`
-	Grants  []HeldGrant     `json:"grants,omitempty" doc:"if it is allowed: the grants that allow it; one that no list of names restricts comes alone"`
+	Grants  []HeldGrant     `json:"grants,omitempty" doc:"if it is allowed: the grants that allow it; one that no list restricts comes alone"`
+	Lacking []string        `json:"lacking,omitempty" doc:"if it is refused: what of the job is not allowed, of the parameters ask"`
 	Would   []BindingBody   `json:"would" doc:"if it is refused: bindings that allow it to others; only for those who may read rights"`
 }
 

@@ -13,6 +13,7 @@ type Why struct {
 	Since      *time.Time      `json:"since"`
 	Chain      []WhyLink       `json:"chain" doc:"how it came to its state, oldest first"`
 	Considered []WhyConsidered `json:"considered" doc:"nodes that placement looked at"`
+	Hidden     int             `json:"hidden,omitempty" doc:"how many more nodes it looked at that the caller may not see"`
 	Blockers   []DrainBlocker  `json:"blockers"`
 	Next       string          `json:"next"`
 }

@@ -93,8 +93,9 @@ func (a Auth) Logout(ctx context.Context, o WriteOptions) (Response[api.LogoutRe
 // CanIOptions say what CanI asks about. The zero values of Object and As mean anything at all, and the caller.
 type CanIOptions struct {
 	ReadOptions
-	Object string // such as node/n1 or job/web
-	As     string // another subject, such as cert:alice; it takes the right auth.read
+	Object string       // such as node/n1 or job/web
+	As     string       // another subject, such as cert:alice; it takes the right auth.read
+	Asks   []rights.Ask // with rights.SubmitJob and a job: what one group of it asks for
 }
 
 func (o CanIOptions) query(verb rights.Verb) url.Values {
@@ -105,6 +106,9 @@ func (o CanIOptions) query(verb rights.Verb) url.Values {
 	}
 	if o.As != "" {
 		q.Set("as", o.As)
+	}
+	for _, a := range o.Asks {
+		q.Add("ask", a.List+"="+a.Name)
 	}
 	return q
 }

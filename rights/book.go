@@ -28,6 +28,9 @@ type Object struct {
 	Job   string
 	Node  string
 	Class string
+
+	Group string // of a submitted job: the group that asks
+	Asks  []Ask  // for all of this
 }
 
 // Reason is why a verb is allowed: a grant, and the binding that gives its role.
@@ -131,12 +134,12 @@ func (p *Permissions) Reach(verb Verb) Reach {
 }
 
 // By returns the grants by which the caller may do something to an object, or to anything at all if on is nil. If one
-// of them has no lists of names, By returns only that one. For a local caller, which needs no grant, it returns none.
+// of them has no lists, By returns only that one. For a local caller, which needs no grant, it returns none.
 func (p *Permissions) By(verb Verb, on *Object) (all []Reason) {
 	for _, h := range p.held[verb] {
 		switch {
 		case on != nil && !h.Grant.includes(*on):
-		case h.Grant.everything():
+		case h.Grant.everything() && (verb != SubmitJob || h.Grant.asksFreely()):
 			return []Reason{h}
 		case !slices.ContainsFunc(all, func(r Reason) bool { return r.Grant == h.Grant }):
 			all = append(all, h)
@@ -158,15 +161,6 @@ func (b *Book) MayAny(who Caller, verb Verb) bool { return b.For(who).MayAny(ver
 
 // Reach is Permissions.Reach for one question.
 func (b *Book) Reach(who Caller, verb Verb) Reach { return b.For(who).Reach(verb) }
-
-// MayRunAs reports whether the caller may submit this job with programs that run as a user. "" is the user that the
-// agent chooses, which needs no right.
-func (b *Book) MayRunAs(who Caller, user string, on Object) bool {
-	_, ok := b.For(who).find(SubmitJob, func(g *Grant) bool {
-		return g.includes(on) && (user == "" || matchesAny(g.Users, user))
-	})
-	return ok
-}
 
 func (b *Book) accepts(name RoleName, accepts func(*Grant) bool) bool {
 	role := b.roles[name]
@@ -219,7 +213,8 @@ func (g *Grant) Covers(verb Verb, on Object) bool {
 
 // includes reports whether the lists of the grant allow an object.
 func (g *Grant) includes(on Object) bool {
-	return within(g.Jobs, on.Job) && within(g.Nodes, on.Node) && within(g.Classes, on.Class)
+	return within(g.Jobs, on.Job) && within(g.Nodes, on.Node) && within(g.Classes, on.Class) &&
+		!slices.ContainsFunc(on.Asks, func(a Ask) bool { return !g.allows(a) })
 }
 
 // names reports whether the grant allows a verb on any object. A list that the verb's objects can't satisfy excludes

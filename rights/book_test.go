@@ -67,11 +67,6 @@ func TestMay(t *testing.T) {
 	if book.MayAny(rita, "job.stop") || book.MayAny(bob, "node.drain") || !book.MayAny(rita, "node.drain") {
 		t.Error("MayAny")
 	}
-	for user, want := range map[string]bool{"": true, "web": true, "root": false} {
-		if got := book.MayRunAs(bob, user, shop); got != want {
-			t.Errorf("a job with the user %q: %v", user, got)
-		}
-	}
 	if got := fmt.Sprint(book.Would("job.stop", shop)); got != "[{admin cert:root*} {shop group:shop}]" {
 		t.Error(got)
 	}
@@ -197,6 +192,11 @@ func TestEmptyListIsRefused(t *testing.T) {
 		`{"verbs":["node.read"],"nodes":[]}`:    "nodes is an empty list",
 		`{"verbs":["class.read"],"classes":[]}`: "classes is an empty list",
 		`{"verbs":["job.submit"],"users":[]}`:   "users is an empty list",
+
+		`{"verbs":["job.submit"],"volume_paths":[]}`: "volume_paths is an empty list",
+		`{"verbs":["job.submit"],"ports":[]}`:        "ports is an empty list",
+		`{"verbs":["job.submit"],"services":[]}`:     "services is an empty list",
+		`{"verbs":["job.submit"],"budgets":[]}`:      "budgets is an empty list",
 	} {
 		role := rights.Role{Name: "x", Allow: make([]rights.Grant, 1)}
 		for range 2 { // as the client sends it, too
@@ -222,6 +222,7 @@ func TestSame(t *testing.T) {
 		return rights.Grant{Verbs: []rights.VerbPattern{rights.VerbPattern(verbs)}, Jobs: jobs, Users: users}
 	}
 	list := func(names ...string) []string { return names }
+	ports := func(of ...string) rights.Grant { g := grant("*", nil, nil); g.Ports = of; return g }
 	all, web := grant("*", nil, list("*")), grant("job.*", list("web"), nil)
 	for _, c := range []struct {
 		name    string
@@ -244,6 +245,15 @@ func TestSame(t *testing.T) {
 			is: []rights.Grant{grant("job.*", list("web"), list("root"))}},
 		{name: "users matter to submit only", verb: "job.read", was: []rights.Grant{web},
 			is: []rights.Grant{grant("job.*", list("web"), list("root"))}, want: true},
+		{name: "a port more", verb: "job.submit", was: []rights.Grant{ports("443")}, is: []rights.Grant{ports("443", "80")}},
+		{name: "ports at all", verb: "job.submit", was: []rights.Grant{grant("*", nil, nil)},
+			is: []rights.Grant{ports("443")}},
+		{name: "any port", verb: "job.submit", was: []rights.Grant{grant("*", nil, nil)},
+			is: []rights.Grant{ports("*")}, want: true},
+		{name: "ports within any", verb: "job.submit", was: []rights.Grant{grant("*", nil, nil)},
+			is: []rights.Grant{ports("443"), grant("*", nil, nil)}, want: true},
+		{name: "ports matter to submit only", verb: "job.read", was: []rights.Grant{grant("*", nil, nil)},
+			is: []rights.Grant{ports("443")}, want: true},
 		{name: "everything, as nobody else", verb: "job.submit", was: []rights.Grant{all},
 			is: []rights.Grant{grant("*", nil, nil), grant("*", list("web"), list("*"))}},
 	} {

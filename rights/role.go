@@ -43,9 +43,13 @@ type Grant struct {
 	Jobs    []string      `json:"jobs,omitzero" cbor:"2,keyasint,omitempty"`
 	Nodes   []string      `json:"nodes,omitzero" cbor:"3,keyasint,omitempty"`
 	Classes []string      `json:"classes,omitzero" cbor:"4,keyasint,omitempty"`
-	// Users are patterns for the users as which submitted jobs may run their programs. A job that names no user needs no
-	// right for it.
-	Users []string `json:"users,omitzero" cbor:"5,keyasint,omitempty"`
+	// What submitted jobs may ask for; see askLists. All that one group of a job asks for must be allowed by one Grant.
+	// Nil Users allow no user: a job that names none asks for none. The other lists restrict nothing if they are nil.
+	Users       []string `json:"users,omitzero" cbor:"5,keyasint,omitempty"`        // as which programs run
+	VolumePaths []string `json:"volume_paths,omitzero" cbor:"6,keyasint,omitempty"` // and all paths below them
+	Ports       []string `json:"ports,omitzero" cbor:"7,keyasint,omitempty"`        // static and exposed: "8000-8999"
+	Services    []string `json:"services,omitzero" cbor:"8,keyasint,omitempty"`     // names of services
+	Budgets     []string `json:"budgets,omitzero" cbor:"9,keyasint,omitempty"`      // shared ones
 }
 
 // Builtin returns the roles that every cluster has. The result is the caller's.
@@ -109,16 +113,20 @@ func validRoleName(name RoleName) bool {
 	return name != "" && len(name) <= maxRoleName
 }
 
-// lists returns the lists of names of a grant.
-func (g *Grant) lists() []grantList {
-	return []grantList{{"jobs", g.Jobs, ScopeJob}, {"nodes", g.Nodes, ScopeNode}, {"classes", g.Classes, ScopeClass},
-		{"users", g.Users, 0}}
+// GrantList is one of the lists of a Grant.
+type GrantList struct {
+	Name     string // of the key in role files
+	Patterns *[]string
+	scope    Scope // 0 for a list about what jobs ask for
 }
 
-type grantList struct {
-	name     string
-	patterns []string
-	scope    Scope // 0 if the list restricts no verb
+// Lists returns the lists of the grant, in the order of role files.
+func (g *Grant) Lists() []GrantList {
+	all := []GrantList{{"jobs", &g.Jobs, ScopeJob}, {"nodes", &g.Nodes, ScopeNode}, {"classes", &g.Classes, ScopeClass}}
+	for _, list := range askLists {
+		all = append(all, GrantList{list.name, list.of(g), 0})
+	}
+	return all
 }
 
 // check refuses a grant that checkShape refuses, and one with verbs that don't exist, or that its lists exclude.
@@ -131,16 +139,23 @@ func (g *Grant) check() *model.Error {
 			return refusal
 		}
 	}
-	for _, list := range g.lists() {
-		if list.patterns != nil && len(list.patterns) == 0 {
-			message, hint := EmptyList(list.name)
+	for _, list := range g.Lists() {
+		if *list.Patterns != nil && len(*list.Patterns) == 0 {
+			message, hint := EmptyList(list.Name)
 			return model.Refuse(model.CodeInvalid, "%s", message).WithHint("%s", hint)
 		}
-		if len(list.patterns) == 0 || list.scope == 0 {
+		if len(*list.Patterns) == 0 {
+			continue
+		}
+		if list.scope == 0 {
+			if list.Name != "users" && !g.names(SubmitJob) { // roles with users that mean nothing exist
+				return model.Refuse(model.CodeInvalid, "%s restricts %s, which the grant does not allow", list.Name, SubmitJob).
+					WithHint("put %s into the block allow { } with %s", list.Name, SubmitJob)
+			}
 			continue
 		}
 		if v, lost := g.never(list.scope); lost {
-			return model.Refuse(model.CodeInvalid, "%s can't restrict %s: what it acts on has no such name", list.name, v).
+			return model.Refuse(model.CodeInvalid, "%s can't restrict %s: what it acts on has no such name", list.Name, v).
 				WithHint("put %s into a block allow { } of its own", v)
 		}
 	}
@@ -168,13 +183,13 @@ func (g *Grant) checkShape() *model.Error {
 			return model.Refuse(model.CodeInvalid, "a verb has %d bytes", len(v)).WithHint("list them with: outspan role verbs")
 		}
 	}
-	for _, list := range g.lists() {
-		if len(list.patterns) > maxPatterns {
-			return model.Refuse(model.CodeInvalid, "a grant has %d %s", len(list.patterns), list.name).
+	for _, list := range g.Lists() {
+		if len(*list.Patterns) > maxPatterns {
+			return model.Refuse(model.CodeInvalid, "a grant has %d %s", len(*list.Patterns), list.Name).
 				WithHint("write at most %d patterns, such as web-*", maxPatterns)
 		}
-		for _, pattern := range list.patterns {
-			if refusal := CheckPattern(list.name, pattern); refusal != nil {
+		for _, pattern := range *list.Patterns {
+			if refusal := CheckPattern(list.Name, pattern); refusal != nil {
 				return refusal
 			}
 		}
@@ -186,6 +201,12 @@ func (g *Grant) checkShape() *model.Error {
 func CheckPattern(list, pattern string) *model.Error {
 	if pattern == "" {
 		return model.Refuse(model.CodeInvalid, "%s has an empty pattern", list).WithHint("write * for all of them")
+	}
+	if asks, ok := askListOf(list); ok && list != "users" && pattern != anyName {
+		if hint := asks.check(pattern); hint != "" {
+			return model.Refuse(model.CodeInvalid, "%s can't have %q", list, model.ClipText(pattern, 100)).WithHint("%s", hint)
+		}
+		return nil
 	}
 	return model.CheckGlob(pattern)
 }
@@ -251,7 +272,8 @@ var boundKinds = [...]model.SubjectKind{model.SubjectCert, model.SubjectToken, m
 // Equal reports whether two lists have the same grants in the same order.
 func Equal(a, b []Grant) bool {
 	return slices.EqualFunc(a, b, func(x, y Grant) bool {
-		return slices.Equal(x.Verbs, y.Verbs) && slices.Equal(x.Jobs, y.Jobs) && slices.Equal(x.Nodes, y.Nodes) &&
-			slices.Equal(x.Classes, y.Classes) && slices.Equal(x.Users, y.Users)
+		return slices.Equal(x.Verbs, y.Verbs) && slices.EqualFunc(x.Lists(), y.Lists(), func(a, b GrantList) bool {
+			return slices.Equal(*a.Patterns, *b.Patterns)
+		})
 	})
 }

@@ -8,8 +8,12 @@ import (
 // maxParts bounds how many parts of a verb Same compares with each other.
 const maxParts = 300
 
-// part is a set of things that grants allow a verb on: those within its lists.
-type part [4][]string // jobs, nodes, classes, and for SubmitJob users
+// part is a set of things that grants allow a verb on: those within its lists of names, and for SubmitJob within
+// askLists.
+type part [][]string
+
+// nameLists is how many lists of a part have names of things.
+const nameLists = 3
 
 // Same reports whether the caller of p and that of other have a verb on the same things. By how many grants and roles
 // they have it does not matter.
@@ -24,8 +28,14 @@ func (p *Permissions) parts(verb Verb) []part {
 	var all []part
 	for _, h := range p.held[verb] {
 		one := part{sorted(h.Grant.Jobs), sorted(h.Grant.Nodes), sorted(h.Grant.Classes)}
-		if verb == SubmitJob {
-			one[3] = sorted(h.Grant.Users)
+		for _, list := range askLists {
+			switch patterns := *list.of(h.Grant); {
+			case verb != SubmitJob:
+			case list.free(patterns):
+				one = append(one, []string{anyName})
+			default:
+				one = append(one, sorted(patterns))
+			}
 		}
 		all = append(all, one.split()...)
 	}
@@ -52,7 +62,7 @@ func sorted(list []string) []string { return slices.Compact(slices.Sorted(slices
 // split returns a part for each name if only one list restricts p, and else p.
 func (p part) split() (all []part) {
 	at := -1
-	for i, list := range p[:3] {
+	for i, list := range p[:nameLists] {
 		switch {
 		case len(list) == 0:
 		case at >= 0:
@@ -65,7 +75,7 @@ func (p part) split() (all []part) {
 		return []part{p}
 	}
 	for i := range p[at] {
-		one := p
+		one := slices.Clone(p)
 		one[at] = p[at][i : i+1]
 		all = append(all, one)
 	}
@@ -75,12 +85,12 @@ func (p part) split() (all []part) {
 // within reports whether p allows nothing that other does not allow.
 func (p part) within(other part) bool {
 	for i, list := range other {
-		users := i == 3
-		if !users && len(list) == 0 || slices.Contains(list, "*") && (users || len(p[i]) > 0) {
+		asks := i >= nameLists
+		if !asks && len(list) == 0 || slices.Contains(list, anyName) && (asks || len(p[i]) > 0) {
 			continue
 		}
 		lacks := func(one string) bool { return !slices.Contains(list, one) }
-		if !users && len(p[i]) == 0 || slices.ContainsFunc(p[i], lacks) {
+		if !asks && len(p[i]) == 0 || slices.ContainsFunc(p[i], lacks) {
 			return false
 		}
 	}

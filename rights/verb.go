@@ -150,3 +150,12 @@ func (s Scope) Lists() (names []string) {
 	}
 	return names
 }
+
+// Lists returns the names of the lists of a Grant that can restrict the verb, for SubmitJob also those about what jobs
+// ask for.
+func (t VerbText) Lists() []string {
+	if t.Verb == SubmitJob {
+		return append(t.Scope.Lists(), AskLists()...)
+	}
+	return t.Scope.Lists()
+}

@@ -38,10 +38,12 @@ func (c *content) fields() []hclfile.Field {
 		hclfile.Blocks("role", &c.roles, rights.Role{}, func(r *rights.Role) []hclfile.Field {
 			return []hclfile.Field{hclfile.Label(&r.Name),
 				hclfile.Blocks("allow", &r.Allow, rights.Grant{}, func(g *rights.Grant) []hclfile.Field {
-					return []hclfile.Field{
-						hclfile.Texts("verbs", &g.Verbs).Checked(func() (string, string) { return wrongVerb(g.Verbs) }).Required(),
-						names("jobs", &g.Jobs), names("nodes", &g.Nodes), names("classes", &g.Classes), names("users", &g.Users),
+					fields := []hclfile.Field{
+						hclfile.Texts("verbs", &g.Verbs).Checked(func() (string, string) { return wrongVerb(g.Verbs) }).Required()}
+					for _, list := range g.Lists() {
+						fields = append(fields, names(list.Name, list.Patterns))
 					}
+					return fields
 				})}
 		}),
 		hclfile.Blocks("binding", &c.bindings, binding{}, func(b *binding) []hclfile.Field {

@@ -30,17 +30,25 @@ func authWhoAmI(a *app) *cobra.Command {
 
 func authCanI(a *app) *cobra.Command {
 	var as string
+	var asks []string
 	cmd := &cobra.Command{
 		Use: "can-i VERB [OBJECT]", Short: "say whether you, or somebody else, may do something",
 		Args: term.Between(1, 2), ValidArgsFunction: completeWords(verbNames()...),
 		Long: `Says whether you may do something, by which role, and exits with 1 if not. Without OBJECT, it is enough if there can be an object on which you may.
 OBJECT is node/NAME, job/NAME, instance/ID or class/NAME; without a kind it is of that of the verb. With --as, which takes the right auth.read, it answers for somebody
-else, and names the bindings that allow it to others.`,
-		Example: "outspan auth can-i node.drain n1\noutspan auth can-i job.submit shop-web --as cert:alice",
+else, and names the bindings that allow it to others. With --ask, it answers whether a group of the job may ask for all of this together; see outspan role verbs.`,
+		Example: "outspan auth can-i node.drain n1\noutspan auth can-i job.submit shop-web --as cert:alice --ask users=web --ask ports=443",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := client.CanIOptions{As: as}
 			if len(args) == 2 {
 				o.Object = args[1]
+			}
+			for _, text := range asks {
+				one, refusal := rights.ParseAsk(text)
+				if refusal != nil {
+					return refusal
+				}
+				o.Asks = append(o.Asks, one)
 			}
 			got, err := a.client().Auth.CanI(cmd.Context(), rights.Verb(args[0]), o)
 			if err != nil {
@@ -60,6 +68,7 @@ else, and names the bindings that allow it to others.`,
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "answer for this subject, such as cert:alice or token:ci")
+	cmd.Flags().StringArrayVar(&asks, "ask", nil, "with job.submit and a job: what the job asks for, as LIST=NAME, such as ports=443; repeatable")
 	return cmd
 }
 
@@ -67,7 +76,7 @@ else, and names the bindings that allow it to others.`,
 func permissionText(p *term.Page, v api.Permission) {
 	switch {
 	case !v.Allowed:
-		p.Line("no")
+		p.Line("no%s", withComma(strings.Join(v.Lacking, ", ")))
 	case len(v.Grants) == 0:
 		p.Line("yes, by the role %s", v.Role)
 	}
@@ -98,8 +107,8 @@ func heldText(g api.HeldGrant) string {
 	return fmt.Sprintf("%s, which %s has", g.Role, g.Binding)
 }
 
-// limitsText says on what a grant allows its verbs, and as which users it submits jobs. It is empty if nothing
-// restricts the grant.
+// limitsText says on what a grant allows its verbs, and what the jobs may ask for that it submits. It is empty if
+// nothing restricts the grant.
 func limitsText(g api.HeldGrant, names bool) string {
 	var parts []string
 	for _, list := range []struct {
@@ -114,8 +123,17 @@ func limitsText(g api.HeldGrant, names bool) string {
 	if len(parts) > 0 {
 		text = "on " + strings.Join(parts, " and ")
 	}
-	if len(g.Users) > 0 && slices.Contains(g.Verbs, rights.SubmitJob) && !slices.Contains(g.Users, "*") {
-		text = strings.TrimPrefix(text+", as the users "+strings.Join(g.Users, ", "), ", ")
+	if !slices.Contains(g.Verbs, rights.SubmitJob) {
+		return text
+	}
+	for _, list := range []struct {
+		words string
+		names []string
+	}{{"as the users", g.Users}, {"with volumes below", g.VolumePaths}, {"with the ports", g.Ports},
+		{"with the services", g.Services}, {"in the budgets", g.Budgets}} {
+		if len(list.names) > 0 && !slices.Contains(list.names, "*") {
+			text = strings.TrimPrefix(text+", "+list.words+" "+strings.Join(list.names, ", "), ", ")
+		}
 	}
 	return text
 }
@@ -198,7 +216,22 @@ func rightsChanges(p *term.Page, changes []api.RightsChange) {
 				p.Line("  %s %s %s", one.Subject, part.word, rightsText(part.verbs))
 			}
 		}
+		for _, change := range one.Asks {
+			p.Line("  %s submits jobs with %s %s, and before with %s", one.Subject, change.List, asksText(change.After),
+				asksText(change.Before))
+		}
 	}
+}
+
+// asksText names patterns of what jobs may ask for.
+func asksText(patterns []string) string {
+	switch {
+	case len(patterns) == 0:
+		return "none"
+	case slices.Contains(patterns, "*"):
+		return "any"
+	}
+	return strings.Join(patterns, ", ")
 }
 
 func rightsNotes(p *term.Page, notes []string) {

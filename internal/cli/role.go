@@ -143,7 +143,7 @@ func roleVerbs(a *app) *cobra.Command {
 			result, err := term.ResultOf(list, verbNames(), func(p *term.Page) {
 				term.Rows(p, list, []term.Column[rights.VerbText]{
 					{Head: "verb", Cell: func(v rights.VerbText) string { return string(v.Verb) }},
-					{Head: "restricted by", Cell: func(v rights.VerbText) string { return strings.Join(v.Scope.Lists(), ", ") }},
+					{Head: "restricted by", Cell: func(v rights.VerbText) string { return strings.Join(v.Lists(), ", ") }},
 					{Head: "allows to", Cell: func(v rights.VerbText) string { return v.Text }},
 				})
 			})

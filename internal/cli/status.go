@@ -229,6 +229,9 @@ func (a *app) showWhy(got client.Response[api.Why]) error {
 				{Head: "excluded by", Cell: func(c api.WhyConsidered) string { return string(c.ExcludedBy) }},
 			})
 		}
+		if w.Hidden > 0 {
+			p.Line("%d more nodes that you may not see", w.Hidden)
+		}
 		for _, sum := range sumsOf(w.Blockers) {
 			p.Line("blocked: %s", sumText(sum))
 		}

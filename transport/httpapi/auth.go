@@ -58,6 +58,8 @@ type canIRead struct {
 	Verb   string `query:"verb" required:"true" doc:"such as node.drain" example:"node.drain"`
 	Object string `query:"object" doc:"such as node/n1, job/web, instance/ID or class/batch; default: on anything at all"`
 	As     string `query:"as" doc:"another subject, such as cert:alice or token:ci; it takes the right auth.read"`
+
+	Asks []string `query:"ask,explode" maxItems:"100" doc:"with job.submit and a job: what one group of it asks for, as LIST=NAME with a list of a role, such as ports=443; it may come several times" example:"ports=443"`
 }
 
 func authOperations(s *Server) []operation {
@@ -285,11 +287,24 @@ func (r *reading) rightsChanges(before *rights.Book) []api.RightsChange {
 				one.Differs = append(one.Differs, v.Verb)
 			}
 		}
+		if was.MayAny(rights.SubmitJob) && is.MayAny(rights.SubmitJob) {
+			one.Asks = askChanges(was.Asked(), is.Asked())
+		}
 		if len(one.Gains)+len(one.Loses)+len(one.Differs) > 0 {
 			changes = append(changes, one)
 		}
 	}
 	return changes
+}
+
+// askChanges compares what submitted jobs may ask for.
+func askChanges(before, after map[string][]string) (all []api.AskChange) {
+	for _, list := range rights.AskLists() {
+		if !slices.Equal(before[list], after[list]) {
+			all = append(all, api.AskChange{List: list, Before: notNil(before[list]), After: notNil(after[list])})
+		}
+	}
+	return all
 }
 
 // maxChanged is how many people rightsChanges looks at: each costs a look at every verb and binding.

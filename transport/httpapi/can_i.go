@@ -86,6 +86,7 @@ func heldGrant(why rights.Reason, verbs ...rights.Verb) api.HeldGrant {
 	}
 	if g := why.Grant; g != nil {
 		v.Jobs, v.Nodes, v.Classes, v.Users = g.Jobs, g.Nodes, g.Classes, g.Users
+		v.VolumePaths, v.Ports, v.Services, v.Budgets = g.VolumePaths, g.Ports, g.Services, g.Budgets
 	}
 	return v
 }
@@ -162,6 +163,10 @@ func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permiss
 		v.Object = verb.Noun() + "/" + v.Object
 	}
 	on := []rights.Object{}
+	if in.Object == "" && len(in.Asks) > 0 {
+		return api.Permission{}, model.Refuse(model.CodeInvalid, "asks go with the job that asks").
+			WithHint("name the job too: job/NAME; there need not be one")
+	}
 	if refusal := wrongKind(text, v.Object); refusal != nil {
 		return api.Permission{}, refusal
 	}
@@ -170,6 +175,13 @@ func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permiss
 			return api.Permission{}, model.Refuse(model.CodeNotFound, "there is no %q", clip(v.Object)).
 				WithHint("give node/NAME, job/NAME, instance/ID, drain/ID, volume/ID or class/NAME with the whole name")
 		}
+	}
+	asks, err := asked(verb, in.Asks)
+	if err != nil {
+		return api.Permission{}, err
+	}
+	for i := range on {
+		on[i].Asks = asks
 	}
 	p := book.For(who)
 	v.Allowed = in.Object != "" || p.MayAny(verb)
@@ -182,6 +194,9 @@ func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permiss
 			allowedBy(&v, who, p.By(verb, &o))
 			continue
 		}
+		for _, a := range p.Lacking(o) {
+			v.Lacking = append(v.Lacking, a.String())
+		}
 		if book.MayAny(self, "auth.read") {
 			for _, b := range book.Would(verb, o) {
 				v.Would = append(v.Would, api.BindingBody{Role: b.Role, To: b.To})
@@ -192,6 +207,22 @@ func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permiss
 		v.Role, v.Binding, v.Grants = "", "", nil
 	}
 	return v, nil
+}
+
+// asked parses what a job asks for, of a question about submitting it. Code: invalid.
+func asked(verb rights.Verb, texts []string) (all []rights.Ask, _ error) {
+	if len(texts) > 0 && verb != rights.SubmitJob {
+		return nil, model.Refuse(model.CodeInvalid, "%s does not depend on what a job asks for", verb).
+			WithHint("ask about %s", rights.SubmitJob)
+	}
+	for _, text := range texts {
+		one, refusal := rights.ParseAsk(text)
+		if refusal != nil {
+			return nil, refusal
+		}
+		all = append(all, one)
+	}
+	return all, nil
 }
 
 // allowedBy says by which grants somebody may do something.

@@ -167,5 +167,5 @@ func (r *reading) forecast(f model.Forecast) api.DrainForecast {
 	if f.Blocker != nil {
 		v.Blocker, v.Volume, v.Message, v.Unblock = f.Blocker.Code, f.Blocker.Volume, f.Blocker.Message, f.Blocker.Unblock
 	}
-	return v
+	return r.veil.forecast(v)
 }

@@ -28,7 +28,7 @@ func (r *reading) drain(d *fsm.Drain) api.Drain {
 
 func (r *reading) drainNode(n fsm.DrainNode, status model.DrainStatus) api.DrainNode {
 	v := api.DrainNode{
-		Node: r.nodeName(n.Node), NodeID: n.Node, Phase: n.Phase, Turn: n.Turn, LastError: n.LastError,
+		Node: r.nodeName(n.Node), NodeID: n.Node, Phase: n.Phase, Turn: n.Turn, LastError: r.veil.text(n.LastError),
 		StartedAt: wallTimeOrNil(n.StartedWall),
 		Deadline:  wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), BootID: n.BootID, Moved: n.Moved,
 		Stopped: n.Unreplaced, Acked: n.Acked,
@@ -39,16 +39,12 @@ func (r *reading) drainNode(n fsm.DrainNode, status model.DrainStatus) api.Drain
 	}
 	for _, rest := range status.Remaining {
 		v.Remaining = append(v.Remaining,
-			api.DrainRemaining{Instance: rest.Instance, Class: rest.Class, State: rest.State, Blocker: rest.Blocker})
+			api.DrainRemaining{Instance: veiled(r.veil, "instance", rest.Instance), Class: rest.Class, State: rest.State, Blocker: rest.Blocker})
 	}
 	for _, b := range status.Blockers {
-		v.Blockers = append(v.Blockers, drainBlocker(b))
+		v.Blockers = append(v.Blockers, r.veil.blocker(b))
 	}
 	return v
-}
-
-func drainBlocker(b model.Blocker) api.DrainBlocker {
-	return api.DrainBlocker{Code: b.Code, Instance: b.Instance, Volume: b.Volume, Message: b.Message, Unblock: b.Unblock}
 }
 
 // DrainPath is the part of a path that names a drain.

@@ -63,7 +63,7 @@ func (r *reading) jobGroup(g *fsm.Group) api.JobGroup {
 	v.Degraded = r.degraded(g)
 	if v.Pending = max(0, v.Count-v.Placed); v.Pending > 0 && !r.undecided {
 		why := r.waiting().Groups[g.ID]
-		v.Reason, v.Message = string(why.Code), why.Message
+		v.Reason, v.Message = string(why.Code), r.veil.text(why.Message)
 	}
 	return v
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -81,11 +82,37 @@ func pathObject(r *http.Request) (on rights.Object) {
 	return on
 }
 
+// askedObject is pathObject, also for a drain of the nodes in its body.
+func askedObject(rt route, r *http.Request) (on rights.Object) {
+	var drain api.DrainBody
+	if rt.id != "start-drain" || decodeStrict(bodyFrom(r.Context()), &drain) != nil {
+		return pathObject(r)
+	}
+	var names []string
+	for _, n := range drain.Nodes {
+		names = append(names, "node/"+clip(n))
+	}
+	on.Name = someNames(names)
+	return on
+}
+
+// maxNamesShown is how many names or asks a refusal has.
+const maxNamesShown = 5
+
+// someNames joins the first names of a list, without those that come twice.
+func someNames(names []string) string {
+	names = slices.Compact(names)
+	if more := len(names) - maxNamesShown; more > 0 {
+		names = append(slices.Clone(names[:maxNamesShown]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
 // before returns a handler that refuses a caller that may not call the operation, and otherwise calls next. The context
 // of a stream is canceled when the caller loses the right.
 func (j *judge) before(s *Server, rt route, c caller, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := j.mayCallOn(rt, c, pathObject(r)); err != nil {
+		if err := j.mayCallOn(rt, c, askedObject(rt, r)); err != nil {
 			s.refuse(w, rt, c, err)
 			return
 		}
@@ -112,12 +139,20 @@ func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights
 		on = []rights.Object{{}}
 	}
 	p := j.books.permissions(state, who)
+	var refused []string
 	for _, o := range on {
-		if _, may := p.May(verb, o); !may {
-			return refusedRight(c, verb, o)
+		if _, may := p.May(verb, o); may {
+			continue
 		}
+		if lacking := p.Lacking(o); len(refused) == 0 && len(lacking) > 0 {
+			return j.refusedAsks(state, p, c, o, lacking)
+		}
+		refused = append(refused, o.Name)
 	}
-	return nil
+	if len(refused) == 0 {
+		return nil
+	}
+	return refusedRight(c, verb, rights.Object{Name: someNames(refused)})
 }
 
 func refusedRight(c caller, verb rights.Verb, on rights.Object) error {
@@ -125,9 +160,31 @@ func refusedRight(c caller, verb rights.Verb, on rights.Object) error {
 	if on.Name != "" {
 		what += " on " + on.Name
 	}
+	first, _, _ := strings.Cut(on.Name, ", ")
 	return model.Refuse(model.CodeForbidden, "%s may not do %s", c.Subject, what).
 		WithHint("ask an administrator, who sees which role allows it: outspan auth can-i %s%s --as %s", verb,
-			withBlank(on.Name), c.Subject)
+			withBlank(first), c.Subject)
+}
+
+// refusedAsks refuses a job of which a group asks for what the caller may not have.
+func (j *judge) refusedAsks(state *fsm.State, p *rights.Permissions, c caller, on rights.Object,
+	lacking []rights.Ask) error {
+	var what, question []string
+	for _, a := range lacking {
+		what, question = append(what, clip(a.String())), append(question, " --ask "+clip(a.List+"="+a.Name))
+	}
+	question = question[:min(len(question), maxNamesShown)]
+	refusal := model.Refuse(model.CodeForbidden, "%s may not do %s on %s: group %s asks for %s", c.Subject,
+		rights.SubmitJob, on.Name, clip(on.Group), someNames(what))
+	if p.MayAny("auth.read") {
+		if would := j.books.of(state).Would(rights.SubmitJob, on); len(would) > 0 {
+			return refusal.WithHint("the role %s allows it to %s", would[0].Role, would[0].To)
+		}
+		return refusal.WithHint("no role that is bound allows all of it; one needs a block allow { } with %s and %s",
+			rights.SubmitJob, someNames(what))
+	}
+	return refusal.WithHint("leave it out, or ask an administrator, who sees which role allows it: "+
+		"outspan auth can-i %s %s%s --as %s", rights.SubmitJob, on.Name, strings.Join(question, ""), c.Subject)
 }
 
 func withBlank(text string) string {
@@ -139,11 +196,9 @@ func withBlank(text string) string {
 
 // mayWrite refuses a caller that may not do what the commands do. Code: forbidden.
 func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command) error {
-	who, ok := c.person(&r.State)
-	if !ok {
+	if _, ok := c.person(&r.State); !ok {
 		return nil
 	}
-	book := j.books.of(&r.State)
 	for _, one := range commands {
 		verb := verbs[rt.id]
 		var spec *model.JobSpec // what the job would run
@@ -164,10 +219,7 @@ func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command)
 		}
 		err := j.mayDo(&r.State, c, verb, commandObjects(&r.State, one)...)
 		if err == nil && spec != nil {
-			err = j.mayDo(&r.State, c, verb, specObject(*spec)) // the spec may change the job's class
-		}
-		if err == nil && spec != nil {
-			err = mayRunAs(book, who, c, *spec)
+			err = j.mayDo(&r.State, c, verb, specObjects(*spec)...) // the spec may change the job's class
 		}
 		if err != nil {
 			return err
@@ -184,31 +236,28 @@ func approveVerb(who model.Subject) rights.Verb {
 }
 
 // mayAsk refuses a caller that may not ask what a command would do. If the caller may submit the job, mayAsk also
-// checks the users that the job's programs run as, as a submit would. Code: forbidden.
+// checks what the job asks for, as a submit would. Code: forbidden.
 func (j *judge) mayAsk(r *reading, rt route, c caller, command fsm.Command) error {
 	on := commandObjects(&r.State, command)
 	if err := j.mayDo(&r.State, c, verbs[rt.id], on...); err != nil {
 		return err
 	}
 	submit, isSubmit := command.(*fsm.JobSubmit)
-	who, ok := c.person(&r.State)
-	if !isSubmit || !ok || j.mayDo(&r.State, c, rights.SubmitJob, on...) != nil {
+	if !isSubmit || j.mayDo(&r.State, c, rights.SubmitJob, on...) != nil {
 		return nil // operators plan jobs and can't submit any
 	}
-	return mayRunAs(j.books.of(&r.State), who, c, submit.Spec)
+	return j.mayDo(&r.State, c, rights.SubmitJob, specObjects(submit.Spec)...)
 }
 
-// mayRunAs refuses a job whose programs run as users that the caller may not use. Code: forbidden.
-func mayRunAs(book *rights.Book, who rights.Caller, c caller, spec model.JobSpec) error {
-	on := specObject(spec)
-	for _, g := range spec.Groups {
-		if !book.MayRunAs(who, g.Exec.User, on) {
-			return model.Refuse(model.CodeForbidden, "%s may not run programs of job %s as the user %q", c.Subject, spec.Name,
-				clip(g.Exec.User)).
-				WithHint("leave the user out, or ask an administrator for a role with users = [%q]", clip(g.Exec.User))
-		}
+// specObjects returns the job of a spec as an object for each group, with what the group asks for.
+func specObjects(spec model.JobSpec) []rights.Object {
+	all := []rights.Object{specObject(spec)}
+	for i := range spec.Groups {
+		one := all[0]
+		one.Group, one.Asks = spec.Groups[i].Name, rights.Asks(&spec.Groups[i])
+		all = append(all, one)
 	}
-	return nil
+	return all
 }
 
 func specObject(spec model.JobSpec) rights.Object {

@@ -221,6 +221,7 @@ func TestCanIAgrees(t *testing.T) {
 		if role.Check() != nil { // a list excludes one of its verbs for ever
 			role.Allow[0].Jobs, role.Allow[0].Nodes = nil, nil
 		}
+		role.Allow = append(role.Allow, randomSubmits(rng))
 		r.apply(&fsm.RoleSet{Role: role})
 		bindings = append(bindings, fmt.Sprintf("r%d cert:p%d", i, i))
 	}
@@ -234,9 +235,11 @@ func TestCanIAgrees(t *testing.T) {
 		{"GET", "/v1/instances/inst-a", "instance.read", "instance/inst-a"},
 		{"POST", "/v1/instances/inst-a/evict", "instance.evict", "instance/inst-a"},
 		{"GET", "/v1/classes/batch", "class.read", "class/batch"}, {"GET", "/v1/roles", "auth.read", ""},
+		{"POST", "/v1/jobs", "job.submit", "job/web"}, {"POST", "/v1/jobs", "job.submit", "job/web"},
+		{"POST", "/v1/jobs", "job.submit", "job/web"}, {"POST", "/v1/jobs", "job.submit", "job/web"},
 	}
 	clients := map[string]*transport.Client{}
-	yes := 0
+	yes, submitted := 0, map[bool]int{}
 	for range 1000 {
 		name, act := fmt.Sprintf("p%d", rng.IntN(8)), acts[rng.IntN(len(acts))]
 		if clients[name] == nil {
@@ -247,16 +250,44 @@ func TestCanIAgrees(t *testing.T) {
 			query.Set("dry_run", "true")
 		}
 		asked := url.Values{"verb": {act.verb}, "object": {act.object}, "as": {"cert:" + name}}
+		var body any
+		if act.verb == "job.submit" {
+			body, asked["ask"] = randomJob(rng)
+		}
 		said := get(t, alice, "/v1/auth/can-i?"+asked.Encode())["allowed"].(bool)
-		if got := !forbidden(t, clients[name], act.method, act.path, query, nil); got != said {
-			t.Fatalf("%s %s %s: allowed %v, and can-i says %v", name, act.method, act.path, got, said)
+		if got := !forbidden(t, clients[name], act.method, act.path, query, body); got != said {
+			t.Fatalf("%s %s %s %s: allowed %v, and can-i says %v", name, act.method, act.path, asked["ask"], got, said)
 		}
 		if said {
 			yes++
 		}
+		if act.verb == "job.submit" {
+			submitted[said]++
+		}
 	}
 	if yes < 50 || yes > 950 {
 		t.Errorf("%d of 1000 were allowed", yes)
+	}
+	if submitted[true] < 30 || submitted[false] < 30 {
+		t.Errorf("jobs that were allowed and not: %v", submitted)
+	}
+}
+
+// A drain of several nodes is refused with the names of those that the caller may not drain.
+func TestRefusedDrainNamesNodes(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.apply(&fsm.RoleSet{Role: rights.Role{Name: "one", Allow: []rights.Grant{
+		{Verbs: []rights.VerbPattern{"node.drain"}, Nodes: []string{"n1"}}}}})
+	r.bind("viewer cert:vera", "one cert:bob", "admin cert:alice")
+	for name, want := range map[string]string{"vera": "node/n1, node/n2, node/n3;", "bob": "node/n2, node/n3;"} {
+		got := said(t, r.client(pki.RoleCLI, name), "POST", "/v1/drains", values("dry_run=true"),
+			map[string]any{"nodes": []string{"n1", "n2", "n3"}})
+		first, _, _ := strings.Cut(want, ",")
+		if !strings.HasPrefix(got, "forbidden: cert:"+name+" may not do node.drain on "+want) ||
+			!strings.HasSuffix(got, "can-i node.drain "+first+" --as cert:"+name) {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
 

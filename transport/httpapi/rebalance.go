@@ -34,10 +34,11 @@ func showMoves(_ context.Context, r *reading, _ *rebalanceRead) (api.MoveList, e
 }
 
 func (r *reading) move(m fsm.Move) api.Move {
-	v := api.Move{Instance: m.Instance, Group: m.Group, From: r.nodeName(m.From), To: r.nodeName(m.To),
+	v := api.Move{Instance: veiled(r.veil, "instance", m.Instance), Group: veiled(r.veil, "group", m.Group),
+		From: veiled(r.veil, "node", r.nodeName(m.From)), To: veiled(r.veil, "node", r.nodeName(m.To)),
 		Cause: m.Cause, Gain: m.Gain}
 	if m.Blocker != nil {
-		b := drainBlocker(*m.Blocker)
+		b := r.veil.blocker(*m.Blocker)
 		v.Blocker = &b
 	}
 	return v

@@ -58,6 +58,7 @@ func (b *books) permissions(state *fsm.State, who rights.Caller) *rights.Permiss
 // operation for, and the jobs and nodes of instances that it may read. It returns the reading.
 func (j *judge) lookAs(r *reading, rt route, c caller) *reading {
 	r.Finder = r.State.Finder(j.sight(&r.State, c, verbs[rt.id]))
+	r.veil = j.veil(&r.State, c, verbs[rt.id])
 	r.reads = func(subject string) bool {
 		kind, _, _ := strings.Cut(subject, "/")
 		return j.mayDo(&r.State, c, readVerbs[kind], objectsAt(&r.State, subject)...) == nil
@@ -65,8 +66,9 @@ func (j *judge) lookAs(r *reading, rt route, c caller) *reading {
 	return r
 }
 
-// pin adds a condition to commands about jobs: a job's class must not change between the check of the caller's rights
-// and the Apply. Otherwise the command is refused as stale. If no list of names restricts the caller, pin adds nothing.
+// pin adds conditions to commands about jobs: a job's class, and what the version of a revert asks for, must not change
+// between the check of the caller's rights and the Apply. Otherwise the command is refused as stale. If no list
+// restricts the caller, pin adds nothing.
 func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 	who, ok := c.person(&r.State)
 	if !ok {
@@ -81,8 +83,11 @@ func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 	}
 	for _, one := range commands {
 		verb := verbs[rt.id]
-		if _, revert := one.(*fsm.JobRevert); revert { // a failed deployment reverts its job too; see mayWrite
+		if revert, ok := one.(*fsm.JobRevert); ok { // a failed deployment reverts its job too; see mayWrite
 			verb = rights.SubmitJob
+			if v, ok := r.JobVersion(revert.Job, revert.Version); ok && !p.AsksFreely() {
+				revert.IfTarget = v.Index
+			}
 		}
 		if p.Reach(verb) == rights.Everything {
 			continue
@@ -100,9 +105,6 @@ func (j *judge) pin(r *reading, rt route, c caller, commands []fsm.Command) {
 			cmd.IfClass = class(cmd.Job)
 		case *fsm.JobRevert:
 			cmd.IfClass = class(cmd.Job)
-			if v, ok := r.JobVersion(cmd.Job, cmd.Version); ok {
-				cmd.IfTarget = v.Index
-			}
 		}
 	}
 }

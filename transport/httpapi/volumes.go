@@ -111,7 +111,7 @@ func (r *reading) transferWaits(t *fsm.Transfer) string {
 	if t.Phase == model.TransferQueued || t.Phase == model.TransferStarting {
 		for i := range r.InstancesInSlot(t.Group, t.Slot) {
 			for _, b := range r.waiting().Instances[i.ID] {
-				return string(b.Code) + ": " + b.Message
+				return string(b.Code) + ": " + r.veil.text(b.Message)
 			}
 		}
 	}

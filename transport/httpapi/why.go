@@ -43,15 +43,17 @@ func (r *reading) why(subject string) (api.Why, error) {
 		return api.Why{}, err
 	}
 	v := api.Why{
-		Subject: got.Subject, State: got.State, Since: wallTimeOrNil(got.Since), Chain: []api.WhyLink{},
+		Subject: got.Subject, State: r.veil.text(got.State), Since: wallTimeOrNil(got.Since), Chain: []api.WhyLink{},
 		Considered: []api.WhyConsidered{},
-		Blockers:   []api.DrainBlocker{}, Next: got.Next,
+		Blockers:   []api.DrainBlocker{}, Next: r.veil.text(got.Next),
 	}
 	for _, l := range got.Chain {
 		v.Chain = append(v.Chain,
-			api.WhyLink{Index: l.Index, Time: wallTime(l.Wall), Cause: l.Cause, Actor: l.Actor, Text: l.Text})
+			api.WhyLink{Index: l.Index, Time: wallTime(l.Wall), Cause: l.Cause, Actor: l.Actor, Text: r.veil.text(l.Text)})
 	}
-	for _, c := range got.Considered {
+	considered, others := r.veil.considered(got.Considered)
+	v.Hidden = others
+	for _, c := range considered {
 		one := api.WhyConsidered{Node: r.nodeName(c.Node), NodeID: c.Node, ExcludedBy: c.ExcludedBy}
 		if c.ExcludedBy == "" {
 			one.Score = &c.Score
@@ -59,7 +61,7 @@ func (r *reading) why(subject string) (api.Why, error) {
 		v.Considered = append(v.Considered, one)
 	}
 	for _, b := range got.Blockers {
-		v.Blockers = append(v.Blockers, drainBlocker(b))
+		v.Blockers = append(v.Blockers, r.veil.blocker(b))
 	}
 	return v, nil
 }

@@ -1,0 +1,153 @@
+package httpapi
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
+)
+
+// hidden stands in answers for the name of something that the caller may not see.
+const hidden = "hidden"
+
+// veil takes the names of what a caller may not see out of answers that explain: why, plans, forecasts and drains. As in
+// judge.sight, the caller sees what it may read, the jobs and nodes of instances that it may read, and the nodes that
+// the verb of the operation allows. A nil veil hides nothing. A name that nothing has any more stays.
+type veil struct {
+	state *fsm.State
+	read  func(subject string) bool
+	named func(subject string) bool
+}
+
+// veil returns the veil of a caller of an operation, nil if the caller may see everything.
+func (j *judge) veil(state *fsm.State, c caller, verb rights.Verb) *veil {
+	read := j.sight(state, c, noRight)
+	if read == nil {
+		return nil
+	}
+	v := &veil{state, read, read}
+	if info, _ := verb.Info(); info.Scope&rights.ScopeNode != 0 {
+		v.named = j.sight(state, c, verb)
+	}
+	return v
+}
+
+func (v *veil) shows(kind, id string) bool {
+	switch {
+	case v == nil || id == "":
+		return true
+	case kind == "group" || kind == "volume":
+		job, _, _ := strings.Cut(id, "/")
+		return v.read("job/" + job)
+	case kind == "node":
+		return v.read("node/"+id) || v.named("node/"+id)
+	}
+	return v.read(kind + "/" + id)
+}
+
+// veiled returns the name of an object of a kind, or hidden.
+func veiled[T ~string](v *veil, kind string, id T) T {
+	if v.shows(kind, string(id)) {
+		return id
+	}
+	return hidden
+}
+
+var (
+	veilWord = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9._/-]*[A-Za-z0-9]|[A-Za-z0-9]`)
+	veilNoun = regexp.MustCompile(`(?:instance|node|job|group|volume|drain|deployment|transfer) $`)
+)
+
+// text returns a text in which phrases replace the names of what the caller may not see.
+func (v *veil) text(text string) string {
+	if v == nil || text == "" {
+		return text
+	}
+	var out strings.Builder
+	from := 0
+	for _, at := range veilWord.FindAllStringIndex(text, -1) {
+		phrase := v.phrase(text[at[0]:at[1]], strings.HasSuffix(text[:at[0]], "job "))
+		if phrase == "" {
+			continue
+		}
+		before := text[from:at[0]]
+		out.WriteString(before[:len(before)-len(veilNoun.FindString(before))])
+		out.WriteString(phrase)
+		from = at[1]
+	}
+	out.WriteString(text[from:])
+	return out.String()
+}
+
+// phrase returns what replaces a word, "" if the word stays. A job's name alone is replaced only after the word job,
+// because names of jobs are often words of the language.
+func (v *veil) phrase(word string, afterJob bool) string {
+	s := v.state
+	_, _, unknown := s.UnknownOn(model.InstanceID(word))
+	_, isNode := s.NodeCalled(word)
+	first, rest, slash := strings.Cut(word, "/")
+	kind := ""
+	switch {
+	case unknown || s.Instances.Has(model.InstanceID(word)):
+		kind = "instance"
+	case isNode:
+		kind = "node"
+	case s.Deployments.Has(model.DeploymentID(word)):
+		kind = "deployment"
+	case s.Drains.Has(model.DrainID(word)):
+		kind = "drain"
+	case s.Transfers.Has(model.TransferID(word)):
+		kind = "transfer"
+	case slash && s.Jobs.Has(model.JobName(first)) && strings.Contains(rest, "/"):
+		kind = "volume"
+	case slash && s.Jobs.Has(model.JobName(first)):
+		kind = "group"
+	case afterJob && s.Jobs.Has(model.JobName(word)):
+		kind = "job"
+	}
+	switch {
+	case kind == "" || v.shows(kind, word):
+		return ""
+	case kind == "instance":
+		return "an instance you may not see (job hidden)"
+	}
+	return "a " + kind + " you may not see"
+}
+
+// blocker returns a blocker for the caller. What would unblock it is left out if that names what is hidden.
+func (v *veil) blocker(b model.Blocker) api.DrainBlocker {
+	out := api.DrainBlocker{Code: b.Code, Instance: veiled(v, "instance", b.Instance),
+		Volume: veiled(v, "volume", b.Volume), Message: v.text(b.Message), Unblock: b.Unblock}
+	if v.text(b.Unblock) != b.Unblock {
+		out.Unblock = "ask somebody who may see what is hidden here"
+	}
+	return out
+}
+
+// considered splits nodes that placement looked at into those that the caller may see, and the number of the others.
+func (v *veil) considered(all []model.Considered) (seen []model.Considered, others int) {
+	for _, c := range all {
+		if v.shows("node", string(c.Node)) {
+			seen = append(seen, c)
+		}
+	}
+	return seen, len(all) - len(seen)
+}
+
+// forecast hides what the caller may not see of a forecast.
+func (v *veil) forecast(f api.DrainForecast) api.DrainForecast {
+	if v == nil {
+		return f
+	}
+	b := v.blocker(model.Blocker{Code: f.Blocker, Instance: f.Instance, Volume: f.Volume, Message: f.Message,
+		Unblock: f.Unblock})
+	if !v.shows("group", string(f.Group)) {
+		f.Group, f.Member = hidden, veiled(v, "group", f.Member)
+	}
+	f.Instance, f.Volume, f.Message, f.Unblock = b.Instance, b.Volume, b.Message, b.Unblock
+	f.Target, f.Note = veiled(v, "node", f.Target), v.text(f.Note)
+	return f
+}
