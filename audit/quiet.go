@@ -50,8 +50,8 @@ func (q *quiet) take(line Line) bool {
 	return q.unproved.take(quietKey{source(line.Peer), unprovedCode(line.Code)}, line, quietSources, quietUnproved)
 }
 
-// admit is take for the line about a newcomer that joins, or that the call of a subject begins. These lines have a limit
-// of their own, so refusals of other callers can't use it up.
+// admit is take for the line about a newcomer that joins, or that the call of a subject begins. These lines have a
+// limit of their own, so refusals of other callers can't use it up.
 func (q *quiet) admit(line Line) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -31,8 +31,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// Of the handshakes that fail, each address has one line a minute, and then one with the number of the others. They take
-// no lines from refusals.
+// Of the handshakes that fail, each address has one line a minute, and then one with the number of the others. They
+// take no lines from refusals.
 func TestFailedHandshakesAreCounted(t *testing.T) {
 	s := &sink{}
 	l, stop := run(t, audit.Config{Sinks: []audit.Sink{s}})

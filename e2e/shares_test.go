@@ -15,8 +15,8 @@ import (
 )
 
 // In TestFairShares a person floods all three servers through many connections: writes with fresh request ids, reads
-// that wait for a change, large answers, large answers that it does not read, and connections for nothing. Meanwhile another person's writes
-// succeed, and so do commands over the socket of the leader. Only the flood is refused.
+// that wait for a change, large answers, large answers that it does not read, and connections for nothing. Meanwhile
+// another person's writes succeed, and so do commands over the socket of the leader. Only the flood is refused.
 //
 // In the servers each of these writes takes less than a second. The flood comes from a process of low priority, because
 // its own work is not the servers', and shares the machine with all three of them.

@@ -288,8 +288,8 @@ func (s *State) maybePurge(group model.GroupID) {
 	s.forgetAvoided(job.Name)
 }
 
-// runningJob returns a job that is not stopped, and its present version, for a command whose caller was judged by class.
-// Codes: not_found, stale, conflict.
+// runningJob returns a job that is not stopped, and its present version, for a command whose caller was judged by
+// class. Codes: not_found, stale, conflict.
 func (s *State) runningJob(name model.JobName, class model.ClassName) (*Job, *JobVersion, *model.Error) {
 	job, ok := s.Jobs.Get(name)
 	if !ok {

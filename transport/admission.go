@@ -97,8 +97,8 @@ type FailedHandshake struct {
 	// not_tls, timeout, or canceled if the peer broke off. invalid stands for everything else, such as a peer without a
 	// certificate.
 	Code model.Code
-	// Claimed is whom the peer's certificate names. The peer need not have its key, and anybody may have signed it. Zero if
-	// it names nobody.
+	// Claimed is whom the peer's certificate names. The peer need not have its key, and anybody may have signed it.
+	// Zero if it names nobody.
 	Claimed model.Subject
 }
 

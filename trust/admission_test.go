@@ -320,3 +320,7 @@ func (p *peer) check(t testing.TB, served *transport.Listener, creds *transport.
 	p.in = open(transport.Dialer{Credentials: p.creds}, served)
 	p.out = open(transport.Dialer{Credentials: creds, Peer: pki.RoleAgent}, p.port)
 }
+
+func who(kind model.SubjectKind, name string) model.Subject {
+	return model.Subject{Kind: kind, Name: name}
+}

@@ -147,9 +147,9 @@ func (r *rig) start(name, dir string, lifetime time.Duration) *site {
 	}
 	r.sites[name] = s
 	r.mu.Unlock()
-	cfg := trust.Config{Renewed: func(*x509.Certificate) { s.renewed++ }, Name: name, Cluster: "c1", DataDir: dir, Store: s.machine, Servers: s,
-		Peers: s, Credentials: s.creds, Agent: true, Gossip: s.gossip, Lifetime: lifetime, Logger: hclog.NewNullLogger(),
-		Reload:     func() error { s.reloads++; return s.creds.Reload() },
+	cfg := trust.Config{Name: name, Cluster: "c1", DataDir: dir, Store: s.machine, Servers: s, Peers: s,
+		Credentials: s.creds, Agent: true, Gossip: s.gossip, Lifetime: lifetime, Logger: hclog.NewNullLogger(),
+		Renewed: func(*x509.Certificate) { s.renewed++ }, Reload: func() error { s.reloads++; return s.creds.Reload() },
 		CloseWhere: func(f func(pki.Identity, *x509.Certificate) bool) int { return s.closed(f) },
 	}
 	if r.engine != nil {
@@ -414,8 +414,4 @@ func (s *site) joinServer(name string, lifetime time.Duration) *site {
 	}
 	must(keyring.Create(filepath.Join(dir, keyring.FileName), keys...))(t)
 	return s.r.start(name, dir, lifetime)
-}
-
-func who(kind model.SubjectKind, name string) model.Subject {
-	return model.Subject{Kind: kind, Name: name}
 }

@@ -130,8 +130,8 @@ func newAccessFile(path string, dryRun bool) (*accessFile, error) {
 	return &accessFile{f}, nil
 }
 
-// write writes the text of the token. err is the error of making the token. If it is not nil, or if writing fails, write
-// removes the file. Code: file_error.
+// write writes the text of the token. err is the error of making the token. If it is not nil, or if writing fails,
+// write removes the file. Code: file_error.
 func (f *accessFile) write(text string, err error) error {
 	if f == nil {
 		return err

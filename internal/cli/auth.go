@@ -37,7 +37,8 @@ func authCanI(a *app) *cobra.Command {
 		Long: `Says whether you may do something, by which role, and exits with 1 if not. Without OBJECT, it is enough if there can be an object on which you may.
 OBJECT is node/NAME, job/NAME, instance/ID or class/NAME; without a kind it is of that of the verb. With --as, which takes the right auth.read, it answers for somebody
 else, and names the bindings that allow it to others. With --ask, it answers whether a group of the job may ask for all of this together; see outspan role verbs.`,
-		Example: "outspan auth can-i node.drain n1\noutspan auth can-i job.submit shop-web --as cert:alice --ask users=web --ask ports=443",
+		Example: "outspan auth can-i node.drain n1\n" +
+			"outspan auth can-i job.submit shop-web --as cert:alice --ask users=web --ask ports=443",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := client.CanIOptions{As: as}
 			if len(args) == 2 {
@@ -68,7 +69,8 @@ else, and names the bindings that allow it to others. With --ask, it answers whe
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "answer for this subject, such as cert:alice or token:ci")
-	cmd.Flags().StringArrayVar(&asks, "ask", nil, "with job.submit and a job: what the job asks for, as LIST=NAME, such as ports=443; repeatable")
+	cmd.Flags().StringArrayVar(&asks, "ask", nil,
+		"with job.submit and a job: what the job asks for, as LIST=NAME, such as ports=443; repeatable")
 	return cmd
 }
 

@@ -50,8 +50,8 @@ func (s *Server) identify(r *http.Request) (caller, error) {
 	return c, c.counts(s.cfg.Store.Current())
 }
 
-// byToken returns the caller with the access token in the header Authorization. If the token has ended or was revoked, or
-// if its subject has too many connections, byToken returns both the caller and a refusal.
+// byToken returns the caller with the access token in the header Authorization. If the token has ended or was revoked,
+// or if its subject has too many connections, byToken returns both the caller and a refusal.
 func (s *Server) byToken(r *http.Request, peer model.Subject, given []string) (caller, error) {
 	if peer.Kind == model.SubjectServer || peer.Kind == model.SubjectAgent {
 		return caller{}, model.Refuse(model.CodeForbidden, "%s has a certificate of its own, and may send no access token",

@@ -35,8 +35,8 @@ type SignedIn struct {
 // verifyLimit is how long a login waits for the provider.
 const verifyLimit = 20 * time.Second
 
-// loginRates allows each source 20 logins at once, and then one every 3 s. Logins that succeed don't count, because many
-// people may share an address.
+// loginRates allows each source 20 logins at once, and then one every 3 s. Logins that succeed don't count, because
+// many people may share an address.
 func loginRates() *rates { return newRates(1.0/3, 20) }
 
 // providerRates allows each source 100 requests for the list of providers at once, and then 5 a second.

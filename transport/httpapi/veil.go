@@ -13,9 +13,9 @@ import (
 // hidden stands in answers for the name of something that the caller may not see.
 const hidden = "hidden"
 
-// veil takes the names of what a caller may not see out of answers that explain: why, plans, forecasts and drains. As in
-// judge.sight, the caller sees what it may read, the jobs and nodes of instances that it may read, and the nodes that
-// the verb of the operation allows. A nil veil hides nothing. A name that nothing has any more stays.
+// veil takes the names of what a caller may not see out of answers that explain: why, plans, forecasts and drains. As
+// in judge.sight, the caller sees what it may read, the jobs and nodes of instances that it may read, and the nodes
+// that the verb of the operation allows. A nil veil hides nothing. A name that nothing has any more stays.
 type veil struct {
 	state *fsm.State
 	read  func(subject string) bool
