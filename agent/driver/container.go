@@ -123,3 +123,11 @@ func (l launch) limits() Limits {
 	}
 	return limits
 }
+
+// withoutInit returns how many of n processes in the instance's cgroup are not the container's init.
+func (l launch) withoutInit(n int) int {
+	if l.Spec.Container != nil {
+		return max(0, n-1)
+	}
+	return n
+}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/agent/driver/oci"
+	"github.com/outspan/outspan/agent/image"
+	"github.com/outspan/outspan/model"
 )
 
 // A kind starts scripts as instances of one kind. The conformance tests run for each kind.
@@ -91,7 +93,7 @@ func newContainers(t *testing.T, change ...func(*driver.Config)) kind {
 	must(t, os.WriteFile(filepath.Join(root, "bin", "busybox"), content, 0o755))
 	for _, name := range []string{"sh", "sleep", "cat", "id", "echo", "ls", "kill", "setsid", "env", "grep", "ps",
 		"touch", "rm", "pwd", "true", "wc", "head", "dd", "hostname", "mkdir", "mount", "chroot", "ip", "cut", "yes",
-		"printf", "df", "seq"} {
+		"printf", "df", "seq", "tr", "readlink"} {
 		must(t, os.Symlink("busybox", filepath.Join(root, "bin", name)))
 	}
 	must(t, os.WriteFile(filepath.Join(root, "etc", "passwd"),
@@ -120,3 +122,7 @@ func (k kind) file(task *driver.Task, name string) string {
 	}
 	return filepath.Join(task.Dir(), name)
 }
+
+func seccompProfile(caps []string) ([]byte, error) { return image.Seccomp(caps) }
+
+func errCode(code model.Code) error { return &model.Error{Code: code} }
