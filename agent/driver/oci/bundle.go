@@ -30,7 +30,8 @@ type Mount struct {
 type Tmpfs struct {
 	Target string `cbor:"1,keyasint"`
 	Bytes  int64  `cbor:"2,keyasint,omitempty"` // 0 = half of the node's memory
-	Mode   uint32 `cbor:"3,keyasint,omitempty"` // 0 = 1777, octal
+	// 0 = 01777. If the image has the directory, runc before 1.2 uses the directory's mode.
+	Mode uint32 `cbor:"3,keyasint,omitempty"`
 }
 
 // Rlimit is a limit by its name in limits.conf.
