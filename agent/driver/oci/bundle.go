@@ -168,6 +168,11 @@ func (m Mount) mount(root string) error {
 			data = append(data, o)
 		}
 	}
+	if m.Type == "overlay" {
+		if err := shorten(data); err != nil {
+			return err
+		}
+	}
 	if !bind {
 		return unix.Mount(m.Source, root, m.Type, flags, strings.Join(data, ","))
 	}
@@ -175,4 +180,29 @@ func (m Mount) mount(root string) error {
 		return err
 	}
 	return unix.Mount("", root, "", unix.MS_BIND|unix.MS_REMOUNT|flags, "")
+}
+
+// shorten makes the lower directories of an overlay relative and enters the directory that has all of them, because the
+// kernel takes 4095 bytes of options, and an image may have more than a hundred layers. The thread must have a working
+// directory of its own, as it has after unshare.
+func shorten(options []string) error {
+	for i, o := range options {
+		list, ok := strings.CutPrefix(o, "lowerdir=")
+		if !ok || !filepath.IsAbs(list) || strings.Contains(list, `\`) {
+			continue
+		}
+		dirs := strings.Split(list, ":")
+		common := filepath.Dir(dirs[0])
+		for _, d := range dirs {
+			for !strings.HasPrefix(d, strings.TrimSuffix(common, "/")+"/") {
+				common = filepath.Dir(common)
+			}
+		}
+		for j, d := range dirs {
+			dirs[j], _ = filepath.Rel(common, d) // can't fail, as d is below common
+		}
+		options[i] = "lowerdir=" + strings.Join(dirs, ":")
+		return os.Chdir(common)
+	}
+	return nil
 }
