@@ -1,6 +1,7 @@
 package driver_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,11 +23,7 @@ type kind struct {
 
 // containerInit builds the static binary for containers once.
 var containerInit = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "driver-test-init-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "init")
+	path := initPath()
 	cmd := exec.Command("go", "build", "-o", path, "./testdata/containerinit")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -34,6 +31,9 @@ var containerInit = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
+
+// initPath is where containerInit puts the binary. TestMain removes it.
+func initPath() string { return filepath.Join(os.TempDir(), fmt.Sprintf("driver-test-init-%d", os.Getpid())) }
 
 type buildError struct {
 	out string

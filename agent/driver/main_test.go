@@ -32,7 +32,11 @@ func TestMain(m *testing.M) {
 			os.Exit(helper(os.Args[2:]))
 		}
 	}
-	goleak.VerifyTestMain(m) // also fails if a closed driver has left a goroutine
+	cleanUp := goleak.Cleanup(func(code int) {
+		_ = os.Remove(initPath()) // only tests of containers make it
+		os.Exit(code)
+	})
+	goleak.VerifyTestMain(m, cleanUp) // also fails if a closed driver has left a goroutine
 }
 
 // helper is a program that instances and tests run. args[0] says what it does.

@@ -29,8 +29,8 @@ type initStep struct {
 	link   *link    // of a command beside a container's program, which has no status; otherwise nil
 }
 
-// fork starts an init step, with this process's binary, in a process group of its own. The step of a container also gets
-// an end of a link. The caller must reap the step.
+// fork starts an init step, with this process's binary, in a process group of its own. The step of a container also
+// gets an end of a link. The caller must reap the step.
 func (p plan) fork(stdout, stderr *os.File, link ...*os.File) (initStep, error) {
 	if p.Command != nil {
 		return p.Command.fork(p, stdout, stderr)

@@ -96,7 +96,8 @@ func (s *Store) Check(ctx context.Context) error {
 
 // down turns an error of containerd into CodeRuntimeDown if it did not answer. Other errors stay as they are.
 func (s *Store) down(err error) error {
-	if errdefs.IsUnavailable(err) || status.Code(err) == codes.Unavailable || errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err) {
+	if errdefs.IsUnavailable(err) || status.Code(err) == codes.Unavailable ||
+		errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err) {
 		return model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %v", s.cfg.Socket, err)
 	}
 	return err

@@ -87,8 +87,8 @@ func TestPull(t *testing.T) {
 	dir := t.TempDir()
 	const host = "registry.test"
 	must(t, os.MkdirAll(filepath.Join(dir, host), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, host, "hosts.toml"),
-		[]byte("server = \"http://127.0.0.1:1\"\n[host.\""+server.URL+"\"]\ncapabilities = [\"pull\", \"resolve\"]\n"), 0o644))
+	hosts := "server = \"http://127.0.0.1:1\"\n[host.\"" + server.URL + "\"]\ncapabilities = [\"pull\", \"resolve\"]\n"
+	must(t, os.WriteFile(filepath.Join(dir, host, "hosts.toml"), []byte(hosts), 0o644))
 	login := filepath.Join(dir, "config.json")
 	auth := func(password string) {
 		must(t, os.WriteFile(login, []byte(`{"auths": {"`+strings.TrimPrefix(server.URL, "http://")+`": {"auth": "`+

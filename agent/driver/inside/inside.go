@@ -18,8 +18,8 @@ import (
 // Subcommand is the hidden subcommand of the binary that calls Main.
 const Subcommand = "container-init"
 
-// FD is the descriptor of the link, a socket of kind SOCK_SEQPACKET. The other end belongs to the shim or, for a command
-// beside the program, to the agent. When that end is closed, the link's owner is gone and everything ends.
+// FD is the descriptor of the link, a socket of kind SOCK_SEQPACKET. The other end belongs to the shim or, for a
+// command beside the program, to the agent. When that end is closed, the link's owner is gone and everything ends.
 const FD = 3
 
 // Limit is the size of the largest Plan, in bytes.

@@ -38,7 +38,8 @@ func TestKindsAdopt(t *testing.T) {
 	kinds(t, func(t *testing.T, k kind) {
 		runs := k.start(k.script("echo before; trap 'echo asked; exit 6' TERM; while :; do sleep 0.01; done"))
 		k.says(runs, "before")
-		ends := k.start(k.script("while [ ! -e go ]; do sleep 0.01; done; dd if=/dev/zero bs=1000 count=10000 2>/dev/null; exit 8"))
+		ends := k.start(k.script("while [ ! -e go ]; do sleep 0.01; done; " +
+			"dd if=/dev/zero bs=1000 count=10000 2>/dev/null; exit 8"))
 		must(t, k.d.Close())
 		must(t, os.WriteFile(k.file(ends, "go"), nil, 0o644))
 		eventually(t, "the second program to end", func() bool { return !running(ends.Process().PID) })
@@ -124,7 +125,8 @@ func TestKindsOrphans(t *testing.T) {
 // No zombie stays while the program runs.
 func TestKindsReap(t *testing.T) {
 	kinds(t, func(t *testing.T, k kind) {
-		task := k.start(k.script("for i in 1 2 3 4; do ( setsid sh -c 'echo $$' & ) & done; wait; sleep 0.1; echo ready; exec sleep 1000"))
+		task := k.start(k.script("for i in 1 2 3 4; do ( setsid sh -c 'echo $$' & ) & done; wait; " +
+			"sleep 0.1; echo ready; exec sleep 1000"))
 		k.says(task, "ready")
 		eventually(t, "the orphans to be reaped", func() bool { return zombiesBelow(task.Process().PID) == 0 })
 	})

@@ -31,8 +31,8 @@ func TestKindsCommand(t *testing.T) {
 		uid := strings.TrimSpace(k.logs(task, driver.Stdout))
 		var out, errs strings.Builder
 		code, err := task.Exec(t.Context(), driver.Command{
-			Argv: []string{"sh", "-c", "pwd; id -u; echo $A $B; for n in mnt pid ipc uts net cgroup; do readlink /proc/self/ns/$n; done; " +
-				"grep -E 'NoNewPrivs' /proc/self/status; echo oops >&2; exit 5"},
+			Argv: []string{"sh", "-c", "pwd; id -u; echo $A $B; for n in mnt pid ipc uts net cgroup; do " +
+				"readlink /proc/self/ns/$n; done; grep -E 'NoNewPrivs' /proc/self/status; echo oops >&2; exit 5"},
 			Env: map[string]string{"B": "command"}, Stdout: &out, Stderr: &errs,
 		})
 		want := uid + "\nspec command\n"
@@ -59,7 +59,8 @@ func TestKindsCommand(t *testing.T) {
 		began := filepath.Join(filepath.Dir(k.file(task, "x")), "began")
 		ended := make(chan error, 1)
 		go func() {
-			_, err := task.Exec(ctx, driver.Command{Argv: []string{"sh", "-c", "trap '' TERM; touch began; sleep 1000 & sleep 1000"}})
+			_, err := task.Exec(ctx, driver.Command{
+				Argv: []string{"sh", "-c", "trap '' TERM; touch began; sleep 1000 & sleep 1000"}})
 			ended <- err
 		}()
 		eventually(t, "the command to run", func() bool { _, err := os.Stat(began); return err == nil })
@@ -150,7 +151,8 @@ func TestContainerSurroundings(t *testing.T) {
 		}))
 		wait(t, task)
 		out := k.logs(task, driver.Stdout)
-		for _, want := range append(tt.want, "NoNewPrivs:\t1\n", "Seccomp:\t2\n", "content\ndata is read-only\nroot is read-only\n",
+		for _, want := range append(tt.want, "NoNewPrivs:\t1\n", "Seccomp:\t2\n",
+			"content\ndata is read-only\nroot is read-only\n",
 			"scratch is writable\n1\nno mount\n", "\n0\n0\n1\n2\n3\n") {
 			if !strings.Contains(out, want) {
 				t.Errorf("user %q: no %q in:\n%s%s", tt.user, want, out, k.logs(task, driver.Stderr))
@@ -229,7 +231,7 @@ func TestContainerKilledWhileStarting(t *testing.T) {
 		default: // the shim, or the runtime
 			for _, pid := range processesOf(string(id), map[driver.ID]bool{id: true}) {
 				cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-				if i%3 == 1 && strings.Contains(string(cmd), "\x00shim\x00") || i%3 == 2 && strings.Contains(string(cmd), "--pid-file") {
+				if word := []string{"", "\x00shim\x00", "--pid-file"}[i%3]; strings.Contains(string(cmd), word) {
 					_ = syscall.Kill(pid, syscall.SIGKILL)
 				}
 			}
