@@ -20,6 +20,8 @@ import (
 type cgroupRef struct {
 	Version int               `cbor:"1,keyasint"` // 1 or 2; 0 if the instance has no cgroup
 	Dirs    map[string]string `cbor:"2,keyasint"` // directory by controller; for v2 the only key is ""
+	// directories that an OCI runtime makes in other hierarchies of v1
+	Extra []string `cbor:"3,keyasint,omitempty"`
 }
 
 type usage struct {
@@ -152,7 +154,7 @@ func (c *cgroup) killEach() error {
 // after its last process has ended, so remove tries for up to a second per directory.
 func (c *cgroup) remove() error {
 	var errs []error
-	for _, d := range c.dirs() {
+	for _, d := range append(c.dirs(), c.ref.Extra...) {
 		errs = append(errs, removeCgroupDir(d))
 	}
 	return errors.Join(errs...)

@@ -50,6 +50,13 @@ type Config struct {
 	// themselves. Targets that exist can be anywhere. Nil means DefaultVolumePaths. An empty list that is not nil means
 	// that no target is made.
 	VolumePaths []string
+	// Runtime is the OCI runtime of containers, a path or a name in this process's PATH. Default "runc".
+	Runtime string
+	// ContainerInit is a static binary with the subcommand `container-init`. Default Executable.
+	ContainerInit string
+	// Seccomp returns the seccomp profile, as JSON of the OCI runtime specification, of a container with these
+	// capabilities. If it is nil, containers may make all system calls.
+	Seccomp func(capabilities []string) ([]byte, error)
 	// StartTimeout is how long one start may take, from the fork to the exec. Default 20 s. With a short StartTimeout,
 	// starts fail on a busy node.
 	StartTimeout time.Duration
@@ -64,6 +71,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Executable == "" {
 		c.Executable = "/proc/self/exe"
+	}
+	if c.Runtime == "" {
+		c.Runtime = "runc"
+	}
+	if c.ContainerInit == "" {
+		c.ContainerInit = c.Executable
 	}
 	if c.DefaultUser == "" {
 		c.DefaultUser = "nobody"
@@ -82,13 +95,15 @@ func (c Config) withDefaults() Config {
 
 // Driver starts, adopts and keeps track of the instances of one agent. Safe for concurrent use.
 type Driver struct {
-	cfg    Config
-	host   *cgroupHost // nil without cgroups
-	caps   Capabilities
-	lock   *os.File
-	ctx    context.Context // canceled by Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	cfg     Config
+	host    *cgroupHost // nil without cgroups
+	caps    Capabilities
+	runtime string // path of the OCI runtime; "" if Capabilities.NoContainers says why there is none
+	lock    *os.File
+	ctx     context.Context // canceled by Close
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	initMu  sync.Mutex // for containerInit
 
 	mu    sync.Mutex
 	tasks map[ID]*Task
@@ -119,6 +134,7 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d.lock = lock
 	d.host, d.caps = detectHost(cfg.CgroupParent)
+	d.runtime, d.caps.NoContainers = cfg.detectRuntime(d.host)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -193,7 +209,7 @@ func (d *Driver) cgroupsInUse() map[string]bool {
 		refs = append(refs, t.launch.Cgroup)
 	}
 	for _, ref := range refs {
-		for _, dir := range ref.Dirs {
+		for _, dir := range append(slices.Collect(maps.Values(ref.Dirs)), ref.Extra...) {
 			keep[dir] = true
 		}
 	}
@@ -239,26 +255,18 @@ func (d *Driver) resolve(spec Spec) (launch, error) {
 	if err := spec.validate(); err != nil {
 		return launch{}, err
 	}
-	if err := d.checkBinds(spec); err != nil {
-		return launch{}, err
-	}
-	spec.Binds = d.mayMake(spec.Binds)
-	acct, err := resolveAccount(spec.User, d.cfg)
-	if err != nil {
-		return launch{}, err
-	}
 	boot, err := bootID()
 	if err != nil {
 		return launch{}, model.Refuse(CodeStateFailed, "%v", err)
 	}
-	l := launch{Run: 1, Token: randomToken(), Boot: boot, Spec: spec, Account: acct, Dir: spec.Dir, LogDir: spec.Logs.Dir}
-	if l.Dir == "" {
-		l.Dir, l.OwnDir = d.WorkDir(spec.ID), true
+	l := launch{Run: 1, Token: randomToken(), Boot: boot, Spec: spec, LogDir: spec.Logs.Dir}
+	l.Cgroup = d.host.ref(spec.ID, l.Token)
+	if err := spec.launcher().resolve(d, &l); err != nil {
+		return launch{}, err
 	}
 	if l.LogDir == "" {
 		l.LogDir = d.dir(spec.ID).path(dirLogs)
 	}
-	l.Cgroup = d.host.ref(spec.ID, l.Token)
 	l.Env = environ(l.fullEnv())
 	return l, nil
 }
@@ -281,7 +289,10 @@ func (l launch) fullEnv() map[string]string {
 	for k, v := range l.Spec.Env {
 		env[k] = v
 	}
-	env[envInstance], env[envDir], env[envRun] = string(l.Spec.ID), l.Dir, l.Token
+	env[envInstance], env[envRun] = string(l.Spec.ID), l.Token
+	if l.Spec.Container == nil {
+		env[envDir] = l.Dir
+	}
 	return env
 }
 

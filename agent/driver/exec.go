@@ -51,8 +51,7 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 			return 0, model.Refuse(CodeStateFailed, "end the earlier run of %s in instance %s: %v", c.Argv[0], t.ID(), err)
 		}
 	}
-	p := t.launch.plan(c.Argv)
-	p.Beside = t.Process()
+	p := t.launch.Spec.launcher().beside(t, c.Argv)
 	env := t.launch.fullEnv()
 	for k, v := range c.Env {
 		env[k] = v
@@ -221,7 +220,7 @@ func (i initStep) follow(ctx context.Context) (int, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !reaped { // as long as the step is not reaped, no other group can get its number
-			_ = syscall.Kill(-i.pid, syscall.SIGKILL)
+			i.kill()
 		}
 	}
 	defer context.AfterFunc(ctx, kill)()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +23,9 @@ type Capabilities struct {
 	PidsMax       bool // Limits.PidsMax is enforced
 	OtherUsers    bool // instances may run as users other than the agent's
 	Binds         bool // Spec.Binds work
-	Notes         []string
+	// NoContainers says why the node can't run containers; "" if it can.
+	NoContainers string
+	Notes        []string
 }
 
 // cgroupHost knows where the cgroups of this agent's instances are: below Config.CgroupParent, in the mount of each
@@ -31,6 +34,8 @@ type Capabilities struct {
 type cgroupHost struct {
 	version int
 	parents map[string]string // controller -> directory of Config.CgroupParent; for v2 the only key is ""
+	// extra has the directories of Config.CgroupParent in the other hierarchies, where an OCI runtime makes cgroups too.
+	extra []string
 }
 
 // ref returns the cgroup of a run, which may not exist yet. It returns the zero value if h is nil. The name has a part
@@ -41,9 +46,28 @@ func (h *cgroupHost) ref(id ID, token string) cgroupRef {
 	}
 	dirs := make(map[string]string, len(h.parents))
 	for c, p := range h.parents {
-		dirs[c] = filepath.Join(p, string(id)+"-"+token[:8])
+		dirs[c] = filepath.Join(p, cgroupName(id, token))
 	}
 	return cgroupRef{Version: h.version, Dirs: dirs}
+}
+
+func cgroupName(id ID, token string) string { return string(id) + "-" + token[:8] }
+
+// others returns the cgroups of a container that the OCI runtime makes in hierarchies that the driver does not use.
+func (h *cgroupHost) others(id ID, token string) []string {
+	var list []string
+	for _, dir := range h.extra {
+		list = append(list, filepath.Join(dir, cgroupName(id, token)))
+	}
+	return list
+}
+
+// all returns the directory of Config.CgroupParent in every hierarchy. It returns nil if h is nil.
+func (h *cgroupHost) all() []string {
+	if h == nil {
+		return nil
+	}
+	return append(slices.Collect(maps.Values(h.parents)), h.extra...)
 }
 
 // check returns an error if it can't make and remove a cgroup in each hierarchy. It returns nil if h is nil.
@@ -66,10 +90,7 @@ func (h *cgroupHost) check() error {
 // sweep removes the cgroups below Config.CgroupParent whose directories are not in keep. Cgroups with processes stay,
 // because the kernel refuses to remove them.
 func (h *cgroupHost) sweep(keep map[string]bool) {
-	if h == nil {
-		return
-	}
-	for _, dir := range h.parents {
+	for _, dir := range h.all() {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			continue
@@ -85,10 +106,7 @@ func (h *cgroupHost) sweep(keep map[string]bool) {
 // removeParents removes, in each hierarchy, the cgroup named parent and the cgroups above it, up to the first that is
 // not empty.
 func (h *cgroupHost) removeParents(parent string) {
-	if h == nil {
-		return
-	}
-	for _, dir := range h.parents {
+	for _, dir := range h.all() {
 		for range strings.Count(parent, "/") + 1 {
 			if unix.Rmdir(dir) != nil {
 				break
@@ -203,6 +221,11 @@ func hostV1(mounts []cgroupMount, parent string) (*cgroupHost, error) {
 	}
 	if len(h.parents) == 0 {
 		return nil, err
+	}
+	for _, m := range mounts {
+		if dir := filepath.Join(m.dir, parent); !slices.Contains(h.all(), dir) {
+			h.extra = append(h.extra, dir)
+		}
 	}
 	return h, nil
 }

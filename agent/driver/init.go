@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"unsafe"
 
 	"github.com/fxamacker/cbor/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/agent/driver/inside"
+	"github.com/outspan/outspan/agent/driver/oci"
 )
 
 // plan has the instructions for an init step, the process that prepares itself and then becomes the program. The step
@@ -30,22 +32,27 @@ type plan struct {
 	Binds   []Bind            `cbor:"9,keyasint"`
 	// the process whose mount namespace the step joins; if this is zero, the step mounts the Binds itself
 	Beside Identity `cbor:"10,keyasint"`
+	// set for a container: the step becomes the OCI runtime
+	Bundle *oci.Bundle `cbor:"11,keyasint,omitempty"`
+	// set for a command beside a container's program, for which there is no step
+	Command *besideContainer `cbor:"-"`
 }
 
 // Descriptors that an init step inherits besides the three standard ones.
 const (
 	fdStatus = 3 // pipe to the parent: 'R' right before the exec, 'E' and a message after an error
 	fdPlan   = 4
+	fdLink   = 5 // of a container's step: the link of its init
 )
 
 // InitMain implements the hidden subcommand `shim-init`. It enters the cgroup, makes the mounts, gives up its rights
 // and becomes the program. Due to this order no instruction of the program runs outside its limits. InitMain returns
 // only after an error, which it has sent to its parent.
-func InitMain([]string) int {
+func InitMain(args []string) int {
 	// Rights, mounts, no_new_privs and the parent death signal belong to a thread, so the thread that sets them must also
 	// call execve.
 	runtime.LockOSThread()
-	CloseInherited(fdPlan)
+	CloseInherited(fdPlan + len(args)) // a container's step has an argument for its link
 	unix.CloseOnExec(fdStatus)
 	unix.CloseOnExec(fdPlan)
 	status := os.NewFile(fdStatus, "status")
@@ -55,10 +62,13 @@ func InitMain([]string) int {
 
 // becomeProgram carries out the plan and executes the program. It writes 'R' to status right before the exec. It
 // returns only after an error.
-func becomeProgram(status io.Writer) error {
+func becomeProgram(status *os.File) error {
 	p, err := readPlan()
 	if err != nil {
 		return fmt.Errorf("read the plan: %w", err)
+	}
+	if p.Bundle != nil {
+		return p.becomeRuntime(status)
 	}
 	if err := p.enter(); err != nil {
 		return err
@@ -78,7 +88,7 @@ func becomeProgram(status io.Writer) error {
 			return fmt.Errorf("enter the working directory as uid %d: %w", p.Account.UID, err)
 		}
 	}
-	path, err := lookPath(p.Argv[0], p.Env)
+	path, err := inside.LookPath(p.Argv[0], p.Env)
 	if err != nil {
 		return err
 	}
@@ -173,27 +183,6 @@ func dieWith(shim int) error {
 		return errors.New("the shim died in the meantime")
 	}
 	return nil
-}
-
-// lookPath finds a program in the PATH of env. It is called after dropRights, so it finds only what the instance's user
-// may execute. It returns a name with a slash unchanged.
-func lookPath(name string, env []string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, nil
-	}
-	path := ""
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, "PATH="); ok {
-			path = v
-		}
-	}
-	for _, dir := range filepath.SplitList(path) {
-		file := filepath.Join(dir, name)
-		if st, err := os.Stat(file); err == nil && !st.IsDir() && unix.Access(file, unix.X_OK) == nil {
-			return file, nil
-		}
-	}
-	return "", fmt.Errorf("execute %s: not found in PATH %q", name, path)
 }
 
 // CloseInherited closes all descriptors with a number above last that stay open across exec. Go opens its own

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/agent/driver/oci"
 )
 
 // TestMain runs the hidden subcommands, since the driver starts the test binary as its own binary. With `helper`, the
@@ -31,7 +32,11 @@ func TestMain(m *testing.M) {
 			os.Exit(helper(os.Args[2:]))
 		}
 	}
-	goleak.VerifyTestMain(m) // also fails if a closed driver has left a goroutine
+	cleanUp := goleak.Cleanup(func(code int) {
+		_ = os.Remove(initPath()) // only tests of containers make it
+		os.Exit(code)
+	})
+	goleak.VerifyTestMain(m, cleanUp) // also fails if a closed driver has left a goroutine
 }
 
 // helper is a program that instances and tests run. args[0] says what it does.
@@ -54,15 +59,20 @@ func helper(args []string) int {
 		}
 		fmt.Println("held", len(hold))
 		return 0
-	case "agent": // an agent that the test kills; the arguments are DIR CGROUP_PARENT ID SCRIPT
-		d, err := driver.New(driver.Config{Dir: args[1], CgroupParent: args[2]})
+	case "agent": // an agent that the test kills; the arguments are DIR CGROUP_PARENT ID SCRIPT [ROOT INIT]
+		cfg := driver.Config{Dir: args[1], CgroupParent: args[2]}
+		spec := driver.Spec{ID: driver.ID(args[3]), Command: "/bin/sh", Args: []string{"-c", args[4]}}
+		if len(args) > 5 {
+			cfg.ContainerInit = args[6]
+			spec.Container = &driver.Container{Rootfs: []oci.Mount{{Source: args[5]}}}
+		}
+		d, err := driver.New(cfg)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		fmt.Println("starting")
-		if _, err = d.Start(context.Background(),
-			driver.Spec{ID: driver.ID(args[3]), Command: "/bin/sh", Args: []string{"-c", args[4]}}); err != nil {
+		if _, err = d.Start(context.Background(), spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -264,6 +274,11 @@ func (b *bench) nothingLeft() {
 		return
 	}
 	left, _ := filepath.Glob("/sys/fs/cgroup/*/" + b.cfg.CgroupParent)
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(b.t, err)
+	if strings.Contains(string(mounts), b.cfg.Dir) {
+		b.t.Errorf("a mount is left:\n%s", mounts)
+	}
 	left2, _ := filepath.Glob("/sys/fs/cgroup/" + b.cfg.CgroupParent)
 	for _, dir := range append(left, left2...) {
 		b.t.Errorf("cgroup %s is left", dir)

@@ -22,17 +22,20 @@ const initTimeout = 10 * time.Second
 
 // shim is the process that owns one run of an instance. Only the goroutine of ShimMain uses the fields.
 type shim struct {
-	dir     stateDir
-	launch  launch
-	lock    *os.File
-	cg      *cgroup // nil without cgroups
-	self    Identity
-	main    Identity
-	ctl     *controlServer
-	logs    *logPumps
-	lease   *bootTimer
-	sigchld chan os.Signal
-	end     ending
+	dir    stateDir
+	launch launch
+	lock   *os.File
+	cg     *cgroup // nil without cgroups
+	self   Identity
+	main   Identity
+	ctl    *controlServer
+	logs   *logPumps
+	link   *link // to the init of a container; otherwise nil
+	// linkOver says that nothing more comes over link.
+	linkOver bool
+	lease    *bootTimer
+	sigchld  chan os.Signal
+	end      ending
 }
 
 // ShimMain implements the hidden subcommand `shim STATEDIR` and returns its exit code. It starts the program, waits
@@ -153,7 +156,7 @@ func (s *shim) start() error {
 		return err
 	}
 	if s.cg != nil {
-		if err := s.cg.create(s.launch.Spec.Limits); err != nil {
+		if err := s.cg.create(s.launch.limits()); err != nil {
 			return err
 		}
 	}
@@ -163,12 +166,12 @@ func (s *shim) start() error {
 	if err := s.lease.extend(s.launch.Spec.LeaseUntil); err != nil {
 		return err
 	}
-	return s.spawn()
+	return s.launch.Spec.launcher().spawn(s)
 }
 
 // spawn forks the init step and waits until the step has become the program. If the step fails, spawn kills and reaps
 // it.
-func (s *shim) spawn() error {
+func (programs) spawn(s *shim) error {
 	p := s.launch.plan(append([]string{s.launch.Spec.Command}, s.launch.Spec.Args...))
 	p.Shim = os.Getpid()
 	step, err := p.fork(s.logs.stdout, s.logs.stderr)
@@ -209,6 +212,8 @@ func (s *shim) run() {
 	for !s.reap() {
 		select {
 		case <-s.sigchld:
+		case ws, said := <-s.programEnds():
+			s.programEnded(ws, said)
 		case c := <-s.ctl.calls:
 			c.reply <- s.answer(c.req)
 		case <-s.lease.C:
@@ -241,6 +246,9 @@ func (s *shim) answer(req request) reply {
 func (s *shim) signalGroup(sig syscall.Signal) reply {
 	if s.end.exited {
 		return reply{Code: CodeNotRunning, Message: "the program has ended"}
+	}
+	if s.link != nil && sig == syscall.SIGSTOP {
+		return reply{Code: CodeSignalFailed, Message: "the init of a container can't pass SIGSTOP on; send SIGTSTP"}
 	}
 	// The program is not reaped yet, so no other process group can have its number.
 	if err := syscall.Kill(-s.main.PID, sig); err != nil {

@@ -44,7 +44,10 @@ func (s *shim) reap() bool {
 			return false
 		case err != nil || pid == 0:
 			return false
-		case pid == s.main.PID:
+		case pid == s.main.PID && !s.end.exited:
+			if s.link != nil {
+				ws = s.link.status(ws)
+			}
 			s.mainEnded(ws)
 		}
 	}
@@ -196,6 +199,9 @@ func (s *shim) finish() {
 		}
 	}
 	s.lease.close()
+	if s.link != nil {
+		s.link.close()
+	}
 	_ = os.Remove(s.dir.path(fileControl))
 	s.ctl.close()
 }

@@ -26,10 +26,15 @@ func (l launch) plan(argv []string) plan {
 type initStep struct {
 	pid    int
 	status *os.File // read end of the pipe that the step has as fdStatus
+	link   *link    // of a command beside a container's program, which has no status; otherwise nil
 }
 
-// fork starts an init step, with this process's binary, in a process group of its own. The caller must reap the step.
-func (p plan) fork(stdout, stderr *os.File) (initStep, error) {
+// fork starts an init step, with this process's binary, in a process group of its own. The step of a container also
+// gets an end of a link. The caller must reap the step.
+func (p plan) fork(stdout, stderr *os.File, link ...*os.File) (initStep, error) {
+	if p.Command != nil {
+		return p.Command.fork(p, stdout, stderr)
+	}
 	mem, err := p.memory()
 	if err != nil {
 		return initStep{}, err
@@ -45,10 +50,14 @@ func (p plan) fork(stdout, stderr *os.File) (initStep, error) {
 		return initStep{}, err
 	}
 	defer w.Close()
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{"outspan", "shim-init"}, &syscall.ProcAttr{
+	argv, files := []string{"outspan", "shim-init"}, []uintptr{null.Fd(), stdout.Fd(), stderr.Fd(), w.Fd(), mem.Fd()}
+	for _, end := range link {
+		argv, files = append(argv, "link"), append(files, end.Fd())
+	}
+	pid, err := syscall.ForkExec("/proc/self/exe", argv, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   append(initEnv(), p.marks()...),
-		Files: []uintptr{null.Fd(), stdout.Fd(), stderr.Fd(), w.Fd(), mem.Fd()},
+		Files: files,
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
@@ -94,9 +103,25 @@ func (p plan) memory() (*os.File, error) {
 	return f, nil
 }
 
+// kill kills the step with its process group. In a container, the command's parent kills the command's group when the
+// link is closed. The runtime then ends too. It is killed only if it does not.
+func (i initStep) kill() {
+	if i.link == nil {
+		_ = syscall.Kill(-i.pid, syscall.SIGKILL)
+		return
+	}
+	i.link.close()
+	if self, err := identify(i.pid); err == nil {
+		time.AfterFunc(abandonAfter/2, func() { _ = self.signal(syscall.SIGKILL) })
+	}
+}
+
 // await returns nil once the step has executed the program. It returns an error if the step fails or takes longer than
 // timeout.
 func (i initStep) await(timeout time.Duration) error {
+	if i.link != nil {
+		return i.link.await(timeout)
+	}
 	defer i.status.Close()
 	if err := i.status.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return err

@@ -58,6 +58,8 @@ type Spec struct {
 	LeaseUntil BootTime `cbor:"10,keyasint"`
 	// directories that the instance sees at other paths; no target overlaps with another target or a source
 	Binds []Bind `cbor:"11,keyasint"`
+	// nil for a program that is installed on the node
+	Container *Container `cbor:"12,keyasint,omitempty"`
 }
 
 // Limits says how much an instance may use. The limits of memory, CPU and processes need cgroups; see
@@ -129,7 +131,11 @@ func (s Spec) validate() error {
 	if err := s.validateStrings(); err != nil {
 		return err
 	}
-	if err := s.validateBinds(); err != nil {
+	check := s.validateBinds
+	if s.Container != nil {
+		check = s.validateContainer
+	}
+	if err := check(); err != nil {
 		return err
 	}
 	return s.Limits.validate(s.ID)

@@ -22,6 +22,7 @@ import (
 //	control   unix socket of the shim
 //	shim.log  output of the shim itself (normally empty)
 //	logs/     stdout.<offset> and stderr.<offset>, with their marks, unless the Spec names a log directory
+//	bundle/   of a container: what the OCI runtime reads and writes
 const (
 	fileLaunch  = "launch"
 	fileLock    = "lock"
@@ -31,6 +32,7 @@ const (
 	fileControl = "control"
 	fileShimLog = "shim.log"
 	dirLogs     = "logs"
+	dirBundle   = "bundle"
 
 	// Directories whose names have these prefixes were not completely made or removed. Adopt deletes them.
 	prefixNew     = ".new-"
@@ -59,6 +61,8 @@ type launch struct {
 	LogDir  string    `cbor:"8,keyasint"`
 	Env     []string  `cbor:"9,keyasint"`
 	Cgroup  cgroupRef `cbor:"10,keyasint"`
+	// of a container only
+	Runtime ociRuntime `cbor:"11,keyasint,omitempty"`
 }
 
 // marker returns the environment entry by which a process of this run can be recognised, even without any file.

@@ -186,7 +186,7 @@ func (t *Task) stats() (Stats, error) {
 			return Stats{}, err
 		}
 		u, err := c.ctrl.usage()
-		return Stats{CPU: u.cpu, MemoryBytes: u.memory, Processes: len(pids)}, ignoreGone(err)
+		return Stats{CPU: u.cpu, MemoryBytes: u.memory, Processes: t.launch.withoutInit(len(pids))}, ignoreGone(err)
 	}
 	list, err := processes()
 	if err != nil {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/agent/driver/inside"
 )
 
 // Reexec runs a subcommand that agents start from this binary, such as a shim, and returns its exit code. For any other
@@ -17,6 +18,8 @@ func Reexec(args []string) (code int, ok bool) {
 		return driver.ShimMain(args[1:]), true
 	case "shim-init":
 		return driver.InitMain(args[1:]), true
+	case inside.Subcommand:
+		return inside.Main(), true
 	case "door":
 		return door.Main(args[1:]), true
 	}

@@ -23,7 +23,9 @@ var arrows = map[string][]string{
 	"transport": {"model", "rights", "fsm", "api", "audit", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
 	"trust":     {"model", "fsm", "keyring", "pki", "transport", "api"},
-	"agent":     {"model", "api", "pki", "transport", "internal/durable", "internal/erase", "internal/reach"},
+	"agent": {"model", "api", "pki", "transport", "agent/image", "internal/durable", "internal/erase",
+		"internal/reach"},
+	"agent/image": {"model"},
 	"config": {"model", "agent", "cluster", "transport", "internal/hclfile", // fills the Config structs of three rooms
 		"internal/oidc"},
 	"jobfile":  {"model", "internal/hclfile"},
@@ -59,6 +61,7 @@ var arrows = map[string][]string{
 	"internal/rules":      {},
 	"internal/testreport": {},
 
+	"internal/testbed/ctrd":      {},
 	"internal/testbed/crowd":     {"model", "cluster", "pki", "transport"},
 	"internal/testbed/idp":       {},
 	"internal/testbed/invariant": {"model", "fsm"},
@@ -83,6 +86,9 @@ var homes = map[string][]string{
 	"github.com/danielgtaylor/huma":    {"transport"},
 	"github.com/spf13/cobra":           {"internal/cli"},
 	"github.com/coreos/go-oidc":        {"internal/oidc"},
+	"github.com/containerd":            {"agent/image"},
+	"github.com/distribution":          {"agent/image"},
+	"github.com/opencontainers":        {"agent/image"},
 	"golang.org/x/oauth2":              {"internal/oidc"},
 	"github.com/zitadel/oidc":          {"internal/testbed/idp"}, // a provider for tests
 	"github.com/go-jose/go-jose":       {"internal/testbed/idp"},
@@ -92,6 +98,7 @@ var homes = map[string][]string{
 // guests lists further rooms that may import a library of homes. These rooms measure the library, or replace the disk
 // or the network that the library uses.
 var guests = map[string][]string{
+	"github.com/opencontainers":       {"agent"}, // agent/driver/oci writes what an OCI runtime reads
 	"github.com/hashicorp/raft":       {"bench", "internal/testbed/memdisk"},
 	"github.com/hashicorp/memberlist": {"internal/testbed/memnet"},
 }
@@ -216,6 +223,10 @@ func TestBarredImport(t *testing.T) {
 		{"transport", module + "/transport/httpapi", false},
 		{"transport", module + "/cluster", true},
 		{"agent", module + "/cluster", true},
+		{"agent", "github.com/containerd/containerd/v2/client", true},
+		{"agent", "github.com/opencontainers/runtime-spec/specs-go", false},
+		{"agent/image", "github.com/containerd/containerd/v2/client", false},
+		{"agent/image", module + "/agent/driver", true},
 		{"agent", "github.com/hashicorp/memberlist", true},
 		{"trust", module + "/cluster", true},
 		{"trust", module + "/transport", false},

@@ -1,0 +1,344 @@
+// Package image keeps the images of a node's containers in containerd: it resolves names, pulls and unpacks, and makes
+// the root file system of an instance. containerd runs nothing: no task of it ever exists, so it can be stopped,
+// restarted and upgraded while containers run.
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Codes of the errors that this package returns.
+const (
+	CodeRuntimeDown = model.Code("runtime_down")      // containerd does not answer
+	CodeUnresolved  = model.Code("image_unresolved")  // the registry names no digest; the message has its words
+	CodePullFailed  = model.Code("image_pull_failed") // the message has the registry's words
+	CodeNotHere     = model.Code("image_missing")     // the image is not on this node
+	CodeInvalidName = model.Code("image_invalid")     // the name or digest can't be used
+)
+
+// Config says where containerd is and how registries are reached.
+type Config struct {
+	Socket string // of containerd
+	// Namespace separates the images, snapshots and leases of this agent from those of others on the machine.
+	Namespace string
+	// CertsDir has a directory for each registry, with hosts.toml (mirrors) and certificates, as containerd and nerdctl
+	// read them. "" = none.
+	CertsDir string
+	// DockerConfig is docker's config.json, with credentials. "" = none. It is read for each request.
+	DockerConfig string
+}
+
+// Store is a connection to containerd. Calls need a context with a deadline, because containerd may hang. Safe for
+// concurrent use.
+type Store struct {
+	cfg         Config
+	client      *containerd.Client
+	snapshotter string
+}
+
+// Open connects to containerd and chooses the snapshotter: overlayfs, or native where that does not work. It blocks for
+// up to 5 s. Code: CodeRuntimeDown. A Store outlives restarts of containerd.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	c, err := containerd.New(cfg.Socket, containerd.WithDefaultNamespace(cfg.Namespace),
+		containerd.WithTimeout(5*time.Second))
+	if err != nil {
+		return nil, model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %v", cfg.Socket, err)
+	}
+	s := &Store{cfg: cfg, client: c}
+	found, err := c.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1")
+	if err != nil {
+		_ = c.Close()
+		return nil, model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %v", cfg.Socket, err)
+	}
+	for _, p := range found.Plugins {
+		if p.InitErr == nil && (p.ID == "overlayfs" || p.ID == "native" && s.snapshotter == "") {
+			s.snapshotter = p.ID
+		}
+	}
+	if s.snapshotter == "" {
+		_ = c.Close()
+		return nil, model.Refuse(CodeRuntimeDown, "containerd at %s has neither of the snapshotters overlayfs and native",
+			cfg.Socket)
+	}
+	return s, nil
+}
+
+// Close closes the connection.
+func (s *Store) Close() error { return s.client.Close() }
+
+// Check returns CodeRuntimeDown if containerd does not answer before ctx ends.
+func (s *Store) Check(ctx context.Context) error {
+	_, err := s.client.Version(ctx)
+	return s.down(err)
+}
+
+// down turns an error of containerd into CodeRuntimeDown if it did not answer. Other errors stay as they are.
+func (s *Store) down(err error) error {
+	if errdefs.IsUnavailable(err) || status.Code(err) == codes.Unavailable ||
+		errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err) {
+		return model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %v", s.cfg.Socket, err)
+	}
+	return err
+}
+
+// parse adds docker.io, library and latest as docker does. With a digest, the tag is dropped.
+func parse(ref string) (reference.Named, error) {
+	named, err := reference.ParseDockerRef(ref)
+	if err != nil {
+		return nil, model.Refuse(CodeInvalidName, "image %q: %v", ref, err)
+	}
+	return named, nil
+}
+
+// Pull fetches the image ref, which must have a digest, for the node's platform, and unpacks it. If the node has it, it
+// returns at once. It calls progress about every second with the number of bytes fetched so far; nil is allowed. Codes:
+// CodeInvalidName, CodePullFailed, CodeRuntimeDown.
+func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)) error {
+	named, err := parse(ref)
+	if err != nil {
+		return err
+	}
+	canonical, ok := named.(reference.Canonical)
+	if !ok {
+		return model.Refuse(CodeInvalidName, "image %q has no digest", ref)
+	}
+	if have, err := s.Have(ctx, canonical.Digest().String()); have || err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.report(ctx, progress)
+	}()
+	_, err = s.client.Pull(ctx, named.String(), containerd.WithPullUnpack, containerd.WithPullSnapshotter(s.snapshotter),
+		containerd.WithResolver(s.resolver(ctx)))
+	stop()
+	<-ended
+	if err != nil {
+		if down := s.down(err); down != err {
+			return down
+		}
+		return model.Refuse(CodePullFailed, "pull %s: %v", ref, err)
+	}
+	return nil
+}
+
+// report calls progress with what was fetched of this namespace's downloads, until ctx ends.
+func (s *Store) report(ctx context.Context, progress func(int64)) {
+	if progress == nil {
+		return
+	}
+	most := map[string]int64{}
+	for tick := time.NewTicker(time.Second); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		list, err := s.client.ContentStore().ListStatuses(ctx)
+		if err != nil {
+			continue
+		}
+		for _, st := range list {
+			most[st.Ref] = max(most[st.Ref], st.Offset)
+		}
+		sum := int64(0)
+		for _, n := range most {
+			sum += n
+		}
+		progress(sum)
+	}
+}
+
+// Import adds the images of an OCI or docker archive, and unpacks those of the node's platform. It returns their index
+// digests.
+func (s *Store) Import(ctx context.Context, archive io.Reader) ([]string, error) {
+	list, err := s.client.Import(ctx, archive)
+	if err != nil {
+		return nil, s.down(err)
+	}
+	var digests []string
+	for _, i := range list {
+		if err := containerd.NewImage(s.client, i).Unpack(ctx, s.snapshotter); err != nil {
+			return nil, s.down(fmt.Errorf("unpack %s: %w", i.Name, err))
+		}
+		digests = append(digests, i.Target.Digest.String())
+	}
+	slices.Sort(digests)
+	return slices.Compact(digests), nil
+}
+
+// find returns the image with an index digest, or CodeNotHere.
+func (s *Store) find(ctx context.Context, dgst string) (containerd.Image, error) {
+	if _, err := digest.Parse(dgst); err != nil {
+		return nil, model.Refuse(CodeInvalidName, "digest %q: %v", dgst, err)
+	}
+	list, err := s.client.ImageService().List(ctx, "target.digest=="+dgst)
+	if err != nil {
+		return nil, s.down(err)
+	}
+	if len(list) == 0 {
+		return nil, model.Refuse(CodeNotHere, "image %s is not on this node", dgst)
+	}
+	return containerd.NewImage(s.client, list[0]), nil
+}
+
+// Have reports whether the image is here and unpacked.
+func (s *Store) Have(ctx context.Context, dgst string) (bool, error) {
+	i, err := s.find(ctx, dgst)
+	if errors.Is(err, &model.Error{Code: CodeNotHere}) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	unpacked, err := i.IsUnpacked(ctx, s.snapshotter)
+	if errdefs.IsNotFound(err) { // part of the content is missing
+		return false, nil
+	}
+	return unpacked, s.down(err)
+}
+
+// Defaults returns what the image says about its program. Code: CodeNotHere.
+func (s *Store) Defaults(ctx context.Context, dgst string) (Defaults, error) {
+	i, err := s.find(ctx, dgst)
+	if err != nil {
+		return Defaults{}, err
+	}
+	spec, err := i.Spec(ctx)
+	if err != nil {
+		return Defaults{}, s.down(err)
+	}
+	c := spec.Config
+	return Defaults{Entrypoint: c.Entrypoint, Cmd: c.Cmd, Env: c.Env, User: c.User, Dir: c.WorkingDir,
+		StopSignal: c.StopSignal}, nil
+}
+
+// Mount is one mount of a root file system, with options as for mount(8).
+type Mount struct {
+	Type, Source string
+	Options      []string
+}
+
+// leaseOf is the lease of an instance. It keeps the snapshots of the instance.
+func leaseOf(id string) string { return "instance-" + id }
+
+// Mounts makes the writable layer of an instance on top of an image, unless it exists, and returns how to mount it. The
+// layer stays until Release. Codes: CodeNotHere, CodeRuntimeDown.
+func (s *Store) Mounts(ctx context.Context, id, dgst string) ([]Mount, error) {
+	i, err := s.find(ctx, dgst)
+	if err != nil {
+		return nil, err
+	}
+	layers, err := i.RootFS(ctx)
+	if err != nil {
+		return nil, s.down(err)
+	}
+	_, err = s.client.LeasesService().Create(ctx, leases.WithID(leaseOf(id)))
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return nil, s.down(err)
+	}
+	ctx = leases.WithLease(ctx, leaseOf(id))
+	snapshots := s.client.SnapshotService(s.snapshotter)
+	mounts, err := snapshots.Prepare(ctx, leaseOf(id), identity.ChainID(layers).String())
+	if errdefs.IsAlreadyExists(err) {
+		mounts, err = snapshots.Mounts(ctx, leaseOf(id))
+	}
+	if err != nil {
+		return nil, s.down(err)
+	}
+	var list []Mount
+	for _, m := range mounts {
+		list = append(list, Mount{Type: m.Type, Source: m.Source, Options: m.Options})
+	}
+	return list, nil
+}
+
+// Release deletes the writable layer of an instance. No process of the instance may run. If there is none, it does
+// nothing.
+func (s *Store) Release(ctx context.Context, id string) error {
+	err := s.client.SnapshotService(s.snapshotter).Remove(ctx, leaseOf(id))
+	if err == nil || errdefs.IsNotFound(err) {
+		err = s.client.LeasesService().Delete(ctx, leases.Lease{ID: leaseOf(id)})
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return s.down(err)
+}
+
+// List returns the index digests of the images on this node, sorted.
+func (s *Store) List(ctx context.Context) ([]string, error) {
+	list, err := s.client.ImageService().List(ctx)
+	if err != nil {
+		return nil, s.down(err)
+	}
+	var digests []string
+	for _, i := range list {
+		digests = append(digests, i.Target.Digest.String())
+	}
+	slices.Sort(digests)
+	return slices.Compact(digests), nil
+}
+
+// Prune deletes the images for which keep returns false, with what only they need, and returns their digests. Writable
+// layers of instances keep the layers below them, even if their image is deleted.
+func (s *Store) Prune(ctx context.Context, keep func(digest string) bool) ([]string, error) {
+	list, err := s.client.ImageService().List(ctx)
+	if err != nil {
+		return nil, s.down(err)
+	}
+	var gone []string
+	for _, i := range list {
+		if d := i.Target.Digest.String(); !keep(d) {
+			err := s.client.ImageService().Delete(ctx, i.Name, images.SynchronousDelete())
+			if err != nil && !errdefs.IsNotFound(err) {
+				return gone, s.down(err)
+			}
+			gone = append(gone, d)
+		}
+	}
+	slices.Sort(gone)
+	return slices.Compact(gone), nil
+}
+
+// platformsOf returns the platforms of an index or manifest, sorted, such as linux/amd64.
+func platformsOf(ctx context.Context, provider content.Provider, d ocispec.Descriptor) ([]string, error) {
+	found, err := images.Platforms(ctx, provider, d)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, p := range found {
+		if p.OS != "" && p.OS != "unknown" { // attestations are unknown/unknown
+			list = append(list, platforms.Format(platforms.Normalize(p)))
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}

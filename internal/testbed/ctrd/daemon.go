@@ -1,0 +1,75 @@
+// Package ctrd starts a containerd of its own for tests, and makes images and a registry without a network.
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// Daemon is a containerd with directories and sockets of its own. It shares nothing with the machine's containerd.
+type Daemon struct {
+	// Socket is where it listens, also after Restart.
+	Socket string
+	dir    string
+	cmd    *exec.Cmd
+	out    *os.File
+}
+
+// Start starts a containerd with everything below dir, whose path must be short enough for a socket. It blocks until
+// the daemon accepts connections, for up to 20 s. The caller must call Stop.
+func Start(dir string) (*Daemon, error) {
+	d := &Daemon{dir: dir, Socket: filepath.Join(dir, "s")}
+	config := fmt.Sprintf(`version = 2
+root = %q
+state = %q
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]
+[grpc]
+address = %q
+[ttrpc]
+address = %q
+`, filepath.Join(dir, "root"), filepath.Join(dir, "state"), d.Socket, d.Socket+".ttrpc")
+	if err := os.WriteFile(filepath.Join(dir, "config.toml"), []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	return d, d.Restart()
+}
+
+// Restart starts the daemon again after Kill.
+func (d *Daemon) Restart() error {
+	out, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_ = os.Remove(d.Socket)
+	d.cmd = exec.Command("containerd", "--config", filepath.Join(d.dir, "config.toml"))
+	d.cmd.Stdout, d.cmd.Stderr, d.out = out, out, out
+	if err := d.cmd.Start(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket)
+		if err == nil {
+			return c.Close()
+		}
+		if ctx.Err() != nil {
+			said, _ := os.ReadFile(out.Name())
+			return errors.Join(fmt.Errorf("containerd does not listen: %w; it said: %s", err, said), d.Kill())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Kill kills the daemon, as a crash would. What it keeps on the disk stays.
+func (d *Daemon) Kill() error {
+	err := d.cmd.Process.Kill()
+	_ = d.cmd.Wait()
+	return errors.Join(err, d.out.Close())
+}
