@@ -12,6 +12,7 @@ import (
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/rights"
 )
 
 // These options set every field, so that the test finds parameters of the API that no option sends.
@@ -89,7 +90,8 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"logout": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.Logout(ctx, wo) },
 	"whoami": func(ctx context.Context, c *client.Client) (any, error) { return c.Auth.WhoAmI(ctx, ro) },
 	"can-i": func(ctx context.Context, c *client.Client) (any, error) {
-		return c.Auth.CanI(ctx, "node.drain", client.CanIOptions{ReadOptions: ro, Object: "node/n1", As: "cert:x"})
+		return c.Auth.CanI(ctx, "job.submit", client.CanIOptions{ReadOptions: ro, Object: "job/web", As: "cert:x",
+			Asks: []rights.Ask{{List: "ports", Name: "443"}}})
 	},
 	"list-classes": func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.List(ctx, lo) },
 	"get-class":    func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.Get(ctx, "x", ro) },

@@ -23,9 +23,10 @@ var arrows = map[string][]string{
 	"transport": {"model", "rights", "fsm", "api", "audit", "pki", "internal/reach"},
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
 	"trust":     {"model", "fsm", "keyring", "pki", "transport", "api"},
-	"agent": {"model", "api", "pki", "transport", "agent/image", "internal/durable", "internal/erase",
+	"agent": {"model", "api", "pki", "transport", "agent/image", "agent/bridge", "internal/durable", "internal/erase",
 		"internal/reach"},
-	"agent/image": {"model"},
+	"agent/image":  {"model"},
+	"agent/bridge": {"model"},
 	"config": {"model", "agent", "cluster", "transport", "internal/hclfile", // fills the Config structs of three rooms
 		"internal/oidc"},
 	"jobfile":  {"model", "internal/hclfile"},
@@ -92,7 +93,7 @@ var homes = map[string][]string{
 	"golang.org/x/oauth2":              {"internal/oidc"},
 	"github.com/zitadel/oidc":          {"internal/testbed/idp"}, // a provider for tests
 	"github.com/go-jose/go-jose":       {"internal/testbed/idp"},
-	"github.com/containernetworking":   {"agent"},
+	"github.com/containernetworking":   {"agent/bridge"},
 }
 
 // guests lists further rooms that may import a library of homes. These rooms measure the library, or replace the disk
