@@ -23,8 +23,9 @@ type gossipView struct {
 	LackingCount int `json:"lacking_count"`
 }
 
-// The gossip key is replaced, by hand and then by the revocation of an agent. Meanwhile everybody sees everybody alive.
-// In the end each machine has the new key alone, and nobody can enter the pool with the old one.
+// The gossip key is replaced, by hand and then by the revocation of an agent. Meanwhile everybody sees everybody alive,
+// and no call of a client fails. In the end each machine has the new key alone, and nobody can enter the pool with the
+// old one. A copy of the certificate of the revoked agent is soon refused.
 func TestRotateGossip(t *testing.T) {
 	long(t)
 	c := newMembers(t, options{servers: 3, agents: 2, managed: true})
@@ -35,15 +36,21 @@ func TestRotateGossip(t *testing.T) {
 	first := c.servers[0]
 	old := c.gossipFile(t, first)
 
+	stop := c.callAllTheTime(t)
 	c.must(t, "gossip", "key", "rotate")
 	c.watchRotation(t, "gossip/2", c.agents)
+	if pairs, failed, longest := stop(); pairs == 0 || failed > 0 {
+		t.Errorf("of %d writes and reads %d attempts failed, the longest took %s", pairs, failed, longest)
+	}
 	second := c.gossipFile(t, first)
 	for _, m := range c.members() {
 		if got := c.gossipFile(t, m); got != second || got == old {
 			t.Errorf("%s has other keys than %s, or the old one", m.Name, first.Name)
 		}
 	}
+	stolen := c.steal(t, c.agents[1])
 	c.must(t, "node", "revoke", "n2", "--yes")
+	c.waitLockedOut(t, stolen, time.Now())
 	c.watchRotation(t, "gossip/3", c.agents[:1])
 	if got := c.gossipFile(t, c.agents[1]); got != second {
 		t.Error("the revoked agent has other keys than at its revocation")
@@ -58,6 +65,37 @@ func TestRotateGossip(t *testing.T) {
 			t.Errorf("the pool was entered: %v, want %v: %v", err == nil, enters, err)
 		}
 	}
+}
+
+// steal copies the certificate and the key of an agent. Each server answers to the copy.
+func (c *cluster) steal(t *testing.T, m *member) *transport.Credentials {
+	t.Helper()
+	copied, err := transport.ManagedDir(m.data()).Credentials(transport.DefaultCluster, pki.RoleAgent, m.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range c.servers {
+		if err := callWith(t, copied, s); err != nil {
+			t.Fatalf("%s does not answer to a copied certificate that is good: %v", s.Name, err)
+		}
+	}
+	return copied
+}
+
+// waitLockedOut waits until no server answers to copied credentials. They may be good until revokedWithin after the
+// revocation.
+func (c *cluster) waitLockedOut(t *testing.T, copied *transport.Credentials, revoked time.Time) {
+	t.Helper()
+	for _, s := range c.servers {
+		for callWith(t, copied, s) == nil {
+			if took := time.Since(revoked); took > revokedWithin {
+				t.Errorf("%s after the revocation %s answers to a copy of the certificate", took, s.Name)
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	t.Logf("a copied certificate is refused %s after the revocation", time.Since(revoked).Round(time.Millisecond))
 }
 
 // gossipFile returns the contents of a member's file with gossip keys.

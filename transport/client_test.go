@@ -23,17 +23,7 @@ import (
 // server runs until the test ends.
 func apiServer(t testing.TB, ca *transport.Authority, h http.HandlerFunc) (address string) {
 	t.Helper()
-	raw := must(transport.ListenTCP(t.Context(), "127.0.0.1:0"))(t)
-	l := must(transport.NewListener(raw,
-		transport.ListenerConfig{Credentials: credentials(t, ca, pki.RoleServer, "s1")}))(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = l.Run(ctx) })
-	wg.Go(func() {
-		_ = transport.NewHTTPServer(h, transport.HTTPConfig{ShutdownTimeout: time.Second}).Run(ctx, l.API())
-	})
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	return "https://" + l.Addr().String()
+	return serverWith(t, credentials(t, ca, pki.RoleServer, "s1"), h)
 }
 
 func refuseWith(w http.ResponseWriter, code model.Code) {

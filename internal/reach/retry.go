@@ -247,7 +247,8 @@ func goOn(r *Request, err error, sent bool) bool {
 	}
 	switch e.Code {
 	case model.CodeNoLeader, model.CodeNotCaughtUp, model.CodeStaleTerm, model.CodeShutdownTimeout, model.CodeNotTLS,
-		model.CodeCertificateRefused, model.CodeUnknownOutcome, model.CodeBusy, model.CodeAuditUnavailable:
+		model.CodeCertificateRefused, model.CodeMemberRevoked, model.CodeUnknownOutcome, model.CodeBusy,
+		model.CodeAuditUnavailable:
 		return true
 	case model.CodeConflict:
 		return r.Lineage

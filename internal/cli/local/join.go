@@ -86,6 +86,7 @@ agent.`,
 	cmd.Flags().DurationVar(&o.wait, "wait", approvalWait,
 		"how long to wait if a person has to approve this machine; 0: don't wait")
 	cmd.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the join token; - reads a line of standard input")
+	hideTokenFlag(cmd)
 	return cmd
 }
 

@@ -42,7 +42,19 @@ func refuseTokenInSight(cmd *cobra.Command, args []string) error {
 		}
 		return e.WithHint("make another one on a server with: outspan token create; then %s", line)
 	}
+	if cmd.Flags().Changed(tokenFlag) {
+		return term.Usage("%s: unknown flag: --%s", cmd.CommandPath(), tokenFlag).WithHint("did you mean: --token-file")
+	}
 	return nil
+}
+
+const tokenFlag = "token"
+
+// hideTokenFlag adds a flag that is only there to be refused: other tools take a token with --token, and who types it
+// here has to hear that the token was seen.
+func hideTokenFlag(cmd *cobra.Command) {
+	cmd.Flags().String(tokenFlag, "", "not a flag of this command: use --token-file")
+	cmd.Flags().Lookup(tokenFlag).Hidden = true
 }
 
 // TokenID returns the id of a join token from its secret text. It returns any other word as it is.

@@ -225,6 +225,16 @@ func socketOf(cfg *config.Config) string {
 	return term.First(cfg.Listen.Socket, filepath.Join(cfg.DataDir, "api.sock"))
 }
 
+// leaving returns the steps by which a machine leaves its cluster.
+func (o *setupFlags) leaving(cfg *config.Config) string {
+	revoke := "outspan node revoke " + cfg.Name
+	if cfg.Server != nil {
+		revoke = "outspan server revoke --force " + cfg.Name
+	}
+	return fmt.Sprintf("on a server: %s; then stop outspan here, and remove %s and %s", revoke,
+		filepath.Join(o.configDir, configFile), cfg.DataDir)
+}
+
 // setupResult is the result of the commands up and join.
 type setupResult struct {
 	Name    string   `json:"name"`
@@ -249,7 +259,9 @@ func (o *setupFlags) show(t *term.Console, cfg *config.Config, r setupResult) er
 	r.Config, r.DataDir = filepath.Join(o.configDir, configFile), cfg.DataDir
 	r.Server, r.Agent = cfg.Server != nil, cfg.Agent != nil
 	steps := r.Next
-	if !r.Member && !r.Started && !r.Running {
+	before := processOf(cfg)
+	stopped := !before.server && !before.agent
+	if !r.Started && !r.Running && (!r.Member || stopped) {
 		r.Next = append([]string{"outspan " + strings.Join(o.startCommand(cfg), " ")}, steps...)
 	} else if r.Next == nil {
 		r.Next = []string{}
@@ -259,6 +271,12 @@ func (o *setupFlags) show(t *term.Console, cfg *config.Config, r setupResult) er
 		switch {
 		case r.Member:
 			p.Line("this machine is a member already: %s (%s); nothing was changed", who, r.Config)
+			switch {
+			case stopped:
+				p.Line("  next: it does not run; start it with: %s", r.Next[0])
+			case o.command == "join":
+				p.Line("  next: nothing, it runs; to make it another member: %s", o.leaving(cfg))
+			}
 		case r.Running:
 			p.Line("%s has a new certificate, and its process uses it within seconds", who)
 		case r.Started:

@@ -33,7 +33,11 @@ func (o *upOptions) look() (upState, error) {
 		return upState{}, err
 	case cfg == nil:
 		return o.lookNew()
-	case cfg.Server == nil || worked(cfg):
+	case cfg.Server == nil:
+		return upState{}, model.Refuse(model.CodeConflict, "%s makes this machine %s of the cluster %s",
+			filepath.Join(o.configDir, configFile), roleText(cfg), cfg.Cluster).
+			WithHint("begin a cluster on another machine, or let this one leave first: %s", o.leaving(cfg))
+	case worked(cfg):
 		return upState{stageMember, cfg}, nil
 	}
 	if err := o.contradiction(cfg); err != nil {
