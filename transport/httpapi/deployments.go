@@ -11,7 +11,7 @@ import (
 
 func (r *reading) deployment(d *fsm.Deployment) api.Deployment {
 	v := api.Deployment{
-		ID: d.ID, Job: d.Job, Version: d.Version, Status: d.Status, Reason: d.Reason, Promoted: d.Promoted,
+		ID: d.ID, Job: d.Job, Version: d.Version, Status: d.Status, Reason: r.veil.text(d.Reason), Promoted: d.Promoted,
 		Groups:    []api.DeploymentGroup{},
 		CreatedAt: wallTime(d.Wall), Index: d.Index,
 	}

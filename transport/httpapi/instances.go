@@ -22,12 +22,12 @@ func (r *reading) instance(i *fsm.Instance) api.Instance {
 		Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
 		Restarts: i.Status.Restarts, Ports: i.Claims.Ports.Map(), Deployment: i.Links.Deployment,
 		Resources: api.InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
-		Awaits:    append([]model.InstanceID{}, i.Links.Awaits...),
+		Awaits:    veiledAll(r.veil, i.Links.Awaits),
 		Eviction:  r.eviction(i), Facts: api.Facts(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall),
 		StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
 	}
 	if v.Reason == "" && i.Desired != model.DesiredRunning {
-		v.Reason = i.Marks.StopReason
+		v.Reason = r.veil.text(i.Marks.StopReason) // after a preemption, the instance that took the place
 	}
 	v.Disk = r.disk(i)
 	if n, ok := r.Nodes.Get(i.Node); ok {

@@ -36,14 +36,10 @@ func planJob(_ context.Context, r *reading, in *planInput) (api.JobPlan, error) 
 	v := api.JobPlan{Job: got.Job, Index: got.Index, Version: got.Version, Changes: got.Changes,
 		Groups: []api.PlannedGroup{}}
 	for _, g := range got.Groups {
-		preempts := []model.InstanceID{}
-		for _, id := range g.Preempts {
-			preempts = append(preempts, veiled(r.veil, "instance", id))
-		}
 		v.Groups = append(v.Groups, api.PlannedGroup{
 			Group: g.Group, Created: g.Created, Destroyed: g.Destroyed, Kept: g.Kept, Unschedulable: g.Unschedulable,
 			Code: g.Code, Message: r.veil.text(g.Message), Excluded: notNil(g.Excluded), Budgets: notNil(g.Budgets),
-			Preempts: preempts,
+			Preempts: veiledAll(r.veil, g.Preempts),
 		})
 	}
 	return v, nil

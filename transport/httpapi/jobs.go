@@ -171,7 +171,8 @@ func (r *reading) avoids(j *fsm.Job) []api.JobAvoidsNode {
 		for id, g := range r.GroupsOf(j.Name) {
 			if a, ok := n.Avoids(id, g.Version, r.now); ok {
 				list = append(list,
-					api.JobAvoidsNode{Group: id, Node: n.Name, NodeID: n.ID, Reason: a.Reason, Until: r.wallAt(a.Until)})
+					api.JobAvoidsNode{Group: id, Node: veiled(r.veil, "node", n.Name), NodeID: veiled(r.veil, "node", n.ID),
+						Reason: r.veil.text(a.Reason), Until: r.wallAt(a.Until)})
 			}
 		}
 	}

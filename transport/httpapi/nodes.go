@@ -16,7 +16,8 @@ import (
 func (r *reading) avoiding(n *fsm.Node) []api.Avoidance {
 	list := []api.Avoidance{}
 	for _, a := range n.Avoiding(r.now) {
-		list = append(list, api.Avoidance{Group: a.Group, Version: a.Version, Reason: a.Reason, Until: r.wallAt(a.Until)})
+		list = append(list, api.Avoidance{Group: veiled(r.veil, "group", a.Group), Version: a.Version,
+			Reason: r.veil.text(a.Reason), Until: r.wallAt(a.Until)})
 	}
 	return list
 }
@@ -38,9 +39,9 @@ func (r *reading) node(n *fsm.Node) api.Node {
 		Version:  n.Agent.Version,
 		Warnings: notNil(n.Agent.Warnings), Capacity: amounts(n.Shape.Capacity), Reserved: amounts(n.Shape.Reserved),
 		Allocated: api.Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
-		Acked: notNil(n.Acked), Avoid: r.avoiding(n), AutoEvicting: r.AutoEvicting(n.ID),
+		Acked: veiledAll(r.veil, n.Acked), Avoid: r.avoiding(n), AutoEvicting: r.AutoEvicting(n.ID),
 		Unknown: []api.UnknownInstance{}, Owes: n.Restore.InventoryOwed,
-		Troubles: []api.Trouble{}, PortProblems: closedPorts(n),
+		Troubles: []api.Trouble{}, PortProblems: r.closedPorts(n),
 	}
 	for _, t := range n.Self.Troubles {
 		v.Troubles = append(v.Troubles, api.Trouble(t))
@@ -48,17 +49,18 @@ func (r *reading) node(n *fsm.Node) api.Node {
 	for _, h := range n.Restore.Unknown {
 		job, _ := h.Group.Split()
 		v.Unknown = append(v.Unknown,
-			api.UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
+			api.UnknownInstance{Node: n.Name, Instance: veiled(r.veil, "instance", h.ID), Job: veiled(r.veil, "job", job),
+				Group: veiled(r.veil, "group", h.Group), Slot: h.Slot, Kept: r.Keeps(h)})
 	}
 	if n.Intent == model.IntentDraining {
-		v.DrainID = n.Drain // not shown for other intents, although n.Drain keeps its value
+		v.DrainID = veiled(r.veil, "drain", n.Drain) // not shown for other intents, although n.Drain keeps its value
 		if d, ok := r.Drains.Get(n.Drain); ok {
 			part, _ := d.Node(n.ID)
 			v.DrainPhase = part.Phase
 		}
 	}
 	if refusal := r.Eligible(n); refusal != nil {
-		v.Reason = refusal.Message + r.drainWords(n)
+		v.Reason = r.veil.text(refusal.Message + r.drainWords(n))
 	} else {
 		v.Eligible = true
 	}

@@ -21,6 +21,18 @@ func closedPorts(n *fsm.Node) []api.PortProblem {
 	return list
 }
 
+// closedPorts returns the ports of a node that are not open, for the caller: without the names of services that the
+// caller may not see.
+func (r *reading) closedPorts(n *fsm.Node) []api.PortProblem {
+	list := closedPorts(n)
+	for i := range list {
+		if svc, ok := r.Services.Get(list[i].Service); ok && !r.veil.shows("group", string(svc.Group)) {
+			list[i].Service, list[i].Reason = hidden, ""
+		}
+	}
+	return list
+}
+
 // closedOn returns the nodes on which the exposed port of a service is not open.
 func (r *reading) closedOn(svc *fsm.Service) []api.ServiceProblem {
 	list := []api.ServiceProblem{}
@@ -30,7 +42,8 @@ func (r *reading) closedOn(svc *fsm.Service) []api.ServiceProblem {
 	for _, n := range r.Nodes.All() {
 		for _, p := range closedPorts(n) {
 			if p.Service == svc.Name {
-				list = append(list, api.ServiceProblem{Node: n.Name, NodeID: n.ID, Port: p.Port, Code: p.Code, Reason: p.Reason})
+				list = append(list, api.ServiceProblem{Node: veiled(r.veil, "node", n.Name), NodeID: veiled(r.veil, "node", n.ID),
+					Port: p.Port, Code: p.Code, Reason: p.Reason})
 			}
 		}
 	}

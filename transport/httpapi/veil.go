@@ -13,7 +13,7 @@ import (
 // hidden stands in answers for the name of something that the caller may not see.
 const hidden = "hidden"
 
-// veil takes the names of what a caller may not see out of answers that explain: why, plans, forecasts and drains. As
+// veil takes the names of what a caller may not see out of answers that mention other things than their own object. As
 // in judge.sight, the caller sees what it may read, the jobs and nodes of instances that it may read, and the nodes
 // that the verb of the operation allows. A nil veil hides nothing. A name that nothing has any more stays.
 type veil struct {
@@ -56,8 +56,17 @@ func veiled[T ~string](v *veil, kind string, id T) T {
 	return hidden
 }
 
+// veiledAll is veiled for a list of instances. The result is not nil.
+func veiledAll(v *veil, ids []model.InstanceID) []model.InstanceID {
+	all := []model.InstanceID{}
+	for _, id := range ids {
+		all = append(all, veiled(v, "instance", id))
+	}
+	return all
+}
+
 var (
-	veilWord = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9._/-]*[A-Za-z0-9]|[A-Za-z0-9]`)
+	veilWord = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9._/-]*`)
 	veilNoun = regexp.MustCompile(`(?:instance|node|job|group|volume|drain|deployment|transfer) $`)
 )
 
@@ -69,52 +78,68 @@ func (v *veil) text(text string) string {
 	var out strings.Builder
 	from := 0
 	for _, at := range veilWord.FindAllStringIndex(text, -1) {
-		phrase := v.phrase(text[at[0]:at[1]], strings.HasSuffix(text[:at[0]], "job "))
+		word, afterJob := text[at[0]:at[1]], strings.HasSuffix(strings.TrimRight(text[:at[0]], `"'`), "job ")
+		phrase := v.phrase(word, afterJob)
+		for phrase == "" && strings.ContainsAny(word[len(word)-1:], "._/-") { // of a name, or a sentence's end
+			word = word[:len(word)-1]
+			phrase = v.phrase(word, afterJob)
+		}
 		if phrase == "" {
 			continue
 		}
 		before := text[from:at[0]]
 		out.WriteString(before[:len(before)-len(veilNoun.FindString(before))])
 		out.WriteString(phrase)
-		from = at[1]
+		from = at[0] + len(word)
 	}
 	out.WriteString(text[from:])
 	return out.String()
 }
 
-// phrase returns what replaces a word, "" if the word stays. A job's name alone is replaced only after the word job,
-// because names of jobs are often words of the language.
+// phrase returns what replaces a word, "" if the word stays. A word that names several things is replaced if one of them
+// is hidden. A job's name alone is replaced only after the word job, because names of jobs are often words of the
+// language.
 func (v *veil) phrase(word string, afterJob bool) string {
+	for _, kind := range v.kinds(word, afterJob) {
+		switch {
+		case v.shows(kind, word):
+		case kind == "instance":
+			return "an instance you may not see (job hidden)"
+		default:
+			return "a " + kind + " you may not see"
+		}
+	}
+	if kind, rest, ok := strings.Cut(word, "/"); ok && readVerbs[kind] != "" { // as in node/n1
+		return v.phrase(rest, kind == "job")
+	}
+	return ""
+}
+
+// kinds returns the kinds of the things that a word names.
+func (v *veil) kinds(word string, afterJob bool) (all []string) {
 	s := v.state
 	_, _, unknown := s.UnknownOn(model.InstanceID(word))
 	_, isNode := s.NodeCalled(word)
 	first, rest, slash := strings.Cut(word, "/")
-	kind := ""
-	switch {
-	case unknown || s.Instances.Has(model.InstanceID(word)):
-		kind = "instance"
-	case isNode:
-		kind = "node"
-	case s.Deployments.Has(model.DeploymentID(word)):
-		kind = "deployment"
-	case s.Drains.Has(model.DrainID(word)):
-		kind = "drain"
-	case s.Transfers.Has(model.TransferID(word)):
-		kind = "transfer"
-	case slash && s.Jobs.Has(model.JobName(first)) && strings.Contains(rest, "/"):
-		kind = "volume"
-	case slash && s.Jobs.Has(model.JobName(first)):
-		kind = "group"
-	case afterJob && s.Jobs.Has(model.JobName(word)):
-		kind = "job"
+	slash = slash && s.Jobs.Has(model.JobName(first))
+	for _, one := range [...]struct {
+		kind string
+		is   bool
+	}{
+		{"instance", unknown || s.Instances.Has(model.InstanceID(word))},
+		{"node", isNode},
+		{"deployment", s.Deployments.Has(model.DeploymentID(word))},
+		{"drain", s.Drains.Has(model.DrainID(word))},
+		{"transfer", s.Transfers.Has(model.TransferID(word))},
+		{"volume", slash && strings.Contains(rest, "/")},
+		{"group", slash && !strings.Contains(rest, "/")},
+		{"job", afterJob && s.Jobs.Has(model.JobName(word))},
+	} {
+		if one.is {
+			all = append(all, one.kind)
+		}
 	}
-	switch {
-	case kind == "" || v.shows(kind, word):
-		return ""
-	case kind == "instance":
-		return "an instance you may not see (job hidden)"
-	}
-	return "a " + kind + " you may not see"
+	return all
 }
 
 // blocker returns a blocker for the caller. What would unblock it is left out if that names what is hidden.

@@ -19,7 +19,8 @@ type talker struct{ *rig }
 
 // everything names what bob may see and what he may not, in words as explanations have them.
 const everything = "instance hidden-inst on node n2 (01N2) of bank/http waits; instance inst-a on node n1; volume " +
-	"bank/http/0/data, job bank, drain hidden-drain, transfer hidden-move, deployment bank-1, the bank is fine"
+	"bank/http/0/data, job bank, drain hidden-drain, transfer hidden-move, deployment bank-1, the bank is fine, " +
+	`job "bank", node/n2, on n2.`
 
 var blocked = model.Blocker{Code: model.CodeReplacementPending, Instance: "hidden-inst", Volume: "bank/http/0/data",
 	Message: everything, Unblock: "outspan node confirm-dead n2"}
@@ -109,7 +110,8 @@ func TestExplanationsHideNames(t *testing.T) {
 	}
 	const want = "an instance you may not see (job hidden) on a node you may not see (a node you may not see) of a " +
 		"group you may not see waits; instance inst-a on node n1; a volume you may not see, a job you may not see, a drain " +
-		"you may not see, a transfer you may not see, a deployment you may not see, the bank is fine"
+		"you may not see, a transfer you may not see, a deployment you may not see, the bank is fine, " +
+		`job "a job you may not see", a node you may not see, on a node you may not see.`
 	v := get(t, bob, "/v1/why?subject=node/n1")
 	if v["state"] != want || fmt.Sprint(v["hidden"]) != "1" || len(v["considered"].([]any)) != 1 {
 		t.Errorf("why: %v", v)
