@@ -17,6 +17,8 @@ func Reexec(args []string) (code int, ok bool) {
 		return driver.ShimMain(args[1:]), true
 	case "shim-init":
 		return driver.InitMain(args[1:]), true
+	case "shim-enter":
+		return driver.EnterMain(args[1:]), true
 	case "door":
 		return door.Main(args[1:]), true
 	}
