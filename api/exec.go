@@ -45,3 +45,23 @@ func (s *ExecStart) Check() error {
 	}
 	return nil
 }
+
+// ForwardStart says which port of an instance is to be forwarded. It is the first message of a forward; each lane that
+// the caller opens is a connection. ForwardReady answers it, and ExecEnd comes last.
+type ForwardStart struct {
+	Port string `json:"port"` // the name of a port that the job declares, or its number
+}
+
+// Check refuses what can't be a port. Code: invalid.
+func (s *ForwardStart) Check() error {
+	if s.Port == "" || len(s.Port) > 64 {
+		return model.Refuse(model.CodeInvalid, "no port is named").
+			WithHint("for example: outspan instance forward ID 8080:http")
+	}
+	return nil
+}
+
+// ForwardReady says that connections may come.
+type ForwardReady struct {
+	Port int `json:"port"` // of the instance
+}

@@ -168,6 +168,15 @@ func (b *Book) MayRunAs(who Caller, user string, on Object) bool {
 	return ok
 }
 
+// MayEnterAs reports whether the caller may run commands in an instance whose program runs as a user, as MayRunAs does
+// for jobs: a named user must be one of the users of the grant that allows instance.exec.
+func (b *Book) MayEnterAs(who Caller, user string, on Object) bool {
+	_, ok := b.For(who).find("instance.exec", func(g *Grant) bool {
+		return g.Covers("instance.exec", on) && (user == "" || matchesAny(g.Users, user))
+	})
+	return ok
+}
+
 func (b *Book) accepts(name RoleName, accepts func(*Grant) bool) bool {
 	role := b.roles[name]
 	for i := range role.Allow {

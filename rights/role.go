@@ -43,8 +43,8 @@ type Grant struct {
 	Jobs    []string      `json:"jobs,omitzero" cbor:"2,keyasint,omitempty"`
 	Nodes   []string      `json:"nodes,omitzero" cbor:"3,keyasint,omitempty"`
 	Classes []string      `json:"classes,omitzero" cbor:"4,keyasint,omitempty"`
-	// Users are patterns for the users as which submitted jobs may run their programs. A job that names no user needs no
-	// right for it.
+	// Users are patterns for the users as which submitted jobs may run their programs, and as which commands may be run in
+	// instances. A job that names no user needs no right for it.
 	Users []string `json:"users,omitzero" cbor:"5,keyasint,omitempty"`
 }
 
@@ -54,8 +54,9 @@ func Builtin() []Role {
 		{Viewer, []Grant{{Verbs: []VerbPattern{"node.read", "instance.read", "volume.read", "budget.read", "class.read",
 			"settings.read", "event.read", "server.read"}}}},
 		{Operator, []Grant{
-			{Verbs: []VerbPattern{"node.*", "instance.*", "volume.*", "budget.*", "class.*", "cluster.*", "settings.read",
-				"event.read", "server.read", "trust.read", "job.read", "job.plan", "job.scale", "job.restart"}},
+			{Verbs: []VerbPattern{"node.*", "instance.read", "instance.logs", "instance.restart", "instance.stop",
+				"instance.evict", "volume.*", "budget.*", "class.*", "cluster.*", "settings.read", "event.read", "server.read",
+				"trust.read", "job.read", "job.plan", "job.scale", "job.restart"}}, // what runs is not theirs to enter
 		}},
 		{Deployer, []Grant{{Verbs: []VerbPattern{"job.*", "instance.*", "volume.read", "node.read", "budget.read",
 			"class.read", "settings.read", "event.read", "server.read"}}}},

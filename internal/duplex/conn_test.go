@@ -56,7 +56,9 @@ func TestSlowLaneDelaysNoOther(t *testing.T) {
 
 // A peer that sends more than the window, or gives back more than it got, ends the stream. So does a broken frame.
 func TestPeerBeyondItsWindow(t *testing.T) {
-	data := func(n int) []byte { return duplex.Frame{Kind: duplex.KindData, Lane: 1, Body: make([]byte, n)}.Append(nil) }
+	data := func(n int) []byte {
+		return duplex.Frame{Kind: duplex.KindData, Lane: 1, Body: make([]byte, n)}.Append(nil)
+	}
 	back := binary.BigEndian.AppendUint32(nil, 1)
 	for name, sent := range map[string][]byte{
 		"data":     append(data(duplex.Window), data(1)...),
