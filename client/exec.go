@@ -142,12 +142,13 @@ func (i Instances) stream(ctx context.Context, path string, start any) (*stream,
 	}
 	s := new(stream)
 	r := reach.Request{Method: http.MethodPost, Path: path, Content: api.ContentTypeDuplex, Once: true}
-	r.Duplex = func() io.Reader {
+	r.Duplex = func(ctx context.Context) io.Reader {
 		if s.sent != nil {
 			_ = s.sent.Close() // of an earlier attempt
 		}
 		var from *io.PipeReader
 		from, s.sent = io.Pipe()
+		context.AfterFunc(ctx, func() { _ = from.Close() })
 		return struct {
 			io.Reader
 			io.Closer

@@ -159,6 +159,7 @@ func (s *Server) passOn(rt route, w http.ResponseWriter, r *http.Request, agentP
 	w.Header().Set("Content-Type", api.ContentTypeDuplex)
 	w.WriteHeader(http.StatusOK)
 	out := &boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)}
+	_ = out.flush.Flush() // the caller waits for the header; an error is found by the first write
 	if err := copyFrames(out, resp.Body); err == nil || r.Context().Err() != nil {
 		return
 	}
@@ -254,9 +255,8 @@ type canceledBody struct {
 	cancel func()
 }
 
-// Close implements io.Closer.
+// Close implements io.Closer. It cancels first: to close the answer waits for the request, whose body may wait for bytes.
 func (b *canceledBody) Close() error {
-	err := b.ReadCloser.Close()
 	b.cancel()
-	return err
+	return b.ReadCloser.Close()
 }

@@ -78,7 +78,10 @@ func (r *rig) enter(ctx context.Context, c *transport.Client, command ...string)
 	r.t.Cleanup(func() { to.Close() })
 	resp, err := c.Open(ctx, reach.Request{Method: http.MethodPost, Path: "/v1/instances/inst-a/exec", Once: true,
 		Content: api.ContentTypeDuplex,
-		Duplex:  func() io.Reader { return io.MultiReader(bytes.NewReader(first.Append(nil)), from) }})
+		Duplex: func(ctx context.Context) io.Reader {
+			context.AfterFunc(ctx, func() { from.Close() })
+			return io.MultiReader(bytes.NewReader(first.Append(nil)), from)
+		}})
 	if err != nil {
 		return nil, err
 	}
