@@ -160,7 +160,7 @@ func (s *Server) passOn(rt route, w http.ResponseWriter, r *http.Request, agentP
 	w.WriteHeader(http.StatusOK)
 	out := &boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)}
 	_ = out.flush.Flush() // the caller waits for the header; an error is found by the first write
-	if err := copyFrames(out, resp.Body); err == nil || r.Context().Err() != nil {
+	if copyFrames(out, resp.Body) == nil {
 		return
 	}
 	last, err := duplex.Message(api.ExecEnd{Error: api.NewProblem(s.whyCut(ctx, may))})
@@ -227,7 +227,14 @@ func (s *Server) callAgent(ctx context.Context, state *fsm.State, i *fsm.Instanc
 	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: agentPath + string(i.ID)}
 	limited, cancel := context.WithCancel(reach.ExpectPeer(ctx, n.Name))
 	late := time.AfterFunc(agentStarts, cancel)
-	req, err := http.NewRequestWithContext(limited, http.MethodPost, target.String(), body)
+	// net/http notices the end of a context only between two reads of the body. So the body ends with the context.
+	sent, in := io.Pipe()
+	context.AfterFunc(limited, func() { _ = sent.Close() })
+	go func() { // it ends with the handler of the caller's request, which closes body
+		_, err := io.Copy(in, body)
+		_ = in.CloseWithError(err)
+	}()
+	req, err := http.NewRequestWithContext(limited, http.MethodPost, target.String(), sent)
 	if err != nil {
 		cancel()
 		return nil, silent
