@@ -18,12 +18,12 @@ var arrows = map[string][]string{
 	"sim":       {"model", "fsm", "reconcile", "internal/testbed/invariant"},
 	"pki":       {"model"}, // below client and transport, so that both load and check certificates in the same way
 	"keyring":   {"model", "internal/durable"},
-	"client":    {"model", "rights", "api", "pki", "internal/reach"},
+	"client":    {"model", "rights", "api", "pki", "internal/duplex", "internal/reach"},
 	"audit":     {"model"},
-	"transport": {"model", "rights", "fsm", "api", "audit", "pki", "internal/reach"},
+	"transport": {"model", "rights", "fsm", "api", "audit", "pki", "internal/duplex", "internal/reach"},
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
 	"trust":     {"model", "fsm", "keyring", "pki", "transport", "api"},
-	"agent": {"model", "api", "pki", "transport", "agent/image", "internal/durable", "internal/erase",
+	"agent": {"model", "api", "pki", "transport", "agent/image", "internal/duplex", "internal/durable", "internal/erase",
 		"internal/reach"},
 	"agent/image": {"model"},
 	"config": {"model", "agent", "cluster", "transport", "internal/hclfile", // fills the Config structs of three rooms
@@ -49,6 +49,7 @@ var arrows = map[string][]string{
 		"pki", "transport", "trust", "internal/oidc"},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
+	"internal/duplex":     {},
 	"internal/durable":    {},
 	"internal/erase":      {},
 	"internal/fuzzall":    {},
