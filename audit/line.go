@@ -48,7 +48,7 @@ type Line struct {
 	Objects   []string `json:"objects,omitempty"`      // such as "job/web", at most maxObjects
 	More      int      `json:"more_objects,omitempty"` // objects that are left out
 
-	// Program and Arguments say what was run in an instance: its name, and how many arguments it had, which may be secrets.
+	// Program and Arguments say what was run in an instance: its name, and how many arguments it had. They may be secrets.
 	Program   string `json:"program,omitempty"`
 	Arguments int    `json:"arguments,omitempty"`
 	Port      string `json:"port,omitempty"` // of an instance, that was forwarded

@@ -144,7 +144,8 @@ func TestEnterLeavesNothing(t *testing.T) {
 			return pidsIn(t, file, 2)
 		}
 
-		code, _, _ := enter(t, task, driver.Session{}, brood+"while [ $(wc -l <"+file+") -lt 2 ]; do sleep 0.01; done; exit 3")
+		code, _, _ := enter(t, task, driver.Session{},
+			brood+"while [ $(wc -l <"+file+") -lt 2 ]; do sleep 0.01; done; exit 3")
 		if code != 3 {
 			t.Errorf("code %d, want 3", code)
 		}

@@ -390,11 +390,6 @@ func (t *program) Exec(ctx context.Context, c driver.Command) (int, error) {
 	return t.truth.perform(ctx, t, c)
 }
 
-// Enter implements agent.Task. The simulation has no people.
-func (t *program) Enter(context.Context, driver.Session) (int, error) {
-	return 0, model.Refuse(driver.CodeStartFailed, "a simulated program runs no commands")
-}
-
 // Alive implements agent.Task.
 func (t *program) Alive() bool { return !t.over() }
 

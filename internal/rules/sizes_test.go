@@ -27,9 +27,9 @@ var manyMethods = map[string]exception{
 		"raft, gossip, membership and disk share one lock and one life; its parts are to become types"},
 	"fsm.State": {333,
 		"rules that look into two drawers, or refuse; what reads one drawer belongs to that"},
-	"internal/cli.app":         {131, "each command is a method, and all share streams, flags and the client"},
+	"internal/cli.app":         {133, "each command is a method, and all share streams, flags and the client"},
 	"reconcile.pass":           {251, "every pass of a decision reads and extends the same draft and plan"},
-	"transport/httpapi.Server": {128, "each operation is a handler, and all share the callbacks of the server"},
+	"transport/httpapi.Server": {134, "each operation is a handler, and all share the callbacks of the server"},
 	"transport/httpapi.reading": {88,
 		"each view is built from the same state, time and caller; a view of its own type would carry all three"},
 }

@@ -97,7 +97,8 @@ var asks = []string{"validate-job", "plan-job"}
 
 // revealing are the reads that show secrets, or what programs wrote.
 var revealing = []string{
-	"save-snapshot", "instance-logs", "job-logs", "exec-instance", "forward-instance", "get-job", "get-job-version", "list-job-versions",
+	"save-snapshot", "instance-logs", "job-logs", "exec-instance", "forward-instance", "get-job", "get-job-version",
+	"list-job-versions",
 }
 
 // Each write and each read that reveals leaves one line with an outcome, on the server that was asked.

@@ -29,14 +29,25 @@ func (s *Server) enterOperations() []operation {
 	doc := document{body: api.ContentTypeDuplex, answer: api.ContentTypeDuplex}
 	exec := route{id: "exec-instance", method: http.MethodPost, path: "/v1/instances/{id}/exec", tag: "instances",
 		summary: "Run a command in an instance, with its input and output as lanes of the stream",
-		allow:   forCLI, stream: true, greets: true}
+		allow:   forCLI, stream: true}
 	forward := route{id: "forward-instance", method: http.MethodPost, path: "/v1/instances/{id}/forward", tag: "instances",
 		summary: "Pass connections to a port of an instance, each as a lane of the stream",
-		allow:   forCLI, stream: true, greets: true}
+		allow:   forCLI, stream: true}
 	return []operation{
 		plain(exec, doc, s.enter(exec, transport.PathAgentExec, checkExec)),
 		plain(forward, doc, s.enter(forward, transport.PathAgentForward, checkForward)),
 	}
+}
+
+// greets lists the streams whose handlers call beginAudit themselves, once the first message says what is wanted.
+var greets = map[string]bool{"exec-instance": true, "forward-instance": true}
+
+// beginAtOnce is beginAudit for all operations but those that greet.
+func (s *Server) beginAtOnce(rt route, r *http.Request) error {
+	if greets[rt.id] {
+		return nil
+	}
+	return s.beginAudit(rt, r)
 }
 
 // checkExec checks the first message of exec. The audit log gets the name of the program and how many arguments it has,

@@ -75,7 +75,6 @@ type route struct {
 	json         bool // takes a JSON body although it is not a write
 	alone        bool // answered also by a server that is not inContact
 	typed        bool // huma decodes the input, and encodes the answer as a whole
-	greets       bool // a stream whose handler calls beginAudit, once the first message says what is wanted
 	open         bool // takes no identity: neither a certificate nor an access token; see anonymous
 }
 
@@ -137,10 +136,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			ctx = withBody(ctx, raw)
 			noteFrom(ctx).body = raw
 		}
-		if !rt.greets {
-			err = s.beginAudit(rt, r.WithContext(ctx))
-		}
-		if err != nil {
+		if err := s.beginAtOnce(rt, r.WithContext(ctx)); err != nil {
 			s.refuse(w, rt, who, err)
 			return
 		}
