@@ -44,6 +44,7 @@ type Agent struct {
 	supervisors *supervisors
 	forward     *forwarder
 	mover       *transfer.Mover
+	guests      guests
 	every       atomic.Int64 // the interval of heartbeats that the servers want, as a time.Duration
 
 	mu       sync.Mutex

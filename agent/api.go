@@ -21,6 +21,8 @@ import (
 //	GET /v1/agent/status            Status, as JSON
 //	GET /v1/agent/volumes           the data of volumes on this disk, as a list of transport.VolumeData
 //	GET /v1/agent/logs/{instance}   the logs of an instance, with the parameters of logQuery
+//	POST /v1/agent/exec/{instance}    runs a command, as a stream; see api.ExecStart
+//	POST /v1/agent/forward/{instance} passes connections to a port, as a stream; see api.ForwardStart
 //	GET /v1/agent/transfer/{id}/... the data of volumes, for other agents; see transfer.Mover.Handler
 func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -30,6 +32,9 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 		only(http.HandlerFunc(a.serveStatus), model.SubjectServer, model.SubjectCert, model.SubjectUID))
 	mux.Handle("GET "+transport.PathAgentVolumes, only(http.HandlerFunc(a.serveVolumes), model.SubjectServer))
 	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), model.SubjectServer))
+	mux.Handle("POST "+transport.PathAgentExec+"{instance}", only(http.HandlerFunc(a.serveExec), model.SubjectServer))
+	mux.Handle("POST "+transport.PathAgentForward+"{instance}",
+		only(http.HandlerFunc(a.serveForward), model.SubjectServer))
 	mux.Handle(transport.PathAgentTransfer, only(a.mover.Handler(), model.SubjectAgent))
 	if metrics != nil {
 		mux.Handle("GET /metrics",

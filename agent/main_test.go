@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "shim":
 			os.Exit(driver.ShimMain(os.Args[2:]))
+		case "shim-enter":
+			os.Exit(driver.EnterMain(os.Args[2:]))
 		case "shim-init":
 			os.Exit(driver.InitMain(os.Args[2:]))
 		case "door":

@@ -204,6 +204,10 @@ func (t *memTask) Exec(ctx context.Context, c driver.Command) (int, error) {
 	return exec(ctx, c)
 }
 
+func (t *memTask) Enter(context.Context, driver.Session) (int, error) {
+	return 0, errors.New("a program in memory runs no commands")
+}
+
 func (t *memTask) Note(_ context.Context, text string) error {
 	t.m.mu.Lock()
 	defer t.m.mu.Unlock()

@@ -55,6 +55,9 @@ type Task interface {
 	// command's exit code. It blocks until the command has ended. When ctx ends, the command and its process group are
 	// killed.
 	Exec(ctx context.Context, c driver.Command) (code int, err error)
+	// Enter runs a command for a person, with a terminal or pipes, in the same place as Exec. When ctx or the program
+	// ends, the command and all its descendants are killed.
+	Enter(ctx context.Context, s driver.Session) (code int, err error)
 	// Note writes whole lines, at most driver.NoteLimit bytes, to the program's stderr log.
 	Note(ctx context.Context, text string) error
 	OpenLog(ctx context.Context, s driver.Stream, offset int64, follow bool) (Log, error)

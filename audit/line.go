@@ -48,6 +48,11 @@ type Line struct {
 	Objects   []string `json:"objects,omitempty"`      // such as "job/web", at most maxObjects
 	More      int      `json:"more_objects,omitempty"` // objects that are left out
 
+	// Program and Arguments say what was run in an instance: its name, and how many arguments it had. They may be secrets.
+	Program   string `json:"program,omitempty"`
+	Arguments int    `json:"arguments,omitempty"`
+	Port      string `json:"port,omitempty"` // of an instance, that was forwarded
+
 	Outcome   Outcome `json:"outcome,omitempty"`
 	Code      string  `json:"code,omitempty"` // why it is not done
 	RequestID string  `json:"request_id,omitempty"`
@@ -93,7 +98,7 @@ func clean(text string, most int) string {
 // encode returns the line as JSON with a final newline. All texts are cleaned.
 func (l Line) encode() []byte {
 	for _, text := range [...]*string{&l.Server, &l.Call, &l.Subject, &l.Token, &l.Peer, &l.Operation, &l.Verb, &l.Code,
-		&l.RequestID} {
+		&l.RequestID, &l.Program, &l.Port} {
 		*text = clean(*text, maxText)
 	}
 	l.Path = clean(l.Path, maxPath)

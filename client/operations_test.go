@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/duplex"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/rights"
 )
@@ -137,6 +139,16 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	},
 	"restart-instance": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.Restart(ctx, "x", wo)
+	},
+	"exec-instance": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Instances.Exec(ctx, "x", client.ExecOptions{Command: []string{"x"}})
+	},
+	"forward-instance": func(ctx context.Context, c *client.Client) (any, error) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		return nil, c.Instances.Forward(ctx, "x", "x", l, nil)
 	},
 	"instance-logs": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.Logs(ctx, "x", client.InstanceLogOptions{LogOptions: logs, Offset: new(int64(3))})
@@ -329,7 +341,15 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	var calls []call
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
+		var body []byte
+		duplexed := r.Header.Get("Content-Type") == api.ContentTypeDuplex
+		if duplexed { // its body ends with its answer
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			first, _ := duplex.ReadFrame(r.Body)
+			body = first.Body
+		} else {
+			body, _ = io.ReadAll(r.Body)
+		}
 		query := map[string]bool{}
 		for name := range r.URL.Query() {
 			query[name] = true
@@ -338,6 +358,10 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		answer := "{}"
 		if r.URL.Path == "/v1/sd/prometheus" {
 			answer = "[]"
+		}
+		if duplexed { // the begin of a forward, and the end of both
+			message := duplex.Frame{Kind: duplex.KindMessage, Body: []byte(answer)}
+			answer = string(message.Append(message.Append(nil)))
 		}
 		if r.URL.Path != "/v1/events" {
 			_, _ = io.WriteString(w, answer)

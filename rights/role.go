@@ -58,8 +58,9 @@ func Builtin() []Role {
 		{Viewer, []Grant{{Verbs: []VerbPattern{"node.read", "instance.read", "volume.read", "budget.read", "class.read",
 			"settings.read", "event.read", "server.read"}}}},
 		{Operator, []Grant{
-			{Verbs: []VerbPattern{"node.*", "instance.*", "volume.*", "budget.*", "class.*", "cluster.*", "settings.read",
-				"event.read", "server.read", "trust.read", "job.read", "job.plan", "job.scale", "job.restart"}},
+			{Verbs: []VerbPattern{"node.*", "instance.read", "instance.logs", "instance.restart", "instance.stop",
+				"instance.evict", "volume.*", "budget.*", "class.*", "cluster.*", "settings.read", "event.read", "server.read",
+				"trust.read", "job.read", "job.plan", "job.scale", "job.restart"}}, // what runs is not theirs to enter
 		}},
 		{Deployer, []Grant{{Verbs: []VerbPattern{"job.*", "instance.*", "volume.read", "node.read", "budget.read",
 			"class.read", "settings.read", "event.read", "server.read"}}}},

@@ -55,6 +55,8 @@ var verbs = [...]VerbText{
 
 	{"instance.read", scopeWork, "see instances and services"},
 	{"instance.logs", scopeWork, "read what instances print"},
+	{"instance.exec", scopeWork, "run commands in instances, with their rights and environment"},
+	{"instance.forward", scopeWork, "connect to ports of instances through a server"},
 	{"instance.restart", scopeWork, "restart instances"},
 	{"instance.stop", scopeWork, "stop instances"},
 	{"instance.evict", scopeWork, "move instances to other nodes"},

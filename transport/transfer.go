@@ -64,3 +64,13 @@ const PathAgentVolumes = "/v1/agent/volumes"
 // PathAgentTransfer is where an agent serves volumes to another agent. The transfer's id and the requested part follow
 // in the path.
 const PathAgentTransfer = "/v1/agent/transfer/"
+
+// Paths at which an agent serves people who look into an instance, through a server. The instance's id follows
+// PathAgentExec and PathAgentForward; both are streams of package internal/duplex.
+const (
+	PathAgentExec    = "/v1/agent/exec/"
+	PathAgentForward = "/v1/agent/forward/"
+)
+
+// HeaderOnBehalf carries the subject for whom a server calls an agent, escaped for a path. The agent counts by it.
+const HeaderOnBehalf = "Outspan-On-Behalf-Of"

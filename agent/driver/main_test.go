@@ -28,6 +28,8 @@ func TestMain(m *testing.M) {
 			os.Exit(driver.ShimMain(os.Args[2:]))
 		case "shim-init":
 			os.Exit(driver.InitMain(os.Args[2:]))
+		case "shim-enter":
+			os.Exit(driver.EnterMain(os.Args[2:]))
 		case "helper":
 			os.Exit(helper(os.Args[2:]))
 		}
@@ -78,6 +80,19 @@ func helper(args []string) int {
 		}
 		fmt.Println("started")
 		select {}
+	case "enter": // as agent, with a session in the instance; its script is the last argument
+		d, err := driver.New(driver.Config{Dir: args[1], CgroupParent: args[2]})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		task, err := d.Start(context.Background(),
+			driver.Spec{ID: driver.ID(args[3]), Command: "/bin/sh", Args: []string{"-c", args[4]}})
+		if err == nil {
+			_, err = task.Enter(context.Background(), driver.Session{Argv: []string{"sh", "-c", args[5]}})
+		}
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	fmt.Fprintln(os.Stderr, "unknown helper", args)
 	return 2

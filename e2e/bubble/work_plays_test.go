@@ -286,3 +286,8 @@ func TestCopiesComeInSync(t *testing.T) {
 		t.Error("the last copy did not begin with what it has")
 	}
 }
+
+// Enter implements agent.Task. The simulation has no people.
+func (t *program) Enter(context.Context, driver.Session) (int, error) {
+	return 0, model.Refuse(driver.CodeStartFailed, "a simulated program runs no commands")
+}

@@ -39,7 +39,8 @@ func nouns() []noun {
 			verbs: []verb{drainLs, drainStatus, drainWatch, drainPause, drainResume, drainCancel}, bare: nodeDrain},
 		{name: "gossip", short: "the key of the gossip pool", verbs: []verb{gossipKey}},
 		{name: "instance", short: "single runs of a group's program",
-			verbs: []verb{instanceLs, instanceStatus, instanceWhy, instanceLogs, instanceEvict, instanceStop, instanceRestart}},
+			verbs: []verb{instanceLs, instanceStatus, instanceWhy, instanceLogs, instanceExec, instanceForward,
+				instanceEvict, instanceStop, instanceRestart}},
 		{name: "job", short: "what is to run",
 			verbs: []verb{jobInit, jobValidate, jobPlan, jobRun, jobLs, jobStatus, jobHistory, jobRevert, jobScale,
 				jobRestart, jobStop, jobLogs}},
@@ -68,7 +69,7 @@ func nouns() []noun {
 // alone is the table of commands without a noun.
 func alone() []verb {
 	return []verb{
-		statusCommand, whyCommand, eventsCommand, logsCommand,
+		statusCommand, whyCommand, eventsCommand, logsCommand, instanceExec,
 		rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
 		here(local.Fmt), upCommand, joinCommand, loginCommand, logoutCommand, completionCommand,
 		ofProgram(local.Version), ofProgram(local.Dev),

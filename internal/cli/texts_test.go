@@ -90,7 +90,7 @@ func wrongCommands(root *cobra.Command, line string, seen *int) []string {
 		cmd := childOf(root, words[0])
 		if cmd == nil {
 			if m[1] == "`" && m[3] == "`" && plain.MatchString(words[0]) && words[0] != "shim" &&
-				words[0] != "shim-init" && words[0] != "door" {
+				words[0] != "shim-init" && words[0] != "shim-enter" && words[0] != "door" {
 				wrong = append(wrong, fmt.Sprintf("%q is no command", words[0]))
 			}
 			continue

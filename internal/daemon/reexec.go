@@ -20,6 +20,8 @@ func Reexec(args []string) (code int, ok bool) {
 		return driver.InitMain(args[1:]), true
 	case inside.Subcommand:
 		return inside.Main(), true
+	case "shim-enter":
+		return driver.EnterMain(args[1:]), true
 	case "door":
 		return door.Main(args[1:]), true
 	}

@@ -160,6 +160,9 @@ type Request struct {
 	Body   []byte
 	// Upload, if not nil, is sent in place of Body. It is not read into memory as a whole.
 	Upload *io.SectionReader
+	// Duplex, if not nil, returns the body of an attempt, in place of Body. It is sent as it is read, also while the
+	// answer is read already. Each attempt gets its own. When ctx ends, reading must not block any more.
+	Duplex func(ctx context.Context) io.Reader
 	Header http.Header
 	// Content is the media type of Body or Upload; default application/json.
 	Content string
@@ -273,6 +276,8 @@ func (r *Request) build(ctx context.Context, base string) (*http.Request, error)
 	switch {
 	case r.Upload != nil: // each attempt gets its own reader, because an abandoned attempt may still be reading
 		body = io.NewSectionReader(r.Upload, 0, r.Upload.Size())
+	case r.Duplex != nil:
+		body = r.Duplex(ctx)
 	case r.Body != nil:
 		body = bytes.NewReader(r.Body)
 	}

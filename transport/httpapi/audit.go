@@ -36,6 +36,10 @@ type auditNote struct {
 	query url.Values
 	body  []byte // of a request that is not a stream; see asked
 
+	program   string // that is run in an instance, without its directory
+	arguments int    // how many the program has
+	port      string // that is forwarded
+
 	Proved   string   `json:"proved,omitempty"` // who signed in, once the leader knows
 	Objects  []string `json:"objects,omitempty"`
 	More     int      `json:"more,omitempty"`
@@ -241,7 +245,8 @@ func (s *Server) endAudit(rt route, r *http.Request, n *auditNote, result auditR
 func (s *Server) auditLine(rt route, r *http.Request, n *auditNote) audit.Line {
 	dry, _ := strconv.ParseBool(n.query.Get("dry_run")) // a value that is none is refused
 	line := audit.Line{Call: n.call, Token: string(n.who.token), Peer: peerText(r.RemoteAddr), Operation: rt.id,
-		Verb: string(verbs[rt.id]), Path: r.URL.Path, RequestID: n.query.Get("request_id"), DryRun: dry}
+		Verb: string(verbs[rt.id]), Path: r.URL.Path, RequestID: n.query.Get("request_id"), DryRun: dry,
+		Program: n.program, Arguments: n.arguments, Port: n.port}
 	who := n.who.Subject
 	if who == (model.Subject{}) || rt.open { // what the caller says it is was refused
 		who, _ = transport.SubjectFrom(r.Context())

@@ -46,7 +46,7 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 		writeError(w, refusal)
 		return
 	}
-	ctx, cancel := streamContext(life)
+	ctx, cancel := streamContext(life, streamLife)
 	defer cancel()
 	ctx, cancel, err = s.judge.whileReadable(ctx, "job-logs", j.Name, func(state *fsm.State) rights.Object {
 		return jobObject(state, "job/"+string(j.Name), j.Name)

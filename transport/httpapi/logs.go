@@ -109,7 +109,7 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	ctx, cancel := streamContext(life)
+	ctx, cancel := streamContext(life, streamLife)
 	defer cancel()
 	state, _ := s.cfg.Store.Watch()
 	sees := s.judge.sight(&state, callerFrom(ctx), verbs["instance-logs"])
@@ -147,11 +147,11 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// streamContext returns a context that is canceled after streamLife, when the caller has gone, or when the server
+// streamContext returns a context that is canceled after the time life, when the caller has gone, or when the server
 // begins to stop.
-func streamContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func streamContext(ctx context.Context, life time.Duration) (context.Context, context.CancelFunc) {
 	stopping := transport.Stopping(ctx)
-	ctx, cancel := context.WithTimeout(ctx, streamLife)
+	ctx, cancel := context.WithTimeout(ctx, life)
 	if stopping != nil {
 		go func() {
 			select {

@@ -136,7 +136,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			ctx = withBody(ctx, raw)
 			noteFrom(ctx).body = raw
 		}
-		if err := s.beginAudit(rt, r.WithContext(ctx)); err != nil {
+		if err := s.beginAtOnce(rt, r.WithContext(ctx)); err != nil {
 			s.refuse(w, rt, who, err)
 			return
 		}

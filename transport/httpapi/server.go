@@ -124,7 +124,7 @@ func (s *Server) operations() []operation {
 		s.classOperations, s.settingsOperations, s.memberOperations, s.verifyOperations, s.tokenOperations,
 		s.trustOperations, s.newcomerOperations, s.caOperations,
 		s.unknownOperations, s.foundOperations,
-		s.snapshotOperations, s.eventOperations, s.logOperations, s.peerOperations, s.healthOperations,
+		s.snapshotOperations, s.eventOperations, s.logOperations, s.enterOperations, s.peerOperations, s.healthOperations,
 		s.loginOperations,
 	} {
 		all = append(all, noun()...)

@@ -45,6 +45,7 @@ var verbs = map[string]rights.Verb{
 	"list-instances": "instance.read", "get-instance": "instance.read", "why-instance": "instance.read",
 	"evict-instance": "instance.evict", "stop-instance": "instance.stop", "restart-instance": "instance.restart",
 	"instance-logs": "instance.logs", "job-logs": "instance.logs",
+	"exec-instance": "instance.exec", "forward-instance": "instance.forward",
 	"list-services": "instance.read", "get-service": "instance.read", "prometheus-discovery": "server.read",
 	"unknown-instances":  "server.read",
 	"forecast-rebalance": "cluster.rebalance", "rebalance": "cluster.rebalance",
@@ -81,9 +82,10 @@ var verbs = map[string]rights.Verb{
 }
 
 // reveals lists the reads that the audit log records also if they are done, because they show secrets or what programs
-// wrote: the whole state, logs, and the environments of jobs. The audit log records every write too.
+// wrote, or let somebody into an instance: the whole state, logs, the environments of jobs, commands and forwards. The
+// audit log records every write too.
 var reveals = map[string]bool{
 	"save-snapshot": true,
-	"instance-logs": true, "job-logs": true,
+	"instance-logs": true, "job-logs": true, "exec-instance": true, "forward-instance": true,
 	"get-job": true, "get-job-version": true, "list-job-versions": true,
 }

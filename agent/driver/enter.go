@@ -1,0 +1,370 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Session is what Task.Enter runs beside an instance's program for a person.
+type Session struct {
+	Argv []string          // the program, looked up like Spec.Command, and its arguments
+	Env  map[string]string // added to the instance's environment
+	// Terminal, if not nil, is the first size of a terminal on which the command runs. Everything that the command prints
+	// goes to Stdout then. Without it, the command has three pipes.
+	Terminal *Size
+	Resize   <-chan Size // further sizes of the terminal; may be nil
+	// Stdin is what the command reads; nil means nothing. Enter does not wait for a call of Read that blocks when the
+	// command ends.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer // nil means that the output is discarded
+	Started        func()    // called once the command runs, before any output; may be nil
+}
+
+// Size is the size of a terminal in characters. With 0 the kernel reports an unknown size.
+type Size struct{ Rows, Columns uint16 }
+
+// goneEvery is how often Enter looks whether the instance's program still runs.
+const goneEvery = 100 * time.Millisecond
+
+// Enter runs a command as the instance's user, with the instance's directory, mounts, environment, cgroup and rlimits,
+// in a session of its own. It blocks until the command has ended and its output was passed on, and returns the exit
+// code, or 128 plus the number of the signal that killed the command. It kills what the command leaves running.
+//
+// When ctx or the instance's program ends, or when this process dies, the command and all its descendants are killed.
+// If ctx has ended, Enter returns the error of ctx within about two seconds.
+//
+// It returns CodeNotRunning if the instance's program has ended or ends meanwhile, CodeNoSessions if
+// it is a container, CodeInvalidSpec if s has no Argv,
+// CodeStillRunning if earlier commands were killed but have not ended yet, and CodeStartFailed if the command can't be
+// executed.
+func (t *Task) Enter(ctx context.Context, s Session) (int, error) {
+	switch {
+	case !t.Alive():
+		return 0, model.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
+	case t.launch.Spec.Container != nil:
+		return 0, model.Refuse(CodeNoSessions, "instance %s is a container: commands of people run only beside programs",
+			t.ID()).WithHint("see what it prints: outspan instance logs %s", t.ID())
+	case len(s.Argv) == 0:
+		return 0, model.Refuse(CodeInvalidSpec, "command in instance %s is empty", t.ID())
+	case t.commands.stuck() > 0:
+		return 0, model.Refuse(CodeStillRunning, "commands of instance %s were killed and have not ended", t.ID()).
+			WithHint("look for processes in state D: a disk or a mount may not answer")
+	}
+	p := t.launch.Spec.launcher().beside(t, s.Argv)
+	env := t.launch.fullEnv()
+	for k, v := range s.Env {
+		env[k] = v
+	}
+	p.Env = environ(env)
+	e := &entering{session: s, ended: make(chan struct{})}
+	if err := e.start(p); err != nil {
+		return 0, model.Refuse(CodeStartFailed, "run %s in instance %s: %v", s.Argv[0], t.ID(), err)
+	}
+	alive, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go t.cancelAtEnd(alive, cancel)
+	t.commands.begin()
+	defer t.commands.leave()
+	return e.run(alive, t.commands.end)
+}
+
+// cancelAtEnd calls cancel once the instance's program has ended. It returns then, or when ctx ends.
+func (t *Task) cancelAtEnd(ctx context.Context, cancel context.CancelCauseFunc) {
+	for t.Alive() {
+		if !sleep(ctx, goneEvery) {
+			return
+		}
+	}
+	cancel(model.Refuse(CodeNotRunning, "instance %s has ended", t.ID()))
+}
+
+// entering is one run of Task.Enter.
+type entering struct {
+	session  Session
+	guard    *exec.Cmd // the process that kills the command and its descendants; see EnterMain
+	life     *os.File  // when it is closed, the guard kills them
+	ours     stdio
+	resizing *os.File // the terminal, or nil
+	ended    chan struct{}
+}
+
+// stdio has one end of the three streams of a command. in and err are nil on a terminal, where out serves all.
+type stdio struct{ in, out, err *os.File }
+
+func (s stdio) close() {
+	for _, f := range []*os.File{s.in, s.out, s.err} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// start starts the guard, and waits until the command runs. After an error nothing runs.
+func (e *entering) start(p plan) error {
+	theirs, err := e.open()
+	if err != nil {
+		return err
+	}
+	defer theirs.close()
+	step, err := e.fork(p, theirs)
+	if err == nil {
+		err = step.await(initTimeout)
+		if err != nil {
+			e.life.Close()
+			_ = e.guard.Wait() // it ends as soon as what it started has
+		}
+	}
+	if err != nil {
+		e.ours.close()
+	}
+	return err
+}
+
+// open makes the terminal or the pipes. The command gets the files that open returns.
+func (e *entering) open() (theirs stdio, err error) {
+	if e.session.Terminal != nil {
+		master, slave, err := openTerminal(*e.session.Terminal)
+		if err != nil {
+			return stdio{}, fmt.Errorf("open a terminal: %w", err)
+		}
+		e.ours.out, e.resizing = master, master
+		return stdio{out: slave}, nil
+	}
+	for _, one := range []struct{ read, write **os.File }{
+		{&theirs.in, &e.ours.in}, {&e.ours.out, &theirs.out}, {&e.ours.err, &theirs.err},
+	} {
+		if *one.read, *one.write, err = os.Pipe(); err != nil {
+			theirs.close()
+			e.ours.close()
+			return stdio{}, err
+		}
+	}
+	return theirs, nil
+}
+
+// fork starts the guard with the plan. On success, e.guard must be waited for.
+func (e *entering) fork(p plan, theirs stdio) (initStep, error) {
+	mem, err := p.memory()
+	if err != nil {
+		return initStep{}, err
+	}
+	defer mem.Close()
+	status, statusW, err := os.Pipe()
+	if err != nil {
+		return initStep{}, err
+	}
+	defer statusW.Close()
+	lifeR, life, err := os.Pipe()
+	if err != nil {
+		status.Close()
+		return initStep{}, err
+	}
+	defer lifeR.Close()
+	e.guard = exec.Command("/proc/self/exe") //nolint:noctx // the guard outlives ctx: it kills the command then
+	e.guard.Args = []string{"outspan", "shim-enter"}
+	e.guard.Env = append(initEnv(), p.marks()...)
+	e.guard.Dir = "/"
+	e.guard.Stdin, e.guard.Stdout, e.guard.Stderr = theirs.in, theirs.out, theirs.err
+	if e.session.Terminal != nil {
+		e.guard.Args = append(e.guard.Args, "terminal")
+		e.guard.Stdin, e.guard.Stderr = theirs.out, theirs.out
+	}
+	e.guard.ExtraFiles = []*os.File{statusW, mem, lifeR} // fdStatus, fdPlan, fdLife
+	e.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := e.guard.Start(); err != nil {
+		status.Close()
+		life.Close()
+		return initStep{}, err
+	}
+	e.life = life
+	return initStep{pid: e.guard.Process.Pid, status: status}, nil
+}
+
+// run passes the streams on until the command has ended. It calls ended once, when no process of the command is left,
+// which may be after run has returned.
+func (e *entering) run(ctx context.Context, ended func()) (int, error) {
+	if e.session.Started != nil {
+		e.session.Started()
+	}
+	defer e.life.Close()
+	defer context.AfterFunc(ctx, func() { e.life.Close() })()
+	var failed error
+	go func() {
+		failed = e.guard.Wait()
+		ended()
+		e.hurry()
+		close(e.ended)
+	}()
+	go e.feed()
+	go e.resize()
+	copied := make(chan struct{}, 2)
+	for from, to := range map[*os.File]io.Writer{e.ours.out: e.session.Stdout, e.ours.err: e.session.Stderr} {
+		go func() {
+			if from != nil {
+				e.drain(from, to)
+			}
+			copied <- struct{}{}
+		}()
+	}
+	done := make(chan struct{})
+	go func() {
+		<-copied
+		<-copied
+		<-e.ended
+		e.ours.close()
+		close(done)
+	}()
+	if err := awaitUntil(ctx, done); err != nil {
+		return 0, err
+	}
+	return guardResult(failed)
+}
+
+// awaitUntil waits until done is closed. After ctx has ended, it waits at most abandonAfter, and returns the cause.
+func awaitUntil(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(abandonAfter)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	return context.Cause(ctx)
+}
+
+// guardResult returns the command's exit code from how the guard ended.
+func guardResult(err error) (int, error) {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &exit) && exit.Exited():
+		return exit.ExitCode(), nil
+	}
+	return 0, model.Refuse(CodeStateFailed, "the process that watches the command died: %v", err)
+}
+
+// feed passes the input on until it or the command ends. On a terminal, the end of the input is sent as Ctrl-D.
+func (e *entering) feed() {
+	to := e.ours.in
+	if to == nil {
+		to = e.ours.out
+	}
+	if e.session.Stdin != nil {
+		_, err := io.Copy(to, e.session.Stdin)
+		if err == nil && e.session.Terminal != nil {
+			_, _ = to.Write([]byte{4})
+		}
+	}
+	if e.ours.in != nil {
+		e.ours.in.Close()
+	}
+}
+
+// resize changes the size of the terminal whenever another one comes, until the command ends.
+func (e *entering) resize() {
+	for {
+		select {
+		case size, open := <-e.session.Resize:
+			if !open {
+				return
+			}
+			if e.resizing != nil {
+				_ = setSize(e.resizing, size) // the command may have ended
+			}
+		case <-e.ended:
+			return
+		}
+	}
+}
+
+// outliveTime is how long output is awaited after the command has ended. A process that the command did not start may
+// keep its output open.
+const outliveTime = time.Second
+
+// hurry makes reads of the output return, so that drain notices that the command has ended. It is called right before
+// that is noted, so that it can't undo the deadline that drain sets afterwards.
+func (e *entering) hurry() {
+	for _, f := range []*os.File{e.ours.out, e.ours.err} {
+		if f != nil {
+			_ = f.SetReadDeadline(time.Now())
+		}
+	}
+}
+
+// drain passes on what the command prints. Once the command has ended, drain reads what is left, and returns when
+// nothing more has come for outliveTime.
+func (e *entering) drain(from *os.File, to io.Writer) {
+	if to == nil {
+		to = io.Discard
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		last := closed(e.ended)
+		if last && from.SetReadDeadline(time.Now().Add(outliveTime)) != nil {
+			return
+		}
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, failed := to.Write(buf[:n]); failed != nil {
+				from.Close() // the command gets SIGPIPE
+				return
+			}
+		}
+		if err != nil && (last || !errors.Is(err, os.ErrDeadlineExceeded)) {
+			return // a terminal that nobody has open any more returns EIO
+		}
+	}
+}
+
+// openTerminal makes a terminal. The command gets slave. It works in any mount namespace.
+func openTerminal(size Size) (master, slave *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	master = os.NewFile(uintptr(fd), "terminal")
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		master.Close()
+		return nil, nil, err
+	}
+	flags := uintptr(unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC)
+	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, flags)
+	if errno != 0 {
+		master.Close()
+		return nil, nil, errno
+	}
+	slave = os.NewFile(peer, "terminal")
+	if err := setSize(master, size); err != nil {
+		master.Close()
+		slave.Close()
+		return nil, nil, err
+	}
+	return master, slave, nil
+}
+
+func setSize(terminal *os.File, s Size) error {
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: s.Rows, Col: s.Columns})
+	})
+	return errors.Join(err, failed)
+}

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/internal/duplex"
+	"github.com/outspan/outspan/model"
+)
+
+// maxTunnelled is how many connections one forward may have open. Each takes up to two windows of memory.
+const maxTunnelled = 64
+
+// tunnelDial is how long the program may take to accept a connection.
+const tunnelDial = 5 * time.Second
+
+// serveForward passes connections on to a declared port of an instance. Each lane that the caller opens is a
+// connection. It ends with the instance. Codes: not_running, busy, invalid, not_found.
+func (a *Agent) serveForward(w http.ResponseWriter, r *http.Request) {
+	var start api.ForwardStart
+	g, task, release, err := a.receive(w, r, &start)
+	if err != nil {
+		writeProblem(w, err)
+		return
+	}
+	defer release()
+	port, err := a.portOf(model.InstanceID(r.PathValue("instance")), start.Port)
+	if err != nil {
+		writeProblem(w, err)
+		return
+	}
+	t := &tunnel{ctx: g.ctx, to: net.JoinHostPort(a.cfg.Node.Address, strconv.Itoa(port)),
+		room: make(chan struct{}, maxTunnelled)}
+	g.begin(duplex.Handler{Open: t.open})
+	_ = g.conn.SendMessage(api.ForwardReady{Port: port}) // an error means that the caller is gone
+	err = nil
+	for alive := true; alive; { // the program may end long before the rest of its instance
+		select {
+		case <-g.ctx.Done():
+			alive = false
+		case <-time.After(time.Second):
+			if alive = task.Alive(); !alive {
+				err = model.Refuse(driver.CodeNotRunning, "instance %s has ended", task.ID())
+			}
+		}
+	}
+	gone := g.ctx.Err() != nil
+	if !gone {
+		_ = g.conn.SendMessage(api.ExecEnd{Error: api.NewProblem(err)}) // as above
+	}
+	g.cancel(nil)
+	g.conn.Fail(io.ErrClosedPipe)
+	t.wg.Wait()
+	_ = g.control.SetReadDeadline(time.Now())
+	<-g.ran
+	if gone {
+		panic(http.ErrAbortHandler) // so that the caller does not take this for the end of the instance
+	}
+}
+
+// portOf returns the number of a port that an instance declares, by its name or number. Code: not_found.
+func (a *Agent) portOf(id model.InstanceID, want string) (int, error) {
+	m := a.supervisors.member(id)
+	if m == nil {
+		return 0, model.Refuse(model.CodeNotFound, "instance %s is not on node %s any more", id, a.cfg.Name)
+	}
+	for name, number := range m.wanted().Ports {
+		if want == name || want == strconv.Itoa(number) {
+			return number, nil
+		}
+	}
+	return 0, model.Refuse(model.CodeNotFound, "instance %s has no port %q", id, model.Clip(want)).
+		WithHint("name one that its job declares, or its number; see: outspan instance status %s", id)
+}
+
+// tunnel has the connections of one forward.
+type tunnel struct {
+	ctx  context.Context
+	to   string
+	room chan struct{}
+	wg   sync.WaitGroup
+}
+
+// open connects a lane to the program. It does not block.
+func (t *tunnel) open(l *duplex.Lane) error {
+	select {
+	case t.room <- struct{}{}:
+	default:
+		go l.Reset("too many connections")
+		return nil
+	}
+	t.wg.Go(func() {
+		defer func() { <-t.room }()
+		ctx, cancel := context.WithTimeout(t.ctx, tunnelDial)
+		defer cancel()
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.to)
+		if err != nil {
+			l.Reset("the program does not accept the connection")
+			return
+		}
+		defer context.AfterFunc(t.ctx, func() { conn.Close() })()
+		duplex.Join(l, conn)
+	})
+	return nil
+}
