@@ -21,6 +21,10 @@ func (g *GroupSpec) checkExec() *Error {
 			"command %q is no absolute path, and the directory of an instance is empty at its start", command).
 			WithHint("write the whole path, or only the name of a program that is in PATH")
 	}
+	return g.checkEnv()
+}
+
+func (g *GroupSpec) checkEnv() *Error {
 	for _, name := range slices.Sorted(maps.Keys(g.Env)) {
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(g.Env[name], "\x00"):

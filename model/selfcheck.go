@@ -37,6 +37,8 @@ type SelfReport struct {
 	// earlier agent process reported.
 	Measured bool          `cbor:"4,keyasint,omitempty"`
 	Ports    []PortProblem `cbor:"5,keyasint,omitempty"` // ports that the agent can't listen on
+	// Runtime is nil if the node has no container runtime.
+	Runtime *ContainerRuntime `cbor:"6,keyasint,omitempty"`
 }
 
 // MaxDiskUses is the largest number of instances above their disk limit that is recorded for one node.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -201,13 +202,22 @@ func (j *judge) mayAsk(r *reading, rt route, c caller, command fsm.Command) erro
 func mayRunAs(book *rights.Book, who rights.Caller, c caller, spec model.JobSpec) error {
 	on := specObject(spec)
 	for _, g := range spec.Groups {
-		if !book.MayRunAs(who, g.Exec.User, on) {
-			return model.Refuse(model.CodeForbidden, "%s may not run programs of job %s as the user %q", c.Subject, spec.Name,
-				clip(g.Exec.User)).
-				WithHint("leave the user out, or ask an administrator for a role with users = [%q]", clip(g.Exec.User))
+		for _, user := range g.Users() {
+			if !book.MayRunAs(who, user, on) {
+				return model.Refuse(model.CodeForbidden, "%s may not run programs of job %s as the user %q", c.Subject, spec.Name,
+					clip(user)).WithHint("%s", mayRunHint(&g, clip(user)))
+			}
 		}
 	}
 	return nil
+}
+
+func mayRunHint(g *model.GroupSpec, user string) string {
+	ask := fmt.Sprintf("ask an administrator for a role with users = [%q]", user)
+	if g.Container == nil {
+		return "leave the user out, or " + ask
+	}
+	return "a container may run as root unless its user is a number and it has neither mount nor cap_add; change that, or " + ask
 }
 
 func specObject(spec model.JobSpec) rights.Object {
