@@ -47,7 +47,8 @@ func (f *fixedImages) set(change func()) {
 // The servers ask an agent for the digest of an image, and get the registry's words if there is none. An agent without
 // a container runtime says so, and nobody but a server may ask.
 func TestServeImage(t *testing.T) {
-	f := &fixedImages{digest: "sha256:" + strings.Repeat("a", 64), platforms: []string{"linux/amd64", "unknown/unknown/x y"}}
+	f := &fixedImages{digest: "sha256:" + strings.Repeat("a", 64),
+		platforms: []string{"linux/amd64", "unknown/unknown/x y"}}
 	b := newBench(t, func(c *Config) { c.Images = f })
 	url := front(t, b, model.SubjectServer).URL + transport.PathAgentImage
 	code, text, _ := fetch(t, url+"?name=reg/web:1")

@@ -8,13 +8,14 @@ import (
 
 // selfReport is the agent's report about its own machine.
 type selfReport struct {
-	troubles   []model.Trouble
-	disk       []model.DiskUse
-	measured   bool // disk was measured
-	ports      []model.PortProblem
-	runtime    *model.ContainerRuntime // nil without one
-	filler     string                  // a message about the instance that fills the data directory; "" if there is none
-	now, acked uint64                  // now begins at 1 and grows with each change; acked is the newest number that the servers have
+	troubles []model.Trouble
+	disk     []model.DiskUse
+	measured bool // disk was measured
+	ports    []model.PortProblem
+	runtime  *model.ContainerRuntime // nil without one
+	filler   string                  // a message about the instance that fills the data directory; "" if there is none
+	// now begins at 1 and grows with each change; acked is the newest number that the servers have
+	now, acked uint64
 }
 
 // report returns the report for the servers. It appends filler to the reason of the trouble disk_full.
