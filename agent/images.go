@@ -13,7 +13,8 @@ import (
 // Images is the container runtime of this machine, as far as the agent asks it about images. Its methods may be called
 // from any goroutine.
 type Images interface {
-	// Resolve asks the image's registry for the digest of the image's index, and for its platforms ("linux/amd64"). It uses the mirrors and credentials of this machine, and blocks until ctx ends at the latest. An error has the
+	// Resolve asks the image's registry for the digest of the image's index, and for its platforms ("linux/amd64"). It
+	// uses the mirrors and credentials of this machine, and blocks until ctx ends at the latest. An error has the
 	// registry's words and no credentials.
 	Resolve(ctx context.Context, image string) (digest string, platforms []string, err error)
 	// Runtime returns the state of the runtime. It blocks until ctx ends at the latest.

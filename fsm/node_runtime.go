@@ -46,8 +46,8 @@ func (s *State) tellRuntime(n, next *Node) {
 	s.emit(next.runtimeEvent(before))
 }
 
-// runtimeEvent returns the event for a change of the container runtime. before is the result of NodeRuntime.words before
-// the change.
+// runtimeEvent returns the event for a change of the container runtime. before is the result of NodeRuntime.words
+// before the change.
 func (n *Node) runtimeEvent(before string) Event {
 	data := map[string]string{"name": n.Name}
 	if r := n.Self.Runtime; r != nil && r.Down != "" {

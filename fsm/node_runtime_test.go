@@ -19,7 +19,8 @@ func TestContainersNeedARuntime(t *testing.T) {
 	node := register("n1")
 	node.Shape.Attributes = map[string]string{"os": "linux", "arch": "amd64"}
 	base := run(t, oneNode(t, model.DefaultSettings()), 1500, node, &NodeReport{ID: "n1", Full: true})
-	if _, refusal := attempt(base, 2000, job("web:1")); !errors.Is(refusal, &model.Error{Code: model.CodeImageUnresolved}) {
+	_, refusal := attempt(base, 2000, job("web:1"))
+	if !errors.Is(refusal, &model.Error{Code: model.CodeImageUnresolved}) {
 		t.Errorf("an image without a digest: %v", refusal)
 	}
 	runtime := func(down string) *NodeReport {
@@ -72,7 +73,8 @@ func TestRuntimeIsRemembered(t *testing.T) {
 		was := n.Self.Runtime.words()
 		s = run(t, s, step.at, &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: n.Self.Gen + 1, Runtime: step.runtime}})
 		n, _ = s.Nodes.Get("n1")
-		if x := n.Self.Runtime; x.words() != step.words || x != nil && (x.DownSince != step.since || len(x.Down) > maxAgentText) {
+		if x := n.Self.Runtime; x.words() != step.words ||
+			x != nil && (x.DownSince != step.since || len(x.Down) > maxAgentText) {
 			t.Errorf("at %d: %+v", step.at, x)
 		}
 		if got := len(events(&s, model.EventNodeRuntime)) - before; (got > 0) != (was != step.words) {

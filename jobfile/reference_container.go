@@ -6,7 +6,8 @@ const besideImage = `image = "registry.lan/web:1.2"`
 
 var containerTexts = map[string]hclfile.KeyText{
 	"image": {
-		Means: "the image, in place of `exec`. `job run` asks its registry for the digest, and all instances of the version " +
+		Means: "the image, in place of `exec`. `job run` asks its registry for the digest, and all instances of the " +
+			"version " +
 			"run that digest. With `NAME@sha256:...` it is given",
 		Example: `"registry.lan/web:1.2"`,
 	},

@@ -9,7 +9,7 @@ const (
 	EventNodeState      EventType = "node.state_changed"
 	EventNodeChecks     EventType = "node.checks_changed"        // results of the agent's checks of its own machine
 	EventNodePort       EventType = "node.port_changed"          // the agent can't listen on a port, or can again
-	EventNodeRuntime    EventType = "node.runtime_changed"       // the container runtime appeared, stopped answering, or answers
+	EventNodeRuntime    EventType = "node.runtime_changed"       // it appeared, stopped answering, or answers
 	EventNodeAck        EventType = "node.blockers_acknowledged" // an operator agreed that instances stay on the node
 	EventAllocated      EventType = "instance.allocated"
 	EventDesired        EventType = "instance.desired_state_changed"

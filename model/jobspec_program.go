@@ -12,9 +12,9 @@ import (
 // ContainerSpec is the program of a group as an image, in place of an ExecSpec. The container uses the network of its
 // node. In Command, Args and Entrypoint, the agent replaces variables as in an ExecSpec.
 type ContainerSpec struct {
-	// Image is the name of the image, as in "registry.lan/web:1.2". In a spec that servers store, the digest of the image's
-	// index follows: "registry.lan/web:1.2@sha256:...". All instances of a version run the image with that digest,
-	// whatever the name stands for by then.
+	// Image is the name of the image, as in "registry.lan/web:1.2". In a spec that servers store, the digest of the
+	// image's index follows: "registry.lan/web:1.2@sha256:...". All instances of a version run the image with that
+	// digest, whatever the name stands for by then.
 	Image string `json:"image" cbor:"1,keyasint"`
 	// Platforms lists the platforms that the image is made for, such as "linux/amd64". Nodes of other platforms get no
 	// instance. Servers fill it in if it is empty; an empty list in a stored spec means that the platforms are not known.

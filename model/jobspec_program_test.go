@@ -16,7 +16,8 @@ func TestContainerIsRefused(t *testing.T) {
 		says   string // part of the refusal; "" means that the spec is accepted
 	}{
 		{"a name alone", func(g *GroupSpec) { g.Container.Image = "redis" }, "", ""},
-		{"all parts of a name", func(g *GroupSpec) { g.Container.Image = "reg.lan:5000/a/b__c-d.e:V1.2-x@" + digest }, "", ""},
+		{"all parts of a name", func(g *GroupSpec) { g.Container.Image = "reg.lan:5000/a/b__c-d.e:V1.2-x@" + digest }, "",
+			""},
 		{"no image", func(g *GroupSpec) { g.Container.Image = "" }, "group/g/container/image", "no image"},
 		{"capitals", func(g *GroupSpec) { g.Container.Image = "reg/Web" }, "group/g/container/image", "not the name"},
 		{"empty tag", func(g *GroupSpec) { g.Container.Image = "web:" }, "group/g/container/image", "not the name"},
@@ -29,10 +30,12 @@ func TestContainerIsRefused(t *testing.T) {
 		{"platform", func(g *GroupSpec) { g.Container.Platforms = []string{"linux"} }, "group/g/container/platforms",
 			`platform "linux"`},
 		{"both", func(g *GroupSpec) { g.Exec.Command = "/bin/x" }, "group/g/container", "both exec and container"},
-		{"args of an exec", func(g *GroupSpec) { g.Exec.Args = []string{"x"} }, "group/g/container", "both exec and container"},
+		{"args of an exec", func(g *GroupSpec) { g.Exec.Args = []string{"x"} }, "group/g/container",
+			"both exec and container"},
 		{"neither", func(g *GroupSpec) { g.Container = nil }, "group/g", "no command and no image"},
 		{"env", func(g *GroupSpec) { g.Env = map[string]string{"OUTSPAN_X": ""} }, "group/g/env", "are the agent's"},
-		{"relative tmpfs", func(g *GroupSpec) { g.Container.Tmpfs = []string{"run"} }, "group/g/container/tmpfs", "given twice"},
+		{"relative tmpfs", func(g *GroupSpec) { g.Container.Tmpfs = []string{"run"} }, "group/g/container/tmpfs",
+			"given twice"},
 		{"tmpfs twice", func(g *GroupSpec) { g.Container.Tmpfs = []string{"/run", "/run"} }, "group/g/container/tmpfs",
 			"given twice"},
 		{"mount", func(g *GroupSpec) { g.Container.Mounts = []MountSpec{{"/dev/fuse", "/dev/fuse", false}} }, "", ""},
@@ -49,7 +52,8 @@ func TestContainerIsRefused(t *testing.T) {
 		}, "group/g/volume/data/path", "mounts something else"},
 		{"capability", func(g *GroupSpec) { g.Container.CapAdd = []string{"cap_sys_time"} }, "", ""},
 		{"all but", func(g *GroupSpec) { g.Container.CapDrop = []string{"all"} }, "", ""},
-		{"privileged", func(g *GroupSpec) { g.Container.CapAdd = []string{"ALL"} }, "group/g/container/cap_add", "no capability"},
+		{"privileged", func(g *GroupSpec) { g.Container.CapAdd = []string{"ALL"} }, "group/g/container/cap_add",
+			"no capability"},
 		{"typo", func(g *GroupSpec) { g.Container.CapDrop = []string{"CHWN"} }, "group/g/container/cap_drop",
 			`did you mean "CHOWN"?`},
 		{"shm", func(g *GroupSpec) { g.Container.ShmBytes = 1 }, "group/g/container/shm", "4 KiB"},
@@ -98,7 +102,8 @@ func TestDigestOfAContainer(t *testing.T) {
 func TestPlatforms(t *testing.T) {
 	c := ContainerSpec{Platforms: []string{"linux/amd64", "linux/arm/v7"}}
 	for node, want := range map[[2]string]bool{
-		{"linux", "amd64"}: true, {"linux", "arm"}: true, {"linux", "arm64"}: false, {"darwin", "amd64"}: false, {"", ""}: true,
+		{"linux", "amd64"}: true, {"linux", "arm"}: true, {"linux", "arm64"}: false, {"darwin", "amd64"}: false,
+		{"", ""}: true,
 	} {
 		if got := c.RunsOn(node[0], node[1]); got != want {
 			t.Errorf("RunsOn(%q) = %v", node, got)

@@ -64,3 +64,15 @@ const PathAgentVolumes = "/v1/agent/volumes"
 // PathAgentTransfer is where an agent serves volumes to another agent. The transfer's id and the requested part follow
 // in the path.
 const PathAgentTransfer = "/v1/agent/transfer/"
+
+// PathAgentImage is where an agent resolves the image that the query parameter name names, without a digest.
+const PathAgentImage = "/v1/agent/image"
+
+// ResolveWait is how long an agent may take to resolve an image.
+const ResolveWait = 15 * time.Second
+
+// ResolvedImage is what a registry told an agent of an image.
+type ResolvedImage struct {
+	Digest    string   `json:"digest"`    // of the image's index, "sha256:..."
+	Platforms []string `json:"platforms"` // such as "linux/amd64"; empty if the registry did not tell
+}

@@ -49,7 +49,8 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 	return cmd
 }
 
-const keepImagesText = "an image whose name is that of the present version keeps its digest; no registry is asked for it"
+const keepImagesText = "" +
+	"an image whose name is that of the present version keeps its digest; no registry is asked for it"
 
 // jobPlanned is the JSON of job plan: what submitting a job file would change in the cluster and in the spec.
 type jobPlanned struct {
