@@ -205,6 +205,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	checks := newSelfChecks()
 	a.startFull(checks)
+	a.lookAtRuntime(work, runtimeFirst)
 	var reporting, working sync.WaitGroup
 	reporting.Go(func() { a.shared.reports.run(report) })
 	reporting.Go(func() { a.keepRegistered(report) })
@@ -214,6 +215,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.shared.peers.run(work, a.askPeers) })
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { a.keepChecked(work, checks) })
+	working.Go(func() { a.keepRuntime(work) })
 	working.Go(func() { a.keepMeasured(work) })
 	working.Go(func() { _ = a.mover.Run(work) }) // Mover.Run always returns nil
 

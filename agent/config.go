@@ -68,6 +68,8 @@ type Config struct {
 	Servers Servers
 	// Runtime runs the processes. If it is nil, New uses the exec driver, which keeps its files in DataDir.
 	Runtime Runtime
+	// Images is the container runtime; nil means that this machine has none.
+	Images Images
 	// Peers sends requests to other agents, to copy volumes from them. If it is nil, this agent can't copy volumes.
 	Peers http.RoundTripper
 	// Drain asks the servers to drain this node, and returns nil once they have accepted the drain. Required with

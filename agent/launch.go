@@ -24,6 +24,9 @@ func (w *shared) values(a transport.Assignment) values {
 // launch returns the driver's Spec for an assignment. lease is when the instance's lease ends, or 0 if the instance has
 // no lease. Code: invalid, for an unknown variable. Trying again does not help.
 func (w *shared) launch(a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
+	if a.Spec.Container != nil {
+		return driver.Spec{}, model.Refuse(model.CodeNoRuntime, "this node has no container runtime")
+	}
 	v := w.values(a)
 	command, err := v.expand("command", a.Spec.Exec.Command)
 	if err != nil {

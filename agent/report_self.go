@@ -8,12 +8,14 @@ import (
 
 // selfReport is the agent's report about its own machine.
 type selfReport struct {
-	troubles   []model.Trouble
-	disk       []model.DiskUse
-	measured   bool // disk was measured
-	ports      []model.PortProblem
-	filler     string // a message about the instance that fills the data directory; "" if there is none
-	now, acked uint64 // now begins at 1 and grows with each change; acked is the newest number that the servers have
+	troubles []model.Trouble
+	disk     []model.DiskUse
+	measured bool // disk was measured
+	ports    []model.PortProblem
+	runtime  *model.ContainerRuntime // nil without one
+	filler   string                  // a message about the instance that fills the data directory; "" if there is none
+	// now begins at 1 and grows with each change; acked is the newest number that the servers have
+	now, acked uint64
 }
 
 // report returns the report for the servers. It appends filler to the reason of the trouble disk_full.
@@ -24,7 +26,8 @@ func (x *selfReport) report() *model.SelfReport {
 			troubles[i].Reason += "; " + x.filler
 		}
 	}
-	return &model.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured, Ports: x.ports}
+	return &model.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured, Ports: x.ports,
+		Runtime: x.runtime}
 }
 
 func (r *reporter) setSelf(troubles []model.Trouble) {
@@ -63,4 +66,20 @@ func (r *reporter) setFiller(text string) {
 	}
 	r.mu.Unlock()
 	r.kick()
+}
+
+// setRuntime records what is known of the container runtime, and reports a change. nil means that the node has none.
+// While the runtime does not answer, checks that run inside containers can't be made: they keep their last result, and
+// count neither as failed nor as passed.
+func (r *reporter) setRuntime(now *model.ContainerRuntime) {
+	r.mu.Lock()
+	same := now == nil && r.self.runtime == nil || now != nil && r.self.runtime != nil && *now == *r.self.runtime
+	if !same {
+		r.self.runtime = now
+		r.self.now++
+	}
+	r.mu.Unlock()
+	if !same {
+		r.kick()
+	}
 }

@@ -85,6 +85,7 @@ type JobReply struct {
 	Job          *Job               `json:"job,omitempty" doc:"absent when the job was purged"`
 	DeploymentID model.DeploymentID `json:"deployment_id,omitempty" doc:"that this write began"`
 	Changed      bool               `json:"changed" doc:"false: the job was so already"`
+	Images       []GroupImage       `json:"images,omitempty" doc:"of its groups of containers"`
 	RevertedTo   uint64             `json:"reverted_to,omitempty" doc:"of a revert: the version whose spec is the wanted state again; absent when a stored outcome is told again"`
 }
 
@@ -96,10 +97,19 @@ type JobValidation struct {
 	Budgets []model.BudgetLine `json:"budgets" doc:"what the budgets of its groups come to"`
 }
 
+// GroupImage is the image of a group of containers.
+type GroupImage struct {
+	Group     model.GroupID `json:"group"`
+	Image     string        `json:"image" doc:"its name"`
+	Digest    string        `json:"digest" doc:"of its index: what every instance of the version runs, whatever the name stands for later"`
+	Platforms []string      `json:"platforms" doc:"that it is made for; empty: not known"`
+}
+
 // SubmitBody submits a job.
 type SubmitBody struct {
-	Job     model.JobSpec `json:"job"`
-	Message string        `json:"message,omitempty" maxLength:"256" doc:"stands in the job's history"`
+	Job        model.JobSpec `json:"job"`
+	Message    string        `json:"message,omitempty" maxLength:"256" doc:"stands in the job's history"`
+	KeepImages bool          `json:"keep_images,omitempty" doc:"a group whose image has the same name as in the current version keeps its digest; otherwise an agent asks the registry again"`
 }
 
 // ScaleBody changes the count of a group.
@@ -140,6 +150,7 @@ type JobPlan struct {
 	Version uint64         `json:"version" doc:"it would have"`
 	Changes bool           `json:"changes"`
 	Groups  []PlannedGroup `json:"groups"`
+	Images  []GroupImage   `json:"images,omitempty" doc:"of its groups of containers"`
 }
 
 // PlannedGroup is what submitting a spec would do to a group.

@@ -37,7 +37,15 @@ type Node struct {
 	Unknown      []UnknownInstance  `json:"unknown" doc:"instances that run here and that the state does not know, as after a restore"`
 	PortProblems []PortProblem      `json:"port_problems" doc:"ports that its agent can't open"`
 	Troubles     []Trouble          `json:"troubles" doc:"what its agent's checks of its own machine find; with any of them the node is degraded"`
+	Runtime      *Runtime           `json:"container_runtime,omitempty" doc:"absent: the node can't run containers"`
 	Owes         bool               `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
+}
+
+// Runtime is the container runtime of a node.
+type Runtime struct {
+	Version   string     `json:"version"`
+	Down      string     `json:"down,omitempty" doc:"why it does not answer: the node gets no new containers, and those that run go on"`
+	DownSince *time.Time `json:"down_since,omitempty"`
 }
 
 // Trouble is a failed check of an agent's own machine.

@@ -61,7 +61,7 @@ func (c *InstancePlace) apply(s *State) error {
 	case s.Instances.Has(c.ID):
 		return model.Refuse(model.CodeConflict, "the instance id %s is taken", c.ID)
 	}
-	if refusal := s.Takes(node, spec); refusal != nil {
+	if refusal := s.TakesProgram(node, spec); refusal != nil {
 		return refusal
 	}
 	claims := s.ClaimsOf(spec, c.Ports)

@@ -42,7 +42,7 @@ type JobVersion struct {
 // JobSubmit makes Spec the wanted state of a job. Every change is a new version; instances are replaced only if their
 // group's template changed. The same spec again changes nothing, unless the job is stopped. Codes: invalid,
 // unknown_class, unknown_budget, service_taken, conflict (IfIndex does not match, the job is being purged, or a volume
-// would change its kind), no_capacity_memory, no_capacity_ports, too_large, quota_exceeded.
+// would change its kind), no_capacity_memory, no_capacity_ports, too_large, quota_exceeded, image_unresolved.
 type JobSubmit struct {
 	Spec model.JobSpec `cbor:"1,keyasint"`
 	// If not nil, the index that the job must have. 0 means that the job must not exist.

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -30,7 +31,7 @@ func (s *jobs) Policy(group model.GroupID) (*model.GroupSpec, bool) {
 
 func (c *JobSubmit) apply(s *State) error {
 	spec := c.Spec.Expand()
-	if refusal := spec.Check(); refusal != nil {
+	if refusal := cmp.Or(spec.Check(), spec.CheckResolved()); refusal != nil {
 		return refusal
 	}
 	old, exists := s.Jobs.Get(spec.Name)

@@ -69,6 +69,11 @@ func (c *InstanceMove) unchanged(s *State, inst *Instance) *model.Error {
 	if refusal := s.Eligible(target); refusal != nil {
 		return refusal
 	}
+	if spec, ok := s.Spec(inst.Group, inst.Version); ok {
+		if refusal := target.Starts(spec); refusal != nil {
+			return refusal
+		}
+	}
 	if a, avoided := target.Avoids(inst.Group, inst.Version, s.Now); avoided {
 		return model.Refuse(model.CodeStale, "%s avoids node %s: %s", inst.Group, target.Name, a.Reason)
 	}

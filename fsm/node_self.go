@@ -21,6 +21,8 @@ type NodeSelf struct {
 	Ports []model.PortProblem `cbor:"5,keyasint,omitempty"`
 	// Events counts the events that resulted from the agent's reports on its machine.
 	Events SelfEvents `cbor:"6,keyasint,omitzero"`
+	// Runtime is the node's container runtime; nil means that it has none.
+	Runtime *NodeRuntime `cbor:"7,keyasint,omitempty"`
 }
 
 // Troubled reports whether the node's own agent reports troubles. They make the node degraded.
@@ -79,12 +81,14 @@ func (s *State) takeSelf(c *NodeReport) {
 	if c.Self != nil {
 		next.Self.Troubles, next.Self.Gen = keptTroubles(c.Self), c.Self.Gen
 		next.Self.Disk, next.Self.Ports = keptDisk(n, c.Self), keptPorts(c.Self)
+		next.Self.Runtime = s.takeRuntime(n.Self.Runtime, c.Self)
 	}
 	if next.Troubled() {
 		next.Self.Since = cmp.Or(n.Self.Since, s.Now)
 	}
 	s.tellDisk(n, next.Self.Disk)
 	s.tellPorts(n, &next)
+	s.tellRuntime(n, &next)
 	if slices.Equal(n.Self.Troubles, next.Self.Troubles) {
 		s.putNode(&next)
 		s.touch(Topic("node/" + n.ID))
@@ -107,7 +111,7 @@ func (n *Node) checksEvent(before string) Event {
 // newer, or if it is a full report without Self and something is recorded.
 func (c *NodeReport) newsOfSelf(n *Node) bool {
 	if c.Self == nil {
-		return c.Full && (n.Troubled() || len(n.Self.Disk)+len(n.Self.Ports) > 0)
+		return c.Full && (n.Troubled() || len(n.Self.Disk)+len(n.Self.Ports) > 0 || n.Self.Runtime != nil)
 	}
 	return c.Self.Gen > n.Self.Gen
 }

@@ -11,7 +11,7 @@ import (
 
 // An agent's reports on its own machine may emit at most selfEvents events per selfWindow, so that they don't push out
 // the events of others. Events above the limit are left out: they are counted, but not stored. A report that arrives
-// below the limit still emits all of its events: at most three, and one for each instance that went above its disk
+// below the limit still emits all of its events: at most four, and one for each instance that went above its disk
 // limit or back below it.
 const (
 	selfEvents = 128
@@ -36,6 +36,8 @@ type LastEmitted struct {
 	State  string `cbor:"1,keyasint,omitempty"`
 	Checks string `cbor:"2,keyasint,omitempty"`
 	Ports  string `cbor:"3,keyasint,omitempty"`
+	// of the container runtime
+	Runtime string `cbor:"4,keyasint,omitempty"`
 }
 
 // noteLeftOut records in e that an event of one kind is emitted or, while events are muted, left out. field selects the
@@ -60,6 +62,8 @@ func (s *State) noteLeftOut(e *SelfEvents, field func(*LastEmitted) *string, bef
 func lastState(t *LastEmitted) *string  { return &t.State }
 func lastChecks(t *LastEmitted) *string { return &t.Checks }
 func lastPorts(t *LastEmitted) *string  { return &t.Ports }
+
+func lastRuntime(t *LastEmitted) *string { return &t.Runtime }
 
 // boundSelfEvents begins to count the events that an agent's report makes. If the hour's limit is reached, it mutes
 // them until done is called. done stores the count in the node's row. Unless the events were muted, done first emits
@@ -92,7 +96,7 @@ func (s *State) boundSelfEvents(n *Node) (done func()) {
 	}
 }
 
-// emitPresent emits at most three events with the present state of a node: one for each kind that had events left out
+// emitPresent emits at most four events with the present state of a node: one for each kind that had events left out
 // and whose state may differ from what the last emitted event said.
 func (s *State) emitPresent(id model.NodeID) {
 	n, _ := s.Nodes.Get(id)
@@ -112,6 +116,9 @@ func (s *State) emitPresent(id model.NodeID) {
 	// the codes may be the same although other ports are closed now
 	if now := portCodes(n.Self.Ports); last.Ports != "" && (last.Ports != now || len(n.Self.Ports) > 0) {
 		s.emit(n.portsEvent(last.Ports, n.Self.Ports, nil))
+	}
+	if now := n.Self.Runtime.words(); last.Runtime != "" && last.Runtime != now {
+		s.emit(n.runtimeEvent(last.Runtime))
 	}
 }
 

@@ -322,6 +322,9 @@ func (s *State) mayMoveTo(t *Transfer) *model.Error {
 		return model.Refuse(model.CodeConflict,
 			"volumes of %s can't move: it has one instance on each node, or is gone", t.Group)
 	}
+	if refusal := n.Starts(policy); refusal != nil {
+		return refusal
+	}
 	for i := range policy.Constraints {
 		if !n.Meets(&policy.Constraints[i]) {
 			return model.Refuse(model.CodeConstraint, "node %s does not meet the constraint on %s", n.Name,

@@ -73,6 +73,12 @@ func (w world) nodeReport() Command {
 				model.DiskUse{ID: w.instance().ID, UsedBytes: int64(w.int(0, 9)), LimitBytes: int64(w.int(0, 3))})
 		}
 		c.Self.Measured = !w.rarely(3)
+		switch c.Self.Gen % 4 {
+		case 1:
+			c.Self.Runtime = &model.ContainerRuntime{Version: "2.1"}
+		case 2:
+			c.Self.Runtime = &model.ContainerRuntime{Version: "2.1", Down: "no socket"}
+		}
 		for w.bool() {
 			c.Self.Ports = append(c.Self.Ports, model.PortProblem{
 				Port: w.int(0, 3), Service: model.ServiceName(pick(w, "", "web", "/")),

@@ -24,7 +24,8 @@ func groupKeys(g *model.GroupSpec) []hclfile.Field {
 		hclfile.Label(&g.Name),
 		hclfile.Number("count", &g.Count).PrintIf(g.Role != model.RoleSystem),
 		hclfile.Text("role", &g.Role),
-		hclfile.Block("exec", execKeys(&g.Exec)...).Required(),
+		hclfile.Block("exec", execKeys(&g.Exec)...).PrintIf(g.Container == nil || g.Exec.Command != ""),
+		hclfile.Optional("container", &g.Container, model.ContainerSpec{}, containerKeys),
 		hclfile.TextMap("env", &g.Env),
 		hclfile.Block("resources", resourceKeys(&g.Resources)...),
 		hclfile.Blocks("port", &g.Ports, model.PortSpec{}, portKeys),
@@ -50,7 +51,7 @@ func groupKeys(g *model.GroupSpec) []hclfile.Field {
 		hclfile.Optional("role_check", &g.RoleCheck, model.RoleCheckSpec{}, roleCheckKeys),
 		hclfile.Optional("peers", &g.Peers, model.PeersSpec{}, peersKeys),
 		hclfile.Blocks("hook", &g.Hooks, model.HookSpec{}, hookKeys),
-	}, "count", "role", "exclusive", "exec", "env", "resources", "port", "volume", "service", "check",
+	}, "count", "role", "exclusive", "exec", "container", "env", "resources", "port", "volume", "service", "check",
 		"role_check", "peers", "hook")
 }
 
@@ -58,6 +59,25 @@ func execKeys(e *model.ExecSpec) []hclfile.Field {
 	return []hclfile.Field{
 		hclfile.Text("command", &e.Command).Required(), hclfile.Texts("args", &e.Args), hclfile.Text("user", &e.User),
 		hclfile.NumberMap("rlimits", &e.Rlimits),
+	}
+}
+
+func containerKeys(c *model.ContainerSpec) []hclfile.Field {
+	return []hclfile.Field{
+		hclfile.Text("image", &c.Image).Required(), hclfile.Texts("platforms", &c.Platforms),
+		hclfile.Texts("entrypoint", &c.Entrypoint), hclfile.Text("command", &c.Command), hclfile.Texts("args", &c.Args),
+		hclfile.Text("user", &c.User),
+		hclfile.Flag("read_only", &c.ReadOnly).PrintIf(c.ReadOnly), hclfile.Texts("tmpfs", &c.Tmpfs),
+		hclfile.Blocks("mount", &c.Mounts, model.MountSpec{}, mountKeys),
+		hclfile.Size("shm", &c.ShmBytes).PrintIf(c.ShmBytes > 0), hclfile.NumberMap("rlimits", &c.Rlimits),
+		hclfile.Texts("cap_add", &c.CapAdd), hclfile.Texts("cap_drop", &c.CapDrop),
+	}
+}
+
+func mountKeys(m *model.MountSpec) []hclfile.Field {
+	return []hclfile.Field{
+		hclfile.Label(&m.Path), hclfile.Text("source", &m.Source).Required(),
+		hclfile.Flag("read_only", &m.ReadOnly).PrintIf(m.ReadOnly),
 	}
 }
 

@@ -98,6 +98,9 @@ func TestParseJobMistakes(t *testing.T) {
 	group := func(lines string) string {
 		return "job \"web\" {\n  group \"http\" {\n    exec { command = \"/bin/true\" }\n" + lines + "\n  }\n}\n"
 	}
+	container := func(lines string) string {
+		return "job \"web\" {\n  group \"http\" {\n    container {\n      " + lines + "\n    }\n  }\n}\n"
+	}
 	tests := []struct{ name, src, code, want string }{
 		{"typo in a key", group("    cuont = 2"), "invalid",
 			`web.hcl:4,5: Unsupported argument: An argument named "cuont" is not expected here. Did you mean "count"?`},
@@ -131,7 +134,19 @@ func TestParseJobMistakes(t *testing.T) {
 		{"repeated port", group("    port \"a\" {}\n    port \"a\" {}"), "invalid",
 			`There is already a block "port" named "a"`},
 		{"missing command", "job \"web\" {\n  group \"http\" {\n    exec {}\n  }\n}\n", "invalid", `"command" is required`},
-		{"missing exec", "job \"web\" {\n  group \"http\" {}\n}\n", "invalid", `"exec" is needed`},
+		{"missing exec", "job \"web\" {\n  group \"http\" {}\n}\n", "invalid",
+			"web.hcl:2,3: job web, group http: the group has no command and no image: exec or container is needed"},
+		{"exec and container", group("    container { image = \"web\" }"), "invalid",
+			"web.hcl:4,5: job web, group http: the group has both exec and container"},
+		{"image with a URL", container("image = \"https://r/web\""), "invalid",
+			"web.hcl:4,15: job web, group http: image \"https://r/web\" is a URL"},
+		{"typo in a container", container("image = \"web\"\n      usr = \"web\""), "invalid", `Did you mean "user"?`},
+		{"capability", container("image = \"web\"\n      cap_add = [\"cap_net_admn\"]"), "invalid",
+			"web.hcl:5,17: job web, group http: cap_add: \"NET_ADMN\" is no capability"},
+		{"mount without source", container("image = \"web\"\n      mount \"/etc/web\" {}"), "invalid",
+			`"source" is required`},
+		{"mount of a relative path", container("image = \"web\"\n      mount \"/a\" { source = \"b\" }"), "invalid",
+			"web.hcl:5,29: job web, group http: mount /a: source is \"b\""},
 		{"no group", "job \"web\" {}\n", "invalid", "0 groups"},
 		{"shared budget", group("    budget = 3"), "invalid", "budget takes a name"},
 		{"shared budgets", group("    budget = [\"a\", 3]"), "invalid", "Every element of budget must be a text"},

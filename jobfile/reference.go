@@ -71,6 +71,8 @@ var blockTexts = []struct {
 	{"job", jobTexts},
 	{"job.group", groupTexts},
 	{"job.group.exec", execTexts},
+	{"job.group.container", containerTexts},
+	{"job.group.container.mount", mountTexts},
 	{"job.group.resources", resourceTexts},
 	{"job.group.port", portTexts},
 	{"job.group.service", serviceTexts},

@@ -19,7 +19,8 @@ func jobWith(path, line string, k hclfile.KeyText) string {
 	parts := strings.Split(path, ".")
 	text := line + "\n" + k.Beside + "\n"
 	for _, name := range slices.Backward(parts[2:max(len(parts)-1, 2)]) {
-		labels := map[string]string{"port": "http", "service": "web", "check": "a", "volume": "data", "hook": "before_stop"}
+		labels := map[string]string{"port": "http", "service": "web", "check": "a", "volume": "data", "hook": "before_stop",
+			"mount": "/etc/app"}
 		label := labels[name]
 		if label != "" {
 			label = fmt.Sprintf(" %q", label)
@@ -30,7 +31,11 @@ func jobWith(path, line string, k hclfile.KeyText) string {
 	if len(parts) == 2 {
 		class, text = text, ""
 	}
-	if !strings.Contains(path, ".exec.") || strings.Contains(path, "check") || strings.Contains(path, "hook") {
+	if strings.Contains(path, ".mount.") {
+		text = strings.Replace(text, "container {\n", "container {\nimage = \"web\"\n", 1)
+	}
+	if !strings.Contains(path, ".exec.") && !strings.Contains(path, ".container.") ||
+		strings.Contains(path, "check") || strings.Contains(path, "hook") {
 		text += "exec {\ncommand = \"/bin/true\"\n}\n"
 	}
 	return "job \"x\" {\n" + class + "group \"g\" {\n" + text + k.With + "\n}\n}\n"

@@ -39,6 +39,8 @@ const (
 	CodeRetryLimit    Code = "retry_limit"
 	CodeVolumeOffline Code = "volume_home_node_offline"
 	CodeNoDisk        Code = "no_capacity_disk"
+	CodeNoRuntime     Code = "no_container_runtime" // the node can't run containers
+	CodeRuntimeDown   Code = "runtime_down"         // the node can't run containers now
 
 	CodeInvalid          Code = "invalid"
 	CodeNotSupported     Code = "not_supported"
@@ -77,6 +79,12 @@ const (
 	CodeCanceled         Code = "canceled"
 	CodeStateDiffers     Code = "state_differs"
 	CodeTooLarge         Code = "too_large"
+)
+
+// Codes of images.
+const (
+	CodeImageUnresolved Code = "image_unresolved"  // nobody could tell the digest of an image
+	CodeImagePull       Code = "image_pull_failed" // a node could not pull an image
 )
 
 // Codes of join tokens and of the members that they admit.
@@ -140,7 +148,8 @@ func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dime
 // Unplaceable reports whether c says why an instance can't be placed: it fits on no node, or a quota is used up.
 func (c Code) Unplaceable() bool {
 	switch c {
-	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeConstraint, CodeVolumeNoNode, CodeVolumeInUse,
+	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeNoRuntime, CodeRuntimeDown, CodeConstraint, CodeVolumeNoNode,
+		CodeVolumeInUse,
 		CodeVolumeOffline, CodeAntiAffinity:
 		return true
 	}

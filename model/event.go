@@ -9,6 +9,7 @@ const (
 	EventNodeState      EventType = "node.state_changed"
 	EventNodeChecks     EventType = "node.checks_changed"        // results of the agent's checks of its own machine
 	EventNodePort       EventType = "node.port_changed"          // the agent can't listen on a port, or can again
+	EventNodeRuntime    EventType = "node.runtime_changed"       // it appeared, stopped answering, or answers
 	EventNodeAck        EventType = "node.blockers_acknowledged" // an operator agreed that instances stay on the node
 	EventAllocated      EventType = "instance.allocated"
 	EventDesired        EventType = "instance.desired_state_changed"
@@ -52,7 +53,8 @@ const (
 // EventTypes lists all types.
 func EventTypes() []EventType {
 	return []EventType{
-		EventNodeRegistered, EventNodeState, EventNodeChecks, EventNodePort, EventNodeAck, EventAllocated,
+		EventNodeRegistered, EventNodeState, EventNodeChecks, EventNodePort, EventNodeRuntime, EventNodeAck,
+		EventAllocated,
 		EventDesired, EventStatus,
 		EventRestarted, EventDisk, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
 		EventBudget, EventJob, EventDeployment,

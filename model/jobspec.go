@@ -14,7 +14,8 @@ type GroupSpec struct {
 	Count int    `json:"count" cbor:"2,keyasint"` // default 1; a system group has one instance per eligible node instead
 	Role  Role   `json:"role,omitempty" cbor:"3,keyasint,omitempty"`
 
-	Exec      ExecSpec          `json:"exec" cbor:"4,keyasint"`
+	Exec      ExecSpec          `json:"exec,omitzero" cbor:"4,keyasint"`
+	Container *ContainerSpec    `json:"container,omitempty" cbor:"18,keyasint,omitempty"` // in place of Exec
 	Env       map[string]string `json:"env,omitempty" cbor:"5,keyasint,omitempty" debug:"secret"`
 	Resources Resources         `json:"resources" cbor:"6,keyasint"`
 	Ports     []PortSpec        `json:"ports,omitempty" cbor:"7,keyasint,omitempty"`
@@ -249,6 +250,10 @@ func (g GroupSpec) Template() GroupSpec {
 	g.Eviction, g.Replacement, g.Toleration = EvictionSpec{},
 		ReplacementSpec{Identity: g.Replacement.Identity}, TolerationSpec{}
 	g.Affinities, g.Spreads, g.Services = nil, nil, nil
+	if g.Container != nil { // the platforms of an image with a digest never change, but a server may not know them
+		c := *g.Container
+		c.Platforms, g.Container = nil, &c
+	}
 	return g
 }
 

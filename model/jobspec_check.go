@@ -75,7 +75,7 @@ func (j *JobSpec) inGroup(g *GroupSpec, refusal *Error) *Error {
 }
 
 func (g *GroupSpec) check() *Error {
-	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkExec, g.checkResources, g.checkExclusive,
+	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkProgram, g.checkResources, g.checkExclusive,
 		g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
 		if refusal := test(); refusal != nil {
 			return refusal

@@ -48,6 +48,10 @@ func (g GroupSpec) expand() GroupSpec {
 			g.Role = RoleReplicated
 		}
 	}
+	if g.Container != nil {
+		c := g.Container.expand()
+		g.Container = &c
+	}
 	orZero(&g.Resources.CPU, int64(defaultCPU))
 	orZero(&g.Resources.MemoryBytes, int64(defaultMemory))
 	orZero(&g.Stop.Signal, "SIGTERM")

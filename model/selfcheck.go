@@ -37,6 +37,8 @@ type SelfReport struct {
 	// earlier agent process reported.
 	Measured bool          `cbor:"4,keyasint,omitempty"`
 	Ports    []PortProblem `cbor:"5,keyasint,omitempty"` // ports that the agent can't listen on
+	// Runtime is nil if the node has no container runtime.
+	Runtime *ContainerRuntime `cbor:"6,keyasint,omitempty"`
 }
 
 // MaxDiskUses is the largest number of instances above their disk limit that is recorded for one node.
@@ -59,4 +61,11 @@ func (u DiskUse) Words() string {
 	}
 	return fmt.Sprintf("its work directory has %s%s, its limit is %s", about,
 		SizeText(u.UsedBytes), SizeText(u.LimitBytes))
+}
+
+// ContainerRuntime is what an agent reports about the container runtime of its node.
+type ContainerRuntime struct {
+	Version string `cbor:"1,keyasint,omitempty"`
+	// Down says why the runtime does not answer; "" means that it answers. Containers that run already go on without it.
+	Down string `cbor:"2,keyasint,omitempty"`
 }

@@ -26,7 +26,8 @@ func (e *excluded) add(code model.Code, nodes int) {
 // rank orders codes by how close a node came to being chosen. Filters run in order, so a node that a later filter
 // excluded came closer. The code with the highest rank is shown to people. Any other code has rank -1.
 func rank(code model.Code) int {
-	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode,
+	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeNoRuntime, model.CodeRuntimeDown,
+		model.CodeConstraint, model.CodeVolumeNoNode,
 		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts,
 		model.CodeNoMemory}, code)
 }
@@ -80,6 +81,9 @@ func (p *pass) words(f *field, e excluded) string {
 // exclusion returns a phrase about the nodes that a filter excluded, such as "3 have too little memory".
 func exclusion(code model.Code, nodes int) string {
 	words := map[model.Code][2]string{
+		model.CodeNoRuntime: {"has no container runtime", "have no container runtime"},
+		model.CodeRuntimeDown: {"has a container runtime that does not answer",
+			"have a container runtime that does not answer"},
 		model.CodeConstraint:      {"does not meet its constraints", "do not meet its constraints"},
 		model.CodeVolumeNoNode:    {"has no copy of its volume", "have no copy of its volume"},
 		model.CodeAntiAffinity:    {"is kept apart from others of its group", "are kept apart from others of its group"},

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
@@ -120,6 +121,7 @@ func (t *nodeTable) note(v *nodeView) { t.changes = append(t.changes, int32(v.at
 // other instances are.
 var hardFilters = [...]func(*field, *nodeView) model.Code{
 	filterEligible,
+	filterProgram,
 	filterConstraints,
 	filterStaticPorts,
 	filterMemory,
@@ -128,6 +130,13 @@ var hardFilters = [...]func(*field, *nodeView) model.Code{
 func filterEligible(f *field, v *nodeView) model.Code {
 	if v.refusal != nil || v.detour && !f.detours {
 		return model.CodeNoNodes
+	}
+	return ""
+}
+
+func filterProgram(f *field, v *nodeView) model.Code {
+	if refusal := v.node.Starts(f.spec); refusal != nil {
+		return refusal.Code
 	}
 	return ""
 }
@@ -173,7 +182,7 @@ func filterMemory(f *field, v *nodeView) model.Code {
 
 // excludeLasting is like exclude, but runs only the filters whose results can't change within a decision.
 func (f *field) excludeLasting(v *nodeView) model.Code {
-	if code := filterEligible(f, v); code != "" {
+	if code := cmp.Or(filterEligible(f, v), filterProgram(f, v)); code != "" {
 		return code
 	}
 	return filterConstraints(f, v)

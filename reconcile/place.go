@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -245,6 +246,9 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	case model.CodeNoPorts:
 		p.explainPorts(f, why)
 	case model.CodeConstraint:
+		if c := f.spec.Container; c != nil && len(c.Platforms) > 0 {
+			why.message += ": its image is for " + strings.Join(c.Platforms, ", ")
+		}
 		for i, c := range f.spec.Constraints {
 			if !slices.Contains(f.meets[i], true) {
 				why.message += ": " + p.candidates().unmet(c)
@@ -363,6 +367,10 @@ func unblockPlacement(code model.Code) string {
 		return "free the port on another node, or use a dynamic one"
 	case model.CodeNoNodes:
 		return "add or uncordon a node"
+	case model.CodeNoRuntime:
+		return "install containerd on a node, or add a node that has it"
+	case model.CodeRuntimeDown:
+		return "start containerd there: systemctl start containerd"
 	case model.CodeConstraint:
 		return "add a node that meets the constraints, or relax them"
 	case model.CodeAntiAffinity:

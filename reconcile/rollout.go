@@ -56,13 +56,13 @@ func (p *pass) rollable(g *groupView) []*slotView {
 }
 
 // takesPart reports whether a rollout includes an instance now. In a system group, it does not include an instance on a
-// node that takes no new instances. Such an instance gets the new version when its node is eligible again.
+// node that takes no new instances, or can't start its program now. Such an instance gets the new version later.
 func (p *pass) takesPart(g *groupView, inst *fsm.Instance) bool {
 	if !g.system() || plant.Is(plant.AbsentNodesCount) {
 		return true
 	}
 	n := p.node(inst.Node)
-	return n != nil && p.state().Eligible(n) == nil
+	return n != nil && p.state().Eligible(n) == nil && n.Starts(g.spec) == nil
 }
 
 // canarying reports whether the group's deployment has canaries that are not promoted yet.

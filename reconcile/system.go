@@ -106,7 +106,7 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 	return missing
 }
 
-func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.MeetsAll(spec.Constraints) }
+func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.Suits(spec) }
 
 // systemSeat is the slot of a system group for one node.
 type systemSeat struct {

@@ -106,6 +106,13 @@ func (w *world) cmdTroubled(args []string) string {
 	return out
 }
 
+func (w *world) cmdRuntime(args []string) string {
+	n, _ := w.state.Nodes.Get(model.NodeID(args[0]))
+	return w.must(w.apply("agent:"+model.Actor(args[0]), &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch,
+		Self: &model.SelfReport{Gen: n.Self.Gen + 1,
+			Runtime: &model.ContainerRuntime{Version: "2.1", Down: strings.Join(args[1:], " ")}}}))
+}
+
 func (w *world) status(inst *fsm.Instance, observed model.Observed, reason string) string {
 	a := w.agents[inst.Node]
 	status, known := a.running[inst.ID]

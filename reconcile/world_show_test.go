@@ -45,6 +45,10 @@ func (w *world) groupKey(g *model.GroupSpec, key, value string) {
 		g.Resources.MemoryBytes = size(value)
 	case "cpu":
 		g.Resources.CPU = int64(number(value))
+	case "image":
+		g.Exec, g.Container = model.ExecSpec{}, &model.ContainerSpec{Image: value + "@sha256:" + strings.Repeat("0", 64)}
+	case "platforms":
+		g.Container.Platforms = strings.Split(value, ",")
 	case "cmd":
 		g.Exec.Args = []string{value}
 	case "service":

@@ -189,6 +189,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		// no check fails any more
 		"troubled": (*world).cmdTroubled,
 		"well":     (*world).cmdTroubled,
+		// runtime n1 no socket: the agent reports a container runtime, and why it does not answer
+		"runtime": (*world).cmdRuntime,
 		// return n1: the agent registers again and still runs its instances; reboot n1: the agent registers again after a
 		// reboot, which ended its instances
 		"return": func(w *world, a []string) string { return w.comeBack(model.NodeID(a[0]), false) },
@@ -358,6 +360,8 @@ func (w *world) cmdNode(args []string) string {
 			shape.Capacity.CPU = int64(number(value))
 		case key == "backup":
 			shape.Attributes = map[string]string{model.AttributeBackup: value}
+		case key == "arch":
+			shape.Attributes = map[string]string{"os": "linux", "arch": value}
 		case key == "ports":
 			low, high, _ := strings.Cut(value, "-")
 			shape.PortMin, shape.PortMax = number(low), number(high)

@@ -69,7 +69,7 @@ func AskLists() (names []string) {
 }
 
 // Asks returns what a group asks for, sorted by list. A program without a user, a dynamic port and a service that is
-// not exposed ask for no user and no port.
+// not exposed ask for no user and no port. A container may ask for root; see model.GroupSpec.Users.
 func Asks(g *model.GroupSpec) (all []Ask) {
 	for _, list := range askLists {
 		for _, name := range slices.Compact(slices.Sorted(slices.Values(list.asks(g)))) {
@@ -170,10 +170,7 @@ func (p *Permissions) Asked() map[string][]string {
 }
 
 func askedUsers(g *model.GroupSpec) []string {
-	if g.Exec.User == "" {
-		return nil // the agent chooses one
-	}
-	return []string{g.Exec.User}
+	return slices.DeleteFunc(g.Users(), func(user string) bool { return user == "" }) // the agent chooses one
 }
 
 func askedPaths(g *model.GroupSpec) (all []string) {

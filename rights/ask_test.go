@@ -29,6 +29,14 @@ func TestAsks(t *testing.T) {
 	if none := rights.Asks(&model.GroupSpec{Ports: []model.PortSpec{{Name: "b"}}}); len(none) > 0 {
 		t.Errorf("nothing asks for %v", none)
 	}
+	container := model.GroupSpec{Container: &model.ContainerSpec{Image: "web", User: "web"}}
+	if got := fmt.Sprint(plain(rights.Asks(&container))); got != "[{users root} {users web}]" {
+		t.Errorf("a container whose image may make it root asks for %s", got)
+	}
+	container.Container.User = "1000"
+	if got := fmt.Sprint(plain(rights.Asks(&container))); got != "[{users 1000}]" {
+		t.Errorf("a container with the number of a user asks for %s", got)
+	}
 }
 
 // plain are asks without their String.

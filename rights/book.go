@@ -29,8 +29,9 @@ type Object struct {
 	Node  string
 	Class string
 
-	Group string // of a submitted job: the group that asks
-	Asks  []Ask  // for all of this
+	Group     string // of a submitted job: the group that asks
+	Container bool   // the group is a container
+	Asks      []Ask  // for all of this
 }
 
 // Reason is why a verb is allowed: a grant, and the binding that gives its role.

@@ -33,7 +33,9 @@ var containerInit = sync.OnceValues(func() (string, error) {
 })
 
 // initPath is where containerInit puts the binary. TestMain removes it.
-func initPath() string { return filepath.Join(os.TempDir(), fmt.Sprintf("driver-test-init-%d", os.Getpid())) }
+func initPath() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("driver-test-init-%d", os.Getpid()))
+}
 
 type buildError struct {
 	out string

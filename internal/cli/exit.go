@@ -40,6 +40,8 @@ var outcomes = map[model.Code]term.ExitCode{
 	model.CodeNoMemory:     term.ExitNotAllPlaced,
 	model.CodeNoPorts:      term.ExitNotAllPlaced,
 	model.CodeNoNodes:      term.ExitNotAllPlaced,
+	model.CodeNoRuntime:    term.ExitNotAllPlaced,
+	model.CodeRuntimeDown:  term.ExitNotAllPlaced,
 	model.CodeConstraint:   term.ExitNotAllPlaced,
 	model.CodeAntiAffinity: term.ExitNotAllPlaced,
 	model.CodeVolumeNoNode: term.ExitNotAllPlaced,

@@ -18,7 +18,7 @@ import (
 )
 
 func jobPlan(a *app) *cobra.Command {
-	var exitCodes bool
+	var exitCodes, keepImages bool
 	cmd := &cobra.Command{
 		Use: "plan FILE", Short: "show what a job file would change", Args: term.Exactly("FILE"),
 		Long: `Shows the differences to the present version of the job, and what would be created, replaced and stopped. Nothing is changed.
@@ -29,7 +29,7 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 			if err != nil {
 				return err
 			}
-			p, err := a.plan(cmd.Context(), spec)
+			p, err := a.plan(cmd.Context(), spec, keepImages)
 			if err != nil {
 				return err
 			}
@@ -45,8 +45,12 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 		},
 	}
 	cmd.Flags().BoolVar(&exitCodes, "exit-code", false, "end with 20 when there are changes")
+	cmd.Flags().BoolVar(&keepImages, "keep-images", false, keepImagesText)
 	return cmd
 }
+
+const keepImagesText = "" +
+	"an image whose name is that of the present version keeps its digest; no registry is asked for it"
 
 // jobPlanned is the JSON of job plan: what submitting a job file would change in the cluster and in the spec.
 type jobPlanned struct {
@@ -80,8 +84,8 @@ func (p *jobPlanned) unplacedError(there bool) error {
 	return u.refusal()
 }
 
-func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error) {
-	got, err := a.client().Jobs.Plan(ctx, api.SubmitBody{Job: spec}, client.PlanOptions{})
+func (a *app) plan(ctx context.Context, spec model.JobSpec, keepImages bool) (*jobPlanned, error) {
+	got, err := a.client().Jobs.Plan(ctx, api.SubmitBody{Job: spec, KeepImages: keepImages}, client.PlanOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +100,7 @@ func (a *app) plan(ctx context.Context, spec model.JobSpec) (*jobPlanned, error)
 			before = &now.Value.Spec
 		}
 	}
-	p.Diff, err = diffSpecs(before, spec.Expand())
+	p.Diff, err = diffSpecs(before, pinned(spec, p.Images).Expand())
 	return p, err
 }
 
@@ -214,6 +218,7 @@ func planPage(p *term.Page, planned *jobPlanned) {
 			p.Line("  %s", d.text())
 		}
 	}
+	imageLines(p, planned.Images)
 	term.Rows(p, planned.Groups, []term.Column[api.PlannedGroup]{
 		{Head: "group", Cell: func(g api.PlannedGroup) string { _, name := g.Group.Split(); return name }},
 		{Head: "create", Cell: func(g api.PlannedGroup) string { n, _, _ := groupCounts(g); return fmt.Sprint(n) }},
@@ -246,4 +251,42 @@ func (d difference) text() string {
 		return fmt.Sprintf("- %s = %v", d.Path, d.Before)
 	}
 	return fmt.Sprintf("~ %s = %v -> %v", d.Path, d.Before, d.After)
+}
+
+// runtimeText describes the container runtime of a node. It returns "" if the node has none.
+func runtimeText(r *api.Runtime) string {
+	switch {
+	case r == nil:
+		return ""
+	case r.Down != "":
+		return fmt.Sprintf("containerd %s does not answer: %s", r.Version, r.Down)
+	}
+	return "containerd " + r.Version
+}
+
+// pinned returns a copy of spec with the images that a plan found.
+func pinned(spec model.JobSpec, images []api.GroupImage) model.JobSpec {
+	spec.Groups = slices.Clone(spec.Groups)
+	for i := range spec.Groups {
+		g := &spec.Groups[i]
+		for _, image := range images {
+			if image.Group == model.NewGroupID(spec.Name, g.Name) && g.Container != nil {
+				c := *g.Container
+				c.Image, c.Platforms = image.Image+"@"+image.Digest, image.Platforms
+				g.Container = &c
+			}
+		}
+	}
+	return spec
+}
+
+// imageLines says which images the groups of a job run.
+func imageLines(p *term.Page, images []api.GroupImage) {
+	for _, image := range images {
+		text := fmt.Sprintf("  %s: image %s is %s", image.Group, image.Image, image.Digest)
+		if len(image.Platforms) > 0 {
+			text += " (" + strings.Join(image.Platforms, ", ") + ")"
+		}
+		p.Line("%s", text)
+	}
 }

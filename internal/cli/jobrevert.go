@@ -56,7 +56,7 @@ func (a *app) revertJob(ctx context.Context, job string, body api.RevertBody, ch
 	tried, err := a.client().Jobs.Revert(ctx, job, body, client.WriteOptions{DryRun: true})
 	var planned *jobPlanned
 	if err == nil && tried.Value.Spec != nil {
-		planned, err = a.plan(ctx, *tried.Value.Spec)
+		planned, err = a.plan(ctx, *tried.Value.Spec, false)
 	}
 	if change.write.dryRun {
 		if err != nil {

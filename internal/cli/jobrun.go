@@ -48,6 +48,7 @@ func (f *changeFlags) follows() (bool, error) {
 func jobRun(a *app) *cobra.Command {
 	var change changeFlags
 	var message, ifIndex string
+	var keepImages bool
 	cmd := &cobra.Command{
 		Use: "run FILE", Short: "make a job file the wanted state, and follow that", Args: term.Exactly("FILE"),
 		Long: `Submits a job file ("-" reads standard input) and follows until every instance of it is ready.
@@ -56,9 +57,10 @@ Exit codes: 0 all ready; 2 the file is invalid; 21 not all can be placed; 22 the
 		Example: "outspan job run web.hcl\noutspan job run web.hcl --detach\n" +
 			"outspan job run web.hcl --if-index 42 -m 'more memory'",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.runJob(cmd.Context(), args[0], message, ifIndex, &change)
+			return a.runJob(cmd.Context(), args[0], message, ifIndex, keepImages, &change)
 		},
 	}
+	cmd.Flags().BoolVar(&keepImages, "keep-images", false, keepImagesText)
 	change.register(cmd, "check and show what would change, change nothing")
 	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the history")
 	cmd.Flags().
@@ -67,7 +69,7 @@ Exit codes: 0 all ready; 2 the file is invalid; 21 not all can be placed; 22 the
 	return cmd
 }
 
-func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change *changeFlags) error {
+func (a *app) runJob(ctx context.Context, file, message, ifIndex string, keepImages bool, change *changeFlags) error {
 	follows, err := change.follows()
 	if err != nil {
 		return err
@@ -80,15 +82,19 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	if err != nil {
 		return err
 	}
-	planned, err := a.plan(ctx, spec)
+	planned, err := a.plan(ctx, spec, keepImages)
 	if err != nil {
 		return err
 	}
 	if change.write.dryRun {
 		return cmp.Or(a.showPlan(planned), planned.unplacedError(planned.Index > 0))
 	}
+	submitted := spec
+	if change.write.requestID == "" { // what was planned; a repeated request must have the same body
+		submitted = pinned(spec, planned.Images)
+	}
 	o := client.ChangeOptions{WriteOptions: change.write.options(), IfIndex: index}
-	got, err := a.client().Jobs.Submit(ctx, api.SubmitBody{Job: spec, Message: message}, o)
+	got, err := a.client().Jobs.Submit(ctx, api.SubmitBody{Job: submitted, Message: message}, o)
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (a *app) unplacedAfter(ctx context.Context, job string, body scaling) (*unp
 	}
 	u := &unplacedScale{Group: model.NewGroupID(spec.Name, spec.Groups[i].Name), Before: spec.Groups[i].Count}
 	spec.Groups[i].Count = body.Count
-	planned, err := a.plan(ctx, spec)
+	planned, err := a.plan(ctx, spec, false)
 	if err != nil {
 		return nil, ctx.Err()
 	}

@@ -240,6 +240,8 @@ func (u *unplacedOf) refusal() *model.Error {
 var unplacedHints = map[model.Code]string{
 	model.CodeConstraint: "change the constraint, or have a node meet it, such as with: outspan node " +
 		"label NODE KEY=VALUE",
+	model.CodeNoRuntime:    "install containerd on a node; which nodes have it: outspan node ls -o wide",
+	model.CodeRuntimeDown:  "start containerd on the node: systemctl start containerd",
 	model.CodeNoNodes:      "add a node, or uncordon one; list them with: outspan node ls",
 	model.CodeAntiAffinity: "they are placed when there is a node for each, or another value of the distinct attribute",
 	model.CodeRetryLimit:   "fix what makes it fail, and run a new version",

@@ -24,8 +24,7 @@ var arrows = map[string][]string{
 	"cluster":   {"model", "fsm", "pki", "transport", "internal/durable"},
 	"trust":     {"model", "fsm", "keyring", "pki", "transport", "api"},
 	"agent": {"model", "api", "pki", "transport", "agent/image", "agent/bridge", "internal/duplex", "internal/durable",
-		"internal/erase",
-		"internal/reach"},
+		"internal/erase", "internal/reach"},
 	"agent/image":  {"model"},
 	"agent/bridge": {"model"},
 	"config": {"model", "agent", "cluster", "transport", "internal/hclfile", // fills the Config structs of three rooms

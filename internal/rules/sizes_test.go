@@ -25,25 +25,25 @@ type exception struct {
 var manyMethods = map[string]exception{
 	"cluster.Server": {130,
 		"raft, gossip, membership and disk share one lock and one life; its parts are to become types"},
-	"fsm.State": {333,
+	"fsm.State": {336,
 		"rules that look into two drawers, or refuse; what reads one drawer belongs to that"},
 	"internal/cli.app":         {133, "each command is a method, and all share streams, flags and the client"},
 	"reconcile.pass":           {251, "every pass of a decision reads and extends the same draft and plan"},
-	"transport/httpapi.Server": {134, "each operation is a handler, and all share the callbacks of the server"},
+	"transport/httpapi.Server": {137, "each operation is a handler, and all share the callbacks of the server"},
 	"transport/httpapi.reading": {88,
 		"each view is built from the same state, time and caller; a view of its own type would carry all three"},
 }
 
 // manyFiles lists packages that may have more than maxFiles files.
 var manyFiles = map[string]exception{
-	"agent": {49,
+	"agent": {50,
 		"what one node does: instances, checks, volumes and ports share the journal and the reports"},
 	"cluster": {59, "raft, gossip and membership are one state machine around one server"},
-	"fsm": {128,
+	"fsm": {129,
 		"a file for each noun and one for its commands; rows reach into each other, so no part stands alone"},
 	"reconcile":         {53, "a file for each pass and each question that is asked of a plan"},
 	"internal/cli":      {53, "a file for each noun of the command line"},
-	"transport/httpapi": {91, "a file for each noun of the API"},
+	"transport/httpapi": {92, "a file for each noun of the API"},
 }
 
 // oversized compares sizes with a limit and its exceptions, and returns its findings. An exception without a reason is

@@ -113,13 +113,18 @@ func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path str
 // askAgent gets path from one agent and decodes the JSON into answer. Codes: agent_unreachable, too_large, and those of
 // the agent. An error of the decoder is returned unchanged.
 func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer any) error {
+	return s.askAgentFor(ctx, agentWait, n, url.URL{Path: path}, answer)
+}
+
+// askAgentFor is askAgent for a path with parameters. It waits this long at most.
+func (s *Server) askAgentFor(ctx context.Context, wait time.Duration, n *fsm.Node, target url.URL, answer any) error {
 	unreachable := model.Refuse(model.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
 		return unreachable
 	}
-	ctx, cancel := context.WithTimeout(ctx, agentWait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: path}
+	target.Scheme, target.Host = "https", n.Agent.APIAddress
 	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
 		return unreachable

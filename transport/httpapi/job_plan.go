@@ -19,7 +19,7 @@ func (in *planInput) body() any { return &in.Input }
 
 func (in *planInput) command() fsm.Command { return &fsm.JobSubmit{Spec: in.Input.Job} }
 
-func planJob(_ context.Context, r *reading, in *planInput) (api.JobPlan, error) {
+func (s *Server) planJob(ctx context.Context, r *reading, in *planInput) (api.JobPlan, error) {
 	spec := in.Input.Job
 	if string(spec.Name) != in.Name {
 		return api.JobPlan{},
@@ -29,12 +29,22 @@ func planJob(_ context.Context, r *reading, in *planInput) (api.JobPlan, error) 
 	if refusal := cmp.Or(expanded.Check(), expanded.CheckNew()); refusal != nil {
 		return api.JobPlan{}, refusal
 	}
+	q := imageQuestion{s: s, r: r, keep: in.Input.KeepImages}
+	spec, err := q.resolve(ctx, spec)
+	if err != nil {
+		return api.JobPlan{}, err
+	}
+	if q.asked {
+		if err := workFrom(ctx).begin(ctx); err != nil {
+			return api.JobPlan{}, err
+		}
+	}
 	got, err := r.planner.Plan(r.question(), spec)
 	if err != nil {
 		return api.JobPlan{}, err
 	}
 	v := api.JobPlan{Job: got.Job, Index: got.Index, Version: got.Version, Changes: got.Changes,
-		Groups: []api.PlannedGroup{}}
+		Groups: []api.PlannedGroup{}, Images: imagesOf(spec)}
 	for _, g := range got.Groups {
 		v.Groups = append(v.Groups, api.PlannedGroup{
 			Group: g.Group, Created: g.Created, Destroyed: g.Destroyed, Kept: g.Kept, Unschedulable: g.Unschedulable,

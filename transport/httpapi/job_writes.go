@@ -48,11 +48,11 @@ func (in *restartInput) body() any { return &in.Input }
 func (s *Server) jobWrites() []operation {
 	return []operation{
 		write(s, route{id: "submit-job", path: "/v1/jobs", tag: "jobs", summary: "Make a spec the wanted state of a job"},
-			submitJob()),
+			s.submitJob()),
 		ask(s,
 			route{id: "validate-job", path: "/v1/jobs/validate", tag: "jobs",
 				summary: "Check a spec and show it with all defaults"}, (*validateInput).command, validateJob),
-		ask(s, jobRoute("plan", "Show what a spec would change"), (*planInput).command, planJob),
+		ask(s, jobRoute("plan", "Show what a spec would change"), (*planInput).command, s.planJob),
 		write(s, jobRoute("scale", "Change the count of a group"), scaleJob()),
 		write(s, jobRoute("stop", "Stop every instance of a job"), stopJob()),
 		write(s, jobRoute("restart", "Roll every instance to a new version of the same spec"), restartJob()),
@@ -64,7 +64,7 @@ func jobRoute(verb, summary string) route {
 	return route{id: verb + "-job", path: "/v1/jobs/{name}/" + verb, tag: "jobs", summary: summary}
 }
 
-func submitJob() change[submitInput, api.JobReply] {
+func (s *Server) submitJob() change[submitInput, api.JobReply] {
 	return change[submitInput, api.JobReply]{
 		prepare: func(_ *reading, in *submitInput) ([]fsm.Command, error) {
 			expanded := in.Input.Job.Expand()
@@ -81,7 +81,25 @@ func submitJob() change[submitInput, api.JobReply] {
 			}
 			return []fsm.Command{c}, nil
 		},
-		answer: func(o *outcome, in *submitInput) (api.JobReply, error) { return o.jobReply(in.Input.Job.Name) },
+		consult: func(ctx context.Context, r *reading, in *submitInput, commands []fsm.Command) (bool, error) {
+			submit, ok := commands[0].(*fsm.JobSubmit)
+			if !ok {
+				return false, nil
+			}
+			q := imageQuestion{s: s, r: r, keep: in.Input.KeepImages}
+			var err error
+			submit.Spec, err = q.resolve(ctx, submit.Spec)
+			return q.asked, err
+		},
+		answer: func(o *outcome, in *submitInput) (api.JobReply, error) {
+			reply, err := o.jobReply(in.Input.Job.Name)
+			if j, ok := o.Jobs.Get(in.Input.Job.Name); ok {
+				if v, ok := o.JobVersion(j.Name, j.Version); ok {
+					reply.Images = imagesOf(v.Spec)
+				}
+			}
+			return reply, err
+		},
 	}
 }
 
@@ -186,7 +204,7 @@ func validateJob(_ context.Context, r *reading, in *validateInput) (api.JobValid
 		return api.JobValidation{}, refusal
 	}
 	draft := r.NewDraft(r.now)
-	if refusal := draft.Try(&fsm.JobSubmit{Spec: in.Input.Job}); refusal != nil {
+	if refusal := draft.Try(&fsm.JobSubmit{Spec: asIfResolved(in.Input.Job)}); refusal != nil {
 		return api.JobValidation{}, refusal
 	}
 	v := api.JobValidation{Job: spec, Warnings: in.Input.Job.Warnings(), Budgets: []model.BudgetLine{}}

@@ -92,7 +92,7 @@ func (r *reading) eligibleNodes(g *fsm.Group) int {
 	}
 	n := 0
 	for _, node := range r.Nodes.All() {
-		if r.Eligible(node) == nil && node.MeetsAll(spec.Constraints) {
+		if r.Eligible(node) == nil && node.Suits(spec) {
 			n++
 		}
 	}

@@ -183,8 +183,12 @@ func (j *judge) refusedAsks(state *fsm.State, p *rights.Permissions, c caller, o
 		return refusal.WithHint("no role that is bound allows all of it; one needs a block allow { } with %s and %s",
 			rights.SubmitJob, someNames(what))
 	}
-	return refusal.WithHint("leave it out, or ask an administrator, who sees which role allows it: "+
-		"outspan auth can-i %s %s%s --as %s", rights.SubmitJob, on.Name, strings.Join(question, ""), c.Subject)
+	without := "leave it out"
+	if on.Container && slices.Contains(lacking, rights.Ask{List: "users", Name: "root"}) {
+		without = "a container asks for root unless its user is a number and it has neither mount nor cap_add; change that"
+	}
+	return refusal.WithHint("%s, or ask an administrator, who sees which role allows it: "+
+		"outspan auth can-i %s %s%s --as %s", without, rights.SubmitJob, on.Name, strings.Join(question, ""), c.Subject)
 }
 
 func withBlank(text string) string {
@@ -255,6 +259,7 @@ func specObjects(spec model.JobSpec) []rights.Object {
 	for i := range spec.Groups {
 		one := all[0]
 		one.Group, one.Asks = spec.Groups[i].Name, rights.Asks(&spec.Groups[i])
+		one.Container = spec.Groups[i].Container != nil
 		all = append(all, one)
 	}
 	return all

@@ -43,6 +43,13 @@ func (r *reading) node(n *fsm.Node) api.Node {
 		Unknown: []api.UnknownInstance{}, Owes: n.Restore.InventoryOwed,
 		Troubles: []api.Trouble{}, PortProblems: r.closedPorts(n),
 	}
+	if x := n.Self.Runtime; x != nil {
+		v.Runtime = &api.Runtime{Version: x.Version, Down: x.Down}
+		if x.DownSince != 0 {
+			since := r.wallAt(x.DownSince)
+			v.Runtime.DownSince = &since
+		}
+	}
 	for _, t := range n.Self.Troubles {
 		v.Troubles = append(v.Troubles, api.Trouble(t))
 	}

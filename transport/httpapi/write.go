@@ -50,6 +50,9 @@ type outcome struct {
 // with a later state. Then answer must find what it shows by the index of the entry.
 type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
+	// consult completes the commands by what agents tell, and reports whether it asked any. It runs after the caller was
+	// judged, once for a request, and never for a repeated one. It may be nil.
+	consult func(context.Context, *reading, *I, []fsm.Command) (asked bool, err error)
 	answer  func(*outcome, *I) (T, error)
 	// prove returns who the write is by, if the input proves it; see route.open. It may be nil.
 	prove func(context.Context, *I) (caller, error)
@@ -79,6 +82,11 @@ func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) o
 			noteFrom(ctx).Proved = by.String()
 		}
 		w := writing{s: s, route: rt, params: *p.write(), by: by, input: in, note: noteFrom(ctx)}
+		if c.consult != nil {
+			w.consult = func(ctx context.Context, r *reading, commands []fsm.Command) (bool, error) {
+				return c.consult(ctx, r, in, commands)
+			}
+		}
 		o, err := w.run(ctx, func(r *reading) ([]fsm.Command, error) { return c.prepare(r, in) })
 		if err != nil {
 			problem := *api.NewProblem(err)
@@ -125,6 +133,8 @@ type writing struct {
 	by     caller
 	input  any
 	note   *auditNote
+
+	consult func(context.Context, *reading, []fsm.Command) (asked bool, err error) // see change; may be nil
 }
 
 // run returns the stored outcome of an earlier request with the same id. If there is no such request, it prepares the
@@ -151,6 +161,9 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 		}
 		err = w.s.judge.mayWrite(before, w.route, w.by, commands)
 	}
+	if err == nil && w.consult != nil {
+		before, err = w.consulted(ctx, before, commands)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -160,6 +173,22 @@ func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command
 	}
 	workFrom(ctx).end()
 	return w.commit(ctx, before, commands)
+}
+
+// consulted calls consult. If that waited for agents, consulted judges the caller again and returns a reading of the
+// state that the servers have by then.
+func (w *writing) consulted(ctx context.Context, before *reading, commands []fsm.Command) (*reading, error) {
+	asked, err := w.consult(ctx, before, commands)
+	if err != nil || !asked {
+		return before, err
+	}
+	if err := workFrom(ctx).begin(ctx); err != nil {
+		return nil, err
+	}
+	now := w.s.reading()
+	now.by = w.by
+	w.s.judge.lookAs(now, w.route, w.by)
+	return now, w.s.judge.mayWrite(now, w.route, w.by, commands)
 }
 
 // stored returns the stored outcome of an earlier request with the same id. If that request was refused, it returns the

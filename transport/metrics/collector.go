@@ -254,7 +254,8 @@ func (s *scrape) incomplete() bool {
 
 func unschedulableCodes() []model.Code {
 	return []model.Code{
-		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode,
+		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeNoRuntime, model.CodeRuntimeDown,
+		model.CodeConstraint, model.CodeVolumeNoNode,
 		model.CodeVolumeInUse, model.CodeAntiAffinity,
 		model.CodeRetryLimit, model.CodeVolumeOffline, model.QuotaExceeded("memory"), model.QuotaExceeded("instances"),
 	}

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
+)
+
+// fixedImages is a container runtime whose answers the test sets.
+type fixedImages struct {
+	mu        sync.Mutex
+	digest    string
+	err       error
+	runtime   model.ContainerRuntime
+	platforms []string
+}
+
+func (f *fixedImages) Resolve(_ context.Context, image string) (digest string, platforms []string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if image != "reg/web:1" {
+		return "", nil, errors.New("another image: " + image)
+	}
+	return f.digest, f.platforms, f.err
+}
+
+func (f *fixedImages) Runtime(context.Context) model.ContainerRuntime {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.runtime
+}
+
+func (f *fixedImages) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// The servers ask an agent for the digest of an image, and get the registry's words if there is none. An agent without
+// a container runtime says so, and nobody but a server may ask.
+func TestServeImage(t *testing.T) {
+	f := &fixedImages{digest: "sha256:" + strings.Repeat("a", 64),
+		platforms: []string{"linux/amd64", "unknown/unknown/x y"}}
+	b := newBench(t, func(c *Config) { c.Images = f })
+	url := front(t, b, model.SubjectServer).URL + transport.PathAgentImage
+	code, text, _ := fetch(t, url+"?name=reg/web:1")
+	var got transport.ResolvedImage
+	if err := json.Unmarshal([]byte(text), &got); err != nil || code != http.StatusOK || got.Digest != f.digest ||
+		len(got.Platforms) != 1 || got.Platforms[0] != "linux/amd64" {
+		t.Errorf("%d %s %v", code, text, err)
+	}
+	refused := func(what string, want model.Code, says string) {
+		t.Helper()
+		_, text, _ := fetch(t, url+"?name="+what)
+		var p api.Problem
+		if err := json.Unmarshal([]byte(text), &p); err != nil || p.Code != want || !strings.Contains(p.Message, says) {
+			t.Errorf("%s: %s, want %s: %s", what, text, want, says)
+		}
+	}
+	refused("", model.CodeInvalid, "no image")
+	refused("http://reg/web", model.CodeInvalid, "is a URL")
+	f.set(func() { f.err = errors.New("reg: manifest unknown" + strings.Repeat("!", 2*maxRegistryWords)) })
+	refused("reg/web:1", model.CodeImageUnresolved, "reg: manifest unknown")
+	f.set(func() { f.err, f.digest = nil, "sha256:short" })
+	refused("reg/web:1", model.CodeImageUnresolved, "named no digest")
+	if code, _, _ := fetch(t, front(t, b, model.SubjectAgent).URL+transport.PathAgentImage+"?name=reg/web:1"); code !=
+		http.StatusForbidden {
+		t.Errorf("another agent may ask: %d", code)
+	}
+}
+
+// An agent reports its container runtime before the node is eligible, and each change of it. It reports nothing of a
+// runtime that it does not have, and starts no container then.
+func TestRuntimeIsReported(t *testing.T) {
+	t.Run("with", func(t *testing.T) {
+		f := &fixedImages{runtime: model.ContainerRuntime{Version: "2.1"}}
+		b := newBench(t, func(c *Config) { c.Images = f })
+		if x := b.row().Self.Runtime; x == nil || x.Version != "2.1" || x.Down != "" {
+			t.Fatalf("the node is eligible with the runtime %+v", x)
+		}
+		f.set(func() { f.runtime.Down = "no socket" })
+		eventually(t, "the runtime to be down", func() bool { return b.row().Self.Runtime.Down == "no socket" })
+		if n := b.row(); n.Self.Runtime.DownSince == 0 || n.Troubled() || n.State() != model.NodeActive {
+			t.Errorf("the node is %s, its runtime %+v", n.State(), n.Self.Runtime)
+		}
+		f.set(func() { f.runtime.Down = "" })
+		eventually(t, "the runtime to be up", func() bool { return b.row().Self.Runtime.Down == "" })
+	})
+	t.Run("without", func(t *testing.T) {
+		b := newBench(t)
+		if x := b.row().Self.Runtime; x != nil {
+			t.Errorf("the node has the runtime %+v", x)
+		}
+		_, err := b.agent.shared.launch(transport.Assignment{
+			Spec: &model.GroupSpec{Container: &model.ContainerSpec{Image: "web"}}}, 0)
+		if !errors.Is(err, &model.Error{Code: model.CodeNoRuntime}) {
+			t.Errorf("a container's start: %v", err)
+		}
+	})
+}

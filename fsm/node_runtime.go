@@ -1,0 +1,107 @@
+package fsm
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/outspan/outspan/model"
+)
+
+// NodeRuntime is the container runtime of a node, as its agent last reported it. A runtime that does not answer closes
+// the node to new containers. It makes the node neither degraded nor not ready, and counts toward no hold, because the
+// containers that run there go on without it.
+type NodeRuntime struct {
+	model.ContainerRuntime
+	DownSince model.Time `cbor:"3,keyasint,omitempty"` // when it last stopped answering; 0 while it answers
+}
+
+const maxRuntimeVersion = 64 // bytes
+
+// takeRuntime returns what the state keeps of a report about the container runtime, or nil for a node without one.
+func (s *State) takeRuntime(old *NodeRuntime, r *model.SelfReport) *NodeRuntime {
+	if r.Runtime == nil {
+		return nil
+	}
+	now := &NodeRuntime{ContainerRuntime: model.ContainerRuntime{
+		Version: model.ClipText(r.Runtime.Version, maxRuntimeVersion), Down: model.ClipText(r.Runtime.Down, maxAgentText),
+	}}
+	if now.Down != "" {
+		now.DownSince = s.Now
+		if old != nil && old.DownSince != 0 {
+			now.DownSince = old.DownSince
+		}
+	}
+	return now
+}
+
+// tellRuntime touches what depends on whether the node can run containers, and emits an event, if that has changed.
+// next is the row that is about to be written.
+func (s *State) tellRuntime(n, next *Node) {
+	before := n.Self.Runtime.words()
+	if before == next.Self.Runtime.words() {
+		return
+	}
+	s.touch("nodes")
+	s.noteLeftOut(&next.Self.Events, lastRuntime, before)
+	s.emit(next.runtimeEvent(before))
+}
+
+// runtimeEvent returns the event for a change of the container runtime. before is the result of NodeRuntime.words
+// before the change.
+func (n *Node) runtimeEvent(before string) Event {
+	data := map[string]string{"name": n.Name}
+	if r := n.Self.Runtime; r != nil && r.Down != "" {
+		data["reason"] = r.Down
+	}
+	return Event{Type: model.EventNodeRuntime, Subject: "node/" + string(n.ID), Before: before,
+		After: n.Self.Runtime.words(), Data: data}
+}
+
+// words says in one phrase whether the node can run containers.
+func (r *NodeRuntime) words() string {
+	switch {
+	case r == nil:
+		return "none"
+	case r.Down != "":
+		return "down"
+	}
+	return strings.TrimSpace("up " + r.Version)
+}
+
+// CanRun returns nil if a node has what the group's program needs, or the reason why not. It ignores for how long a
+// runtime does not answer. Codes: no_container_runtime, constraint_unmatched if the image is for other platforms.
+func (n *Node) CanRun(spec *model.GroupSpec) *model.Error {
+	c := spec.Container
+	switch {
+	case c == nil:
+		return nil
+	case n.Self.Runtime == nil:
+		return model.Refuse(model.CodeNoRuntime, "node %s has no container runtime", n.Name)
+	case !c.RunsOn(n.Shape.Attributes["os"], n.Shape.Attributes["arch"]):
+		return model.Refuse(model.CodeConstraint, "node %s is %s/%s, and the image is for %s", n.Name,
+			n.Shape.Attributes["os"], n.Shape.Attributes["arch"], strings.Join(c.Platforms, ", "))
+	}
+	return nil
+}
+
+// Starts returns nil if a node can start the group's program now, or the reason why not. Codes: those of CanRun, and
+// runtime_down.
+func (n *Node) Starts(spec *model.GroupSpec) *model.Error {
+	refusal := n.CanRun(spec)
+	if refusal == nil && spec.Container != nil && n.Self.Runtime.Down != "" {
+		refusal = model.Refuse(model.CodeRuntimeDown, "the container runtime of node %s does not answer: %s", n.Name,
+			n.Self.Runtime.Down)
+	}
+	return refusal
+}
+
+// Suits reports whether instances of the group may run on a node as far as the job file decides: the node meets the
+// constraints, and has what the program needs.
+func (n *Node) Suits(spec *model.GroupSpec) bool {
+	return n.CanRun(spec) == nil && n.MeetsAll(spec.Constraints)
+}
+
+// TakesProgram is Takes with what the group's program needs. Codes: node_not_eligible, and those of Node.Starts.
+func (s *State) TakesProgram(n *Node, spec *model.GroupSpec) *model.Error {
+	return cmp.Or(s.Takes(n, spec), n.Starts(spec))
+}
