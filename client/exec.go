@@ -155,7 +155,7 @@ func (i Instances) stream(ctx context.Context, path string, start any) (*stream,
 			io.Closer
 		}{io.MultiReader(bytes.NewReader(first.Append(nil)), from), from}
 	}
-	resp, err := i.caller.Open(ctx, r)
+	resp, err := i.caller.Open(ctx, r) //nolint:bodyclose // close closes it
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,8 @@ func (s *strangers) enter(source string) (*gate, bool) {
 	s.t.Cleanup(func() { _, _ = end.Close(), other.Close() })
 	g := &gate{Conn: end, source: source, bare: s.accounts, since: time.Unix(int64(len(s.all)), 0)}
 	s.all = append(s.all, g)
-	return g, g.enterOrDisplace(s.accounts.unproved)
+	entered := g.enterOrDisplace(s.accounts.unproved)
+	return g, entered
 }
 
 // prove shows the good token of a subject on a connection.

@@ -162,8 +162,7 @@ func TestKindsShimKilled(t *testing.T) {
 			eventually(t, "the program to die with its shim", func() bool { return !running(main) })
 			if !agent {
 				k.open()
-				for _, task = range k.adopt() {
-				}
+				task = k.adopt()[0]
 			}
 			if e := wait(t, task); e.Reason != driver.ReasonShimLost || e.Code != -1 {
 				t.Errorf("exit = %+v", e)

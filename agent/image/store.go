@@ -139,8 +139,8 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 	stop()
 	<-ended
 	if err != nil {
-		if down := s.down(err); down != err {
-			return down
+		if refusal := (*model.Error)(nil); errors.As(s.down(err), &refusal) {
+			return refusal
 		}
 		return model.Refuse(CodePullFailed, "pull %s: %v", ref, err)
 	}

@@ -197,11 +197,11 @@ func (l *Lane) take(f Frame) error {
 		if len(f.Body) != 4 {
 			return ErrFrame
 		}
-		if n := binary.BigEndian.Uint32(f.Body); n > Window || l.credit+int(n) > Window {
+		n := binary.BigEndian.Uint32(f.Body)
+		if n > Window || l.credit+int(n) > Window {
 			return fmt.Errorf("%w: lane %d gave back more than it got", ErrFrame, l.number)
-		} else {
-			l.credit += int(n)
 		}
+		l.credit += int(n)
 	case KindReset:
 		l.failLocked(fmt.Errorf("%w: %s", ErrReset, f.Body))
 		l.conn.remove(l)

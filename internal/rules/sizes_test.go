@@ -30,7 +30,7 @@ var manyMethods = map[string]exception{
 	"internal/cli.app":         {133, "each command is a method, and all share streams, flags and the client"},
 	"reconcile.pass":           {251, "every pass of a decision reads and extends the same draft and plan"},
 	"transport/httpapi.Server": {137, "each operation is a handler, and all share the callbacks of the server"},
-	"transport/httpapi.reading": {88,
+	"transport/httpapi.reading": {89,
 		"each view is built from the same state, time and caller; a view of its own type would carry all three"},
 }
 

@@ -37,7 +37,8 @@ func TestKeyedBodies(t *testing.T) {
 		if err != nil {
 			return w, err
 		}
-		return w, json.Unmarshal(raw, &w)
+		err = json.Unmarshal(raw, &w)
+		return w, err
 	}
 	replayed := func(id string) {
 		t.Helper()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -149,7 +150,7 @@ func (q *imageQuestion) resolvers(g *model.GroupSpec) []*fsm.Node {
 			others = append(others, n)
 		}
 	}
-	all := append(best, others...)
+	all := slices.Concat(best, others)
 	return all[:min(len(all), agentsForAnImage)]
 }
 

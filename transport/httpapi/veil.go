@@ -96,8 +96,8 @@ func (v *veil) text(text string) string {
 	return out.String()
 }
 
-// phrase returns what replaces a word, "" if the word stays. A word that names several things is replaced if one of them
-// is hidden. A job's name alone is replaced only after the word job, because names of jobs are often words of the
+// phrase returns what replaces a word, "" if the word stays. A word that names several things is replaced if one of
+// them is hidden. A job's name alone is replaced only after the word job, because names of jobs are often words of the
 // language.
 func (v *veil) phrase(word string, afterJob bool) string {
 	for _, kind := range v.kinds(word, afterJob) {

@@ -129,7 +129,7 @@ func (p parent) endWithLink() {
 	for {
 		if n, err := read(buf); n == 0 || err != nil {
 			_ = syscall.Kill(-p.program, syscall.SIGKILL)
-			os.Exit(125)
+			os.Exit(125) //nolint:forbidigo // main waits for the program in another goroutine
 		}
 	}
 }

@@ -37,7 +37,10 @@ address = %q
 	if err := os.WriteFile(filepath.Join(dir, "config.toml"), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	return d, d.Restart()
+	if err := d.Restart(); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // Restart starts the daemon again after Kill.
@@ -59,11 +62,12 @@ func (d *Daemon) Restart() error {
 		if err == nil {
 			return c.Close()
 		}
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			said, _ := os.ReadFile(out.Name())
 			return errors.Join(fmt.Errorf("containerd does not listen: %w; it said: %s", err, said), d.Kill())
+		case <-time.After(10 * time.Millisecond):
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 
