@@ -47,7 +47,8 @@ func TestClientNeedsLittle(t *testing.T) {
 		// pki needs only the standard library and model.
 		"github.com/outspan/outspan/pki",
 		"github.com/fxamacker/cbor/v2", "github.com/x448/float16", "github.com/outspan/outspan/internal/plant", // for model
-		"github.com/oklog/ulid/v2", // for request ids
+		"github.com/oklog/ulid/v2",                   // for request ids
+		"github.com/outspan/outspan/internal/duplex", // needs only the standard library
 	}
 	found := 0
 	for path := range strings.Lines(string(text)) {

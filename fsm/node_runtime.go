@@ -11,7 +11,8 @@ import (
 // the node to new containers. It makes the node neither degraded nor not ready, and counts toward no hold, because the
 // containers that run there go on without it.
 type NodeRuntime struct {
-	model.ContainerRuntime
+	Version   string     `cbor:"1,keyasint,omitempty"`
+	Down      string     `cbor:"2,keyasint,omitempty"` // why it does not answer; "" while it answers
 	DownSince model.Time `cbor:"3,keyasint,omitempty"` // when it last stopped answering; 0 while it answers
 }
 
@@ -22,9 +23,9 @@ func (s *State) takeRuntime(old *NodeRuntime, r *model.SelfReport) *NodeRuntime 
 	if r.Runtime == nil {
 		return nil
 	}
-	now := &NodeRuntime{ContainerRuntime: model.ContainerRuntime{
+	now := &NodeRuntime{
 		Version: model.ClipText(r.Runtime.Version, maxRuntimeVersion), Down: model.ClipText(r.Runtime.Down, maxAgentText),
-	}}
+	}
 	if now.Down != "" {
 		now.DownSince = s.Now
 		if old != nil && old.DownSince != 0 {
