@@ -108,7 +108,7 @@ func (g *guest) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// begin answers that the stream goes on, and reads what comes until the caller is gone.
+// begin sends the header of the answer, and then reads frames until the caller is gone.
 func (g *guest) begin(h duplex.Handler) {
 	g.w.Header().Set("Content-Type", api.ContentTypeDuplex)
 	g.w.WriteHeader(http.StatusOK)

@@ -60,11 +60,8 @@ func TestFairShares(t *testing.T) {
 	t.Logf("the same writes inside the servers: %s", inside)
 	t.Logf("reads over the socket of the leader: %s", local)
 	t.Logf("the servers used %s of processor time in 15 s", used.Round(time.Millisecond))
-	refused := 0 // which share refuses first depends on how much processor time the flood gets
 	for _, share := range []string{"requests", "watches", "bytes", "work"} {
-		n := c.refusedByShare(t, share)
-		t.Logf("refused by the share %s: %d", share, n)
-		refused += int(n)
+		t.Logf("refused by the share %s: %d", share, c.refusedByShare(t, share))
 	}
 	if len(inside.took) != len(during.took) {
 		t.Fatalf("the servers recorded %d of %d writes", len(inside.took), len(during.took))
@@ -78,7 +75,7 @@ func TestFairShares(t *testing.T) {
 	if during.max() > patience || local.max() > patience {
 		t.Errorf("a write took %s, a read over the socket %s", during.max(), local.max())
 	}
-	if refused == 0 {
+	if c.refusedByShare(t, "requests") == 0 || c.refusedByShare(t, "watches") == 0 {
 		t.Error("the flood was not refused")
 	}
 }

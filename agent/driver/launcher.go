@@ -47,8 +47,8 @@ func (programs) beside(t *Task, argv []string) plan {
 	return p
 }
 
-// containers launches containers by an OCI runtime. The runtime makes the container, of which the init becomes a child
-// of the shim, and ends.
+// containers launches containers by an OCI runtime. The runtime makes the container and ends. The container's init then
+// becomes a child of the shim.
 type containers struct{}
 
 // resolve gives no working directory of its own to a container: what it keeps is in its volumes.

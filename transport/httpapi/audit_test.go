@@ -137,7 +137,7 @@ func TestEveryWriteIsInTheAuditLog(t *testing.T) {
 				all := asked.next(seen)
 				last := all[len(all)-1]
 				begun := len(all) == 2 && all[0].Stage == audit.Begun && all[0].Call == last.Call && last.Call != ""
-				// What comes without a first message is refused before it begins; see TestExecThroughAFollower.
+				// A call without a first message is refused before it begins; see TestExecThroughAFollower.
 				atOnce := op.ID == "exec-instance" || op.ID == "forward-instance"
 				if !begun && (required && !atOnce || len(all) != 1) || last.Operation != op.ID || last.Outcome == "" ||
 					last.Subject != "cert:alice" || last.Verb != *op.Verb || !strings.HasPrefix(last.Peer, "127.0.0.1:") ||
