@@ -75,7 +75,17 @@ func (t *Task) Enter(ctx context.Context, s Session) (int, error) {
 	go t.cancelAtEnd(alive, cancel)
 	t.commands.begin()
 	defer t.commands.leave()
-	return e.run(alive, t.commands.end)
+	code, err := e.run(alive, t.commands.end)
+	if err == nil && code > 128 && t.hasEnded() {
+		return 0, t.errEnded() // what ended the instance killed the command too
+	}
+	return code, err
+}
+
+// hasEnded reports whether the instance's program has ended. It waits for that for up to goneEvery, because processes
+// that are killed together end in any order.
+func (t *Task) hasEnded() bool {
+	return poll(goneEvery, goneEvery/20, func() bool { return !t.Alive() })
 }
 
 // cancelAtEnd calls cancel once the instance's program has ended. It returns then, or when ctx ends.
@@ -85,7 +95,7 @@ func (t *Task) cancelAtEnd(ctx context.Context, cancel context.CancelCauseFunc) 
 			return
 		}
 	}
-	cancel(model.Refuse(CodeNotRunning, "instance %s has ended", t.ID()))
+	cancel(t.errEnded())
 }
 
 // entering is one run of Task.Enter.

@@ -142,9 +142,13 @@ func (t *Task) Renew(ctx context.Context, until BootTime) error {
 	return t.ask(ctx, request{Op: opLease, Until: until})
 }
 
+func (t *Task) errEnded() error {
+	return model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+}
+
 func (t *Task) ask(ctx context.Context, req request) error {
 	if closed(t.done) {
-		return model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+		return t.errEnded()
 	}
 	_, err := callShim(ctx, t.dir, req, 2*time.Second)
 	var refused *model.Error
@@ -152,7 +156,7 @@ func (t *Task) ask(ctx context.Context, req request) error {
 	case err == nil || errors.As(err, &refused):
 		return err
 	case noShim(err):
-		return model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+		return t.errEnded()
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
@@ -170,7 +174,7 @@ type Stats struct {
 // the kernel's numbers can't be read.
 func (t *Task) Stats() (Stats, error) {
 	if closed(t.done) {
-		return Stats{}, model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+		return Stats{}, t.errEnded()
 	}
 	stats, err := t.stats()
 	if err != nil {
