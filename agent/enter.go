@@ -123,8 +123,8 @@ func (g *guest) begin(h duplex.Handler) {
 	}()
 }
 
-// end sends how it ended, as the last frame, and stops reading. If nobody waits for that any more, it cuts the answer
-// off.
+// end sends how it ended, as the last frame. Nothing is read or written any more when end has returned, which takes at
+// most logStall. If nobody waits for the last frame, end cuts the answer off.
 func (g *guest) end(code int, err error) {
 	last := api.ExecEnd{ExitCode: code}
 	gone := g.ctx.Err() != nil
@@ -135,7 +135,7 @@ func (g *guest) end(code int, err error) {
 		_ = g.conn.SendMessage(last) // an error means that the caller is gone
 	}
 	g.cancel(nil)
-	g.conn.Fail(io.ErrClosedPipe)
+	g.conn.Close(io.ErrClosedPipe)
 	_ = g.control.SetReadDeadline(time.Now())
 	<-g.ran
 	if gone {

@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -37,7 +37,8 @@ func (a *Agent) serveForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t := &tunnel{ctx: g.ctx, to: net.JoinHostPort(a.cfg.Node.Address, strconv.Itoa(port)),
-		room: make(chan struct{}, maxTunnelled)}
+		room: make(chan struct{}, maxTunnelled), refusals: make(chan struct{}, maxTunnelled)}
+	defer t.wg.Wait()
 	g.begin(duplex.Handler{Open: t.open})
 	_ = g.conn.SendMessage(api.ForwardReady{Port: port}) // an error means that the caller is gone
 	err = nil
@@ -51,18 +52,7 @@ func (a *Agent) serveForward(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	gone := g.ctx.Err() != nil
-	if !gone {
-		_ = g.conn.SendMessage(api.ExecEnd{Error: api.NewProblem(err)}) // as above
-	}
-	g.cancel(nil)
-	g.conn.Fail(io.ErrClosedPipe)
-	t.wg.Wait()
-	_ = g.control.SetReadDeadline(time.Now())
-	<-g.ran
-	if gone {
-		panic(http.ErrAbortHandler) // so that the caller does not take this for the end of the instance
-	}
+	g.end(0, err)
 }
 
 // portOf returns the number of a port that an instance declares, by its name or number. Code: not_found.
@@ -82,31 +72,43 @@ func (a *Agent) portOf(id model.InstanceID, want string) (int, error) {
 
 // tunnel has the connections of one forward.
 type tunnel struct {
-	ctx  context.Context
-	to   string
-	room chan struct{}
-	wg   sync.WaitGroup
+	ctx      context.Context
+	to       string
+	room     chan struct{} // a place for each connection
+	refusals chan struct{} // a place for each connection that is being refused
+	wg       sync.WaitGroup
 }
 
-// open connects a lane to the program. It does not block.
+// open connects a lane to the program. It does not block. It returns an error, which ends the stream, if the caller
+// goes on to open connections without reading that they are refused.
 func (t *tunnel) open(l *duplex.Lane) error {
+	serve, places := t.connect, t.room
 	select {
 	case t.room <- struct{}{}:
 	default:
-		go l.Reset("too many connections")
-		return nil
+		serve, places = func(l *duplex.Lane) { l.Reset("too many connections") }, t.refusals
+		select {
+		case t.refusals <- struct{}{}:
+		default:
+			return fmt.Errorf("%w: more connections than it may open", duplex.ErrFrame)
+		}
 	}
 	t.wg.Go(func() {
-		defer func() { <-t.room }()
-		ctx, cancel := context.WithTimeout(t.ctx, tunnelDial)
-		defer cancel()
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.to)
-		if err != nil {
-			l.Reset("the program does not accept the connection")
-			return
-		}
-		defer context.AfterFunc(t.ctx, func() { conn.Close() })()
-		duplex.Join(l, conn)
+		defer func() { <-places }()
+		serve(l)
 	})
 	return nil
+}
+
+// connect passes a lane on to the program, until both directions have ended or the forward ends.
+func (t *tunnel) connect(l *duplex.Lane) {
+	ctx, cancel := context.WithTimeout(t.ctx, tunnelDial)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.to)
+	if err != nil {
+		l.Reset("the program does not accept the connection")
+		return
+	}
+	defer context.AfterFunc(t.ctx, func() { conn.Close() })()
+	duplex.Join(l, conn)
 }

@@ -53,7 +53,7 @@ func (c *Conn) Run(h Handler) error {
 	return err
 }
 
-// Fail breaks off all lanes. Their calls return err.
+// Fail breaks off all lanes. Their calls return err. Nothing is sent any more, but a write of out may still be under way.
 func (c *Conn) Fail(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -65,6 +65,13 @@ func (c *Conn) Fail(err error) {
 	for _, l := range all {
 		l.fail(err)
 	}
+}
+
+// ended returns why the stream has ended, or nil.
+func (c *Conn) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 func (c *Conn) take(f Frame, h Handler) error {
@@ -136,10 +143,20 @@ func (c *Conn) remove(l *Lane) {
 	}
 }
 
+// Close is Fail, and waits for a write of out that is under way. Out is not used any more after it has returned.
+func (c *Conn) Close(err error) {
+	c.Fail(err)
+	c.write.Lock()
+	defer c.write.Unlock()
+}
+
 // Send sends a frame. It blocks until the frame is written. After an error the stream has ended.
 func (c *Conn) Send(f Frame) error {
 	c.write.Lock()
 	defer c.write.Unlock()
+	if err := c.ended(); err != nil {
+		return err
+	}
 	c.buf = f.Append(c.buf[:0])
 	if _, err := c.out.Write(c.buf); err != nil {
 		c.Fail(err)

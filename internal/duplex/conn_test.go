@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,6 +103,43 @@ func TestEndOfStream(t *testing.T) {
 		[]byte("refused")) {
 		t.Errorf("a lane that was reset: %v", err)
 	}
+}
+
+// After Close nothing is written, and no write is under way.
+func TestNothingAfterClose(t *testing.T) {
+	out := new(slowWriter)
+	c := duplex.NewConn(bytes.NewReader(nil), out)
+	lane, began := c.Lane(1), make(chan struct{})
+	out.began = func() { close(began) }
+	sent := make(chan error, 1)
+	go func() {
+		_, err := lane.Write([]byte("first"))
+		sent <- err
+	}()
+	<-began
+	c.Close(io.ErrClosedPipe)
+	if !out.done.Load() {
+		t.Error("a write was under way when Close returned")
+	}
+	out.done.Store(false)
+	if err := <-sent; err != nil {
+		t.Errorf("the write that Close met: %v", err)
+	}
+	if err := c.Send(duplex.Frame{Kind: duplex.KindEnd, Lane: 1}); !errors.Is(err, io.ErrClosedPipe) || out.done.Load() {
+		t.Errorf("a frame was sent after Close: %v", err)
+	}
+}
+
+type slowWriter struct {
+	began func()
+	done  atomic.Bool
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	w.began()
+	time.Sleep(50 * time.Millisecond)
+	w.done.Store(true)
+	return len(p), nil
 }
 
 // Lanes that the peer opens arrive in Open, and are independent of each other.

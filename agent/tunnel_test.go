@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/outspan/outspan/internal/duplex"
+)
+
+// A caller that opens connections without end, and does not read that they are refused, ends its forward. It gets no
+// more than maxTunnelled connections, and as many goroutines refuse it at most.
+func TestTunnelRefusesAFlood(t *testing.T) {
+	program, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	out, unread := net.Pipe()
+	defer unread.Close()
+	var flood []byte
+	for n := range uint32(10 * maxTunnelled) {
+		flood = duplex.Frame{Kind: duplex.KindOpen, Lane: n + 1}.Append(flood)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	tun := &tunnel{ctx: ctx, to: program.Addr().String(),
+		room: make(chan struct{}, maxTunnelled), refusals: make(chan struct{}, maxTunnelled)}
+	conn := duplex.NewConn(bytes.NewReader(flood), out)
+	if err := conn.Run(duplex.Handler{Open: tun.open}); !errors.Is(err, duplex.ErrFrame) {
+		t.Errorf("the flood ended with %v", err)
+	}
+	if len(tun.room) != maxTunnelled || len(tun.refusals) > maxTunnelled {
+		t.Errorf("%d connections, %d refusals under way", len(tun.room), len(tun.refusals))
+	}
+	cancel()
+	out.Close()
+	tun.wg.Wait()
+}
