@@ -98,7 +98,7 @@ func TestAgentKilledWhileStarting(t *testing.T) {
 			must(t, b.d.Close())
 			id := driver.ID(fmt.Sprintf("%s-k%d", filepath.Base(filepath.Dir(b.cfg.Dir)), i))
 			b.ids[id] = true
-			agent := exec.Command(exe, "helper", "agent", b.cfg.Dir, b.cfg.CgroupParent, string(id), "exec sleep 1000")
+			agent := exec.Command(exe, "helper", "agent", b.cfg.Dir, b.cfg.CgroupParent, string(id), "exec sleep 1000", "")
 			out, err := agent.StdoutPipe()
 			must(t, err)
 			must(t, agent.Start())

@@ -18,7 +18,6 @@ const (
 	CodeDriverLocked   model.Code = "driver_locked"    // another agent uses the same directory
 	CodeStateFailed    model.Code = "state_failed"     // an operation on this machine failed; the message names it
 	CodeNoContainers   model.Code = "no_containers"    // this node can't run containers; the message says why
-	CodeNoSessions     model.Code = "no_sessions"      // the instance is of a kind that people can't run commands in
 	CodePortTaken      model.Code = "port_taken"       // the port is in use or reserved
 )
 

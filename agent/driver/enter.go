@@ -3,15 +3,11 @@ package driver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/outspan/outspan/agent/driver/inside"
 	"github.com/outspan/outspan/model"
 )
 
@@ -30,30 +26,27 @@ type Session struct {
 	Started        func()    // called once the command runs, before any output; may be nil
 }
 
-// Size is the size of a terminal in characters. With 0 the kernel reports an unknown size.
-type Size struct{ Rows, Columns uint16 }
+// Size is the size of a terminal.
+type Size = inside.Size
 
 // goneEvery is how often Enter looks whether the instance's program still runs.
 const goneEvery = 100 * time.Millisecond
 
-// Enter runs a command as the instance's user, with the instance's directory, mounts, environment, cgroup and rlimits,
-// in a session of its own. It blocks until the command has ended and its output was passed on, and returns the exit
-// code, or 128 plus the number of the signal that killed the command. It kills what the command leaves running.
+// Enter runs a command in a session of its own, as the instance's user, with the instance's directory, mounts,
+// environment, cgroup and rlimits, or in its container. It blocks until the command has ended and its output was passed
+// on, and returns the exit code, or 128 plus the number of the signal that killed the command. It kills what the command
+// leaves running.
 //
 // When ctx or the instance's program ends, or when this process dies, the command and all its descendants are killed.
 // If ctx has ended, Enter returns the error of ctx within about two seconds.
 //
-// It returns CodeNotRunning if the instance's program has ended or ends meanwhile, CodeNoSessions if
-// it is a container, CodeInvalidSpec if s has no Argv,
+// It returns CodeNotRunning if the instance's program has ended or ends meanwhile, CodeInvalidSpec if s has no Argv,
 // CodeStillRunning if earlier commands were killed but have not ended yet, and CodeStartFailed if the command can't be
 // executed.
 func (t *Task) Enter(ctx context.Context, s Session) (int, error) {
 	switch {
 	case !t.Alive():
 		return 0, model.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
-	case t.launch.Spec.Container != nil:
-		return 0, model.Refuse(CodeNoSessions, "instance %s is a container: commands of people run only beside programs",
-			t.ID()).WithHint("see what it prints: outspan instance logs %s", t.ID())
 	case len(s.Argv) == 0:
 		return 0, model.Refuse(CodeInvalidSpec, "command in instance %s is empty", t.ID())
 	case t.commands.stuck() > 0:
@@ -100,12 +93,18 @@ func (t *Task) cancelAtEnd(ctx context.Context, cancel context.CancelCauseFunc) 
 
 // entering is one run of Task.Enter.
 type entering struct {
-	session  Session
-	guard    *exec.Cmd // the process that kills the command and its descendants; see EnterMain
-	life     *os.File  // when it is closed, the guard kills them
-	ours     stdio
-	resizing *os.File // the terminal, or nil
-	ended    chan struct{}
+	session Session
+	command entered
+	ours    stdio // on a terminal only ours.out
+	ended   chan struct{}
+}
+
+// entered is a command that Enter has started.
+type entered interface {
+	// kill kills the command and all its descendants, and does not wait. It does nothing once wait has returned.
+	kill()
+	// wait blocks until none of them is left, and returns the exit code of the command.
+	wait() (int, error)
 }
 
 // stdio has one end of the three streams of a command. in and err are nil on a terminal, where out serves all.
@@ -119,85 +118,28 @@ func (s stdio) close() {
 	}
 }
 
-// start starts the guard, and waits until the command runs. After an error nothing runs.
-func (e *entering) start(p plan) error {
-	theirs, err := e.open()
-	if err != nil {
-		return err
-	}
-	defer theirs.close()
-	step, err := e.fork(p, theirs)
-	if err == nil {
-		err = step.await(initTimeout)
-		if err != nil {
-			e.life.Close()
-			_ = e.guard.Wait() // it ends as soon as what it started has
-		}
-	}
-	if err != nil {
-		e.ours.close()
-	}
-	return err
-}
-
-// open makes the terminal or the pipes. The command gets the files that open returns.
-func (e *entering) open() (theirs stdio, err error) {
-	if e.session.Terminal != nil {
-		master, slave, err := openTerminal(*e.session.Terminal)
-		if err != nil {
-			return stdio{}, fmt.Errorf("open a terminal: %w", err)
-		}
-		e.ours.out, e.resizing = master, master
-		return stdio{out: slave}, nil
-	}
+// pipes returns both ends of three pipes. The command gets theirs.
+func pipes() (ours, theirs stdio, err error) {
 	for _, one := range []struct{ read, write **os.File }{
-		{&theirs.in, &e.ours.in}, {&e.ours.out, &theirs.out}, {&e.ours.err, &theirs.err},
+		{&theirs.in, &ours.in}, {&ours.out, &theirs.out}, {&ours.err, &theirs.err},
 	} {
 		if *one.read, *one.write, err = os.Pipe(); err != nil {
 			theirs.close()
-			e.ours.close()
-			return stdio{}, err
+			ours.close()
+			return stdio{}, stdio{}, err
 		}
 	}
-	return theirs, nil
+	return ours, theirs, nil
 }
 
-// fork starts the guard with the plan. On success, e.guard must be waited for.
-func (e *entering) fork(p plan, theirs stdio) (initStep, error) {
-	mem, err := p.memory()
-	if err != nil {
-		return initStep{}, err
+// start starts the command, and returns once it runs. After an error nothing runs.
+func (e *entering) start(p plan) (err error) {
+	if p.Command != nil {
+		e.command, e.ours, err = p.Command.enter(p, e.session.Terminal)
+	} else {
+		e.command, e.ours, err = p.enterGuarded(e.session.Terminal)
 	}
-	defer mem.Close()
-	status, statusW, err := os.Pipe()
-	if err != nil {
-		return initStep{}, err
-	}
-	defer statusW.Close()
-	lifeR, life, err := os.Pipe()
-	if err != nil {
-		status.Close()
-		return initStep{}, err
-	}
-	defer lifeR.Close()
-	e.guard = exec.Command("/proc/self/exe") //nolint:noctx // the guard outlives ctx: it kills the command then
-	e.guard.Args = []string{"outspan", "shim-enter"}
-	e.guard.Env = append(initEnv(), p.marks()...)
-	e.guard.Dir = "/"
-	e.guard.Stdin, e.guard.Stdout, e.guard.Stderr = theirs.in, theirs.out, theirs.err
-	if e.session.Terminal != nil {
-		e.guard.Args = append(e.guard.Args, "terminal")
-		e.guard.Stdin, e.guard.Stderr = theirs.out, theirs.out
-	}
-	e.guard.ExtraFiles = []*os.File{statusW, mem, lifeR} // fdStatus, fdPlan, fdLife
-	e.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := e.guard.Start(); err != nil {
-		status.Close()
-		life.Close()
-		return initStep{}, err
-	}
-	e.life = life
-	return initStep{pid: e.guard.Process.Pid, status: status}, nil
+	return err
 }
 
 // run passes the streams on until the command has ended. It calls ended once, when no process of the command is left,
@@ -206,11 +148,12 @@ func (e *entering) run(ctx context.Context, ended func()) (int, error) {
 	if e.session.Started != nil {
 		e.session.Started()
 	}
-	defer e.life.Close()
-	defer context.AfterFunc(ctx, func() { e.life.Close() })()
+	defer e.command.kill()
+	defer context.AfterFunc(ctx, e.command.kill)()
+	var code int
 	var failed error
 	go func() {
-		failed = e.guard.Wait()
+		code, failed = e.command.wait()
 		ended()
 		e.hurry()
 		close(e.ended)
@@ -237,7 +180,7 @@ func (e *entering) run(ctx context.Context, ended func()) (int, error) {
 	if err := awaitUntil(ctx, done); err != nil {
 		return 0, err
 	}
-	return guardResult(failed)
+	return code, failed
 }
 
 // awaitUntil waits until done is closed. After ctx has ended, it waits at most abandonAfter, and returns the cause.
@@ -254,18 +197,6 @@ func awaitUntil(ctx context.Context, done <-chan struct{}) error {
 	case <-timer.C:
 	}
 	return context.Cause(ctx)
-}
-
-// guardResult returns the command's exit code from how the guard ended.
-func guardResult(err error) (int, error) {
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return 0, nil
-	case errors.As(err, &exit) && exit.Exited():
-		return exit.ExitCode(), nil
-	}
-	return 0, model.Refuse(CodeStateFailed, "the process that watches the command died: %v", err)
 }
 
 // feed passes the input on until it or the command ends. On a terminal, the end of the input is sent as Ctrl-D.
@@ -293,8 +224,8 @@ func (e *entering) resize() {
 			if !open {
 				return
 			}
-			if e.resizing != nil {
-				_ = setSize(e.resizing, size) // the command may have ended
+			if e.session.Terminal != nil {
+				_ = setSize(e.ours.out, size) // the command may have ended
 			}
 		case <-e.ended:
 			return
@@ -341,40 +272,12 @@ func (e *entering) drain(from *os.File, to io.Writer) {
 	}
 }
 
-// openTerminal makes a terminal. The command gets slave. It works in any mount namespace.
-func openTerminal(size Size) (master, slave *os.File, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	master = os.NewFile(uintptr(fd), "terminal")
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		master.Close()
-		return nil, nil, err
-	}
-	flags := uintptr(unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC)
-	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, flags)
-	if errno != 0 {
-		master.Close()
-		return nil, nil, errno
-	}
-	slave = os.NewFile(peer, "terminal")
-	if err := setSize(master, size); err != nil {
-		master.Close()
-		slave.Close()
-		return nil, nil, err
-	}
-	return master, slave, nil
-}
-
 func setSize(terminal *os.File, s Size) error {
 	raw, err := terminal.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: s.Rows, Col: s.Columns})
-	})
+	err = raw.Control(func(fd uintptr) { failed = inside.SetSize(int(fd), s) })
 	return errors.Join(err, failed)
 }

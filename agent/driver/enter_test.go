@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,52 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 )
+
+// sessions runs a test for programs in a cgroup, programs without one, and containers.
+func sessions(t *testing.T, test func(*testing.T, kind)) {
+	modes(t, func(t *testing.T, b *bench) { test(t, kind{bench: b, name: "exec"}) })
+	t.Run("container", func(t *testing.T) { test(t, newContainers(t)) })
+}
+
+// shared makes an empty file that the instance can write, and returns its paths for the instance and for the test.
+func (k kind) shared(t *testing.T, name string) (inside, outside string) {
+	outside = filepath.Join(openDir(t), name)
+	inside = outside
+	if k.root != "" {
+		outside, inside = filepath.Join(k.root, "tmp", name), "/tmp/"+name
+	}
+	must(t, os.WriteFile(outside, nil, 0o666)) //nolint:gosec // the instance's user writes it
+	must(t, os.Chmod(outside, 0o666))          //nolint:gosec // as above
+	return inside, outside
+}
+
+// onNode returns the pids that the node has for pids of an instance.
+func (k kind) onNode(t *testing.T, id driver.ID, pids []int) (found []int) {
+	if k.root == "" {
+		return pids
+	}
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/status")
+	must(t, err)
+	for _, file := range all {
+		cgroup, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
+		status, _ := os.ReadFile(file)
+		_, list, ok := strings.Cut(string(status), "NSpid:")
+		if !ok || !strings.Contains(string(cgroup), string(id)) {
+			continue // it has ended, or is of another instance
+		}
+		line, _, _ := strings.Cut(list, "\n")
+		numbers := strings.Fields(line)
+		inside, _ := strconv.Atoi(numbers[len(numbers)-1])
+		if outside, _ := strconv.Atoi(numbers[0]); slices.Contains(pids, inside) {
+			found = append(found, outside)
+		}
+	}
+	if len(found) != len(pids) {
+		t.Fatalf("of the processes %v of the container, the node has only %v", pids, found)
+	}
+	return found
+}
 
 // enter runs a script in an instance and returns what it prints.
 func enter(t *testing.T, task *driver.Task, s driver.Session, script string) (code int, out, errs string) {
@@ -31,13 +79,13 @@ func enter(t *testing.T, task *driver.Task, s driver.Session, script string) (co
 
 // A command has the user, directory, environment and cgroup of the instance, and its three streams stay apart.
 func TestEnter(t *testing.T) {
-	modes(t, func(t *testing.T, b *bench) {
-		task := b.start(b.sh("cat /proc/self/cgroup; exec sleep 1000",
+	sessions(t, func(t *testing.T, k kind) {
+		task := k.start(k.script("cat /proc/self/cgroup; exec sleep 1000",
 			func(s *driver.Spec) { s.Env = map[string]string{"A": "spec", "B": "spec"} }))
 		s := driver.Session{Env: map[string]string{"B": "mine"}, Stdin: strings.NewReader("typed\n")}
 		code, out, errs := enter(t, task, s, "pwd; id -u; echo $A $B; cat; echo oops >&2; cat /proc/self/cgroup; exit 5")
-		b.says(task, ":/")
-		want := fmt.Sprintf("%s\n%d\nspec mine\ntyped\n%s", task.Dir(), task.User(), b.logs(task, driver.Stdout))
+		k.says(task, ":/")
+		want := fmt.Sprintf("%s\n%d\nspec mine\ntyped\n%s", task.Dir(), task.User(), k.logs(task, driver.Stdout))
 		if code != 5 || out != want || errs != "oops\n" {
 			t.Errorf("code %d, stdout %q, want %q, stderr %q", code, out, want, errs)
 		}
@@ -54,36 +102,37 @@ func TestEnter(t *testing.T) {
 
 // A command on a terminal sees its size and each change of it, and Ctrl-C reaches it as a signal.
 func TestEnterTerminal(t *testing.T) {
-	b := newBench(t)
-	task := b.start(b.sh("exec sleep 1000"))
-	in, keys := io.Pipe()
-	sizes := make(chan driver.Size)
-	out := new(screen)
-	code := make(chan int, 1)
-	go func() {
-		got, err := task.Enter(t.Context(), driver.Session{Terminal: &driver.Size{Rows: 30, Columns: 99}, Resize: sizes,
-			Argv: []string{"sh", "-c", "tty >/dev/null && stty size; trap 'stty size' WINCH; trap 'echo int; exit 7' INT; " +
-				"echo ready </dev/tty; while :; do sleep 0.05; done"}, Stdin: in, Stdout: out})
-		if err != nil {
-			t.Error(err)
+	kinds(t, func(t *testing.T, k kind) {
+		task := k.start(k.script("exec sleep 1000"))
+		in, keys := io.Pipe()
+		sizes := make(chan driver.Size)
+		out := new(screen)
+		code := make(chan int, 1)
+		go func() {
+			got, err := task.Enter(t.Context(), driver.Session{Terminal: &driver.Size{Rows: 30, Columns: 99}, Resize: sizes,
+				Argv: []string{"sh", "-c", "tty >/dev/null && stty size; trap 'stty size' WINCH; trap 'echo int; exit 7' INT; " +
+					"echo ready </dev/tty; while :; do sleep 0.05; done"}, Stdin: in, Stdout: out})
+			if err != nil {
+				t.Error(err)
+			}
+			code <- got
+		}()
+		eventually(t, "the first size", func() bool { return strings.Contains(out.String(), "30 99\r\nready") })
+		sizes <- driver.Size{Rows: 12, Columns: 34}
+		eventually(t, "the next size", func() bool { return strings.Contains(out.String(), "12 34\r\n") })
+		_, _ = keys.Write([]byte{3})
+		eventually(t, "the signal", func() bool { return strings.Contains(out.String(), "int\r\n") })
+		if got := <-code; got != 7 {
+			t.Errorf("code %d, want 7", got)
 		}
-		code <- got
-	}()
-	eventually(t, "the first size", func() bool { return strings.Contains(out.String(), "30 99\r\nready") })
-	sizes <- driver.Size{Rows: 12, Columns: 34}
-	eventually(t, "the next size", func() bool { return strings.Contains(out.String(), "12 34\r\n") })
-	_, _ = keys.Write([]byte{3})
-	eventually(t, "the signal", func() bool { return strings.Contains(out.String(), "int\r\n") })
-	if got := <-code; got != 7 {
-		t.Errorf("code %d, want 7", got)
-	}
-	keys.Close()
-	// The end of the input ends a shell, as Ctrl-D does.
-	s := driver.Session{Terminal: &driver.Size{}, Stdin: strings.NewReader("typed\n"), Stdout: out}
-	s.Argv = []string{"sh", "-c", "cat; exit 4"}
-	if got, err := task.Enter(t.Context(), s); err != nil || got != 4 {
-		t.Errorf("at the end of the input: %d, %v", got, err)
-	}
+		keys.Close()
+		// The end of the input ends a shell, as Ctrl-D does.
+		s := driver.Session{Terminal: &driver.Size{}, Stdin: strings.NewReader("typed\n"), Stdout: out}
+		s.Argv = []string{"sh", "-c", "cat; exit 4"}
+		if got, err := task.Enter(t.Context(), s); err != nil || got != 4 {
+			t.Errorf("at the end of the input: %d, %v", got, err)
+		}
+	})
 }
 
 // screen collects output. Safe for concurrent use.
@@ -106,8 +155,10 @@ func (s *screen) String() string {
 
 // All bytes arrive in both directions, in order, also if the command ends while much of its output is not read yet.
 func TestEnterPassesAllBytes(t *testing.T) {
-	b := newBench(t)
-	task := b.start(b.sh("exec sleep 1000"))
+	kinds(t, func(t *testing.T, k kind) { passesAllBytes(t, k.start(k.script("exec sleep 1000"))) })
+}
+
+func passesAllBytes(t *testing.T, task *driver.Task) {
 	const size = 64 << 20
 	sent, got := sha256.New(), sha256.New()
 	n, err := task.Enter(t.Context(), driver.Session{Argv: []string{"cat"}, Stdout: got,
@@ -132,24 +183,31 @@ func (s *slowReader) Write(p []byte) (int, error) {
 
 // Whatever ends a session, nothing of it stays, even processes that left its process group, session and environment.
 func TestEnterLeavesNothing(t *testing.T) {
-	modes(t, func(t *testing.T, b *bench) {
-		task := b.start(b.sh("exec sleep 1000"))
-		file := filepath.Join(openDir(t), "pids")
-		must(t, os.WriteFile(file, nil, 0o666)) //nolint:gosec // the instance's user writes it
-		must(t, os.Chmod(file, 0o666))          //nolint:gosec // as above
+	sessions(t, func(t *testing.T, k kind) {
+		task := k.start(k.script("exec sleep 1000"))
+		file, outside := k.shared(t, "pids")
 		brood := "trap '' TERM HUP INT; env -i setsid sh -c 'trap \"\" HUP TERM; echo $$ >>" + file +
 			"; while :; do sleep 1; done' & sleep 1001 & echo $! >>" + file + "; "
 		pids := func() []int {
-			defer os.Truncate(file, 0)
-			return pidsIn(t, file, 2)
+			defer os.Truncate(outside, 0)
+			return k.onNode(t, task.ID(), pidsIn(t, outside, 2))
 		}
 
-		code, _, _ := enter(t, task, driver.Session{},
-			brood+"while [ $(wc -l <"+file+") -lt 2 ]; do sleep 0.01; done; exit 3")
-		if code != 3 {
-			t.Errorf("code %d, want 3", code)
+		until, end := io.Pipe()
+		code := make(chan int, 1)
+		go func() {
+			got, err := task.Enter(t.Context(), driver.Session{Stdin: until, Argv: []string{"sh", "-c", brood + "cat; exit 3"}})
+			if err != nil {
+				t.Error(err)
+			}
+			code <- got
+		}()
+		victims := pids()
+		end.Close()
+		if got := <-code; got != 3 {
+			t.Errorf("code %d, want 3", got)
 		}
-		goneAll(t, pids())
+		goneAll(t, victims)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -160,7 +218,7 @@ func TestEnterLeavesNothing(t *testing.T) {
 			}()
 		}
 		begin(ctx, nil)
-		victims := pids()
+		victims = pids()
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
@@ -179,22 +237,28 @@ func TestEnterLeavesNothing(t *testing.T) {
 
 // An agent that is killed takes its sessions along, and its instances go on.
 func TestEnterEndsWithTheAgent(t *testing.T) {
-	b := newBench(t)
-	file := filepath.Join(openDir(t), "pids")
-	must(t, os.WriteFile(file, nil, 0o666)) //nolint:gosec // the instance's user writes it
-	must(t, os.Chmod(file, 0o666))          //nolint:gosec // as above
-	must(t, b.d.Close())
-	id := filepath.Base(filepath.Dir(b.cfg.Dir)) + "-killed"
-	b.ids[driver.ID(id)] = true
-	agent := exec.Command(os.Args[0], "helper", "enter", b.cfg.Dir, b.cfg.CgroupParent, id, "exec sleep 1000",
-		"trap '' HUP TERM; setsid sleep 1002 & echo $! >>"+file+"; echo $$ >>"+file+"; sleep 1000")
-	must(t, agent.Start())
-	pids := pidsIn(t, file, 2)
-	must(t, agent.Process.Kill())
-	_ = agent.Wait()
-	eventually(t, "the session to end", func() bool { return !running(pids[0]) && !running(pids[1]) })
-	b.open()
-	if tasks := b.adopt(); len(tasks) != 1 || !tasks[0].Alive() {
-		t.Errorf("the instance did not go on: %v", tasks)
-	}
+	kinds(t, func(t *testing.T, k kind) {
+		file, outside := k.shared(t, "pids")
+		must(t, k.d.Close())
+		id := filepath.Base(filepath.Dir(k.cfg.Dir)) + "-killed"
+		k.ids[driver.ID(id)] = true
+		args := []string{"helper", "agent", k.cfg.Dir, k.cfg.CgroupParent, id, "exec sleep 1000",
+			"trap '' HUP TERM; setsid sleep 1002 & echo $! >>" + file + "; echo $$ >>" + file + "; sleep 1000"}
+		if k.root != "" {
+			args = append(args, k.root, k.cfg.ContainerInit)
+		}
+		agent := exec.Command(os.Args[0], args...)
+		must(t, agent.Start())
+		pids := k.onNode(t, driver.ID(id), pidsIn(t, outside, 2))
+		if k.root != "" {
+			must(t, os.Remove(filepath.Join(k.root, "proc"))) // which takes the mount away
+		}
+		must(t, agent.Process.Kill())
+		_ = agent.Wait()
+		eventually(t, "the session to end", func() bool { return !running(pids[0]) && !running(pids[1]) })
+		k.open()
+		if tasks := k.adopt(); len(tasks) != 1 || !tasks[0].Alive() {
+			t.Errorf("the instance did not go on: %v", tasks)
+		}
+	})
 }

@@ -4,15 +4,113 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/agent/driver/inside"
+	"github.com/outspan/outspan/model"
 )
 
 // fdLife is a pipe that the guard has besides the descriptors of an init step. Its other end is the agent's.
 const fdLife = 5
+
+// guarded is a command of Task.Enter beside a program. A process of its own watches it; see EnterMain.
+type guarded struct {
+	guard *exec.Cmd
+	life  *os.File // when it is closed, the guard kills the command
+}
+
+// enterGuarded starts the guard with the plan, and waits until the command runs.
+func (p plan) enterGuarded(terminal *Size) (command entered, ours stdio, err error) {
+	var theirs stdio
+	if terminal == nil {
+		ours, theirs, err = pipes()
+	} else {
+		ours, theirs, err = terminalEnds(*terminal)
+	}
+	if err != nil {
+		return nil, stdio{}, err
+	}
+	defer theirs.close()
+	g := new(guarded)
+	step, err := g.fork(p, theirs, terminal != nil)
+	if err == nil {
+		if err = step.await(initTimeout); err != nil {
+			g.kill()
+			_, _ = g.wait() // the guard ends as soon as what it started has
+		}
+	}
+	if err != nil {
+		ours.close()
+		return nil, stdio{}, err
+	}
+	return g, ours, nil
+}
+
+// terminalEnds makes a terminal.
+func terminalEnds(size Size) (ours, theirs stdio, err error) {
+	master, slave, err := inside.OpenTerminal(size)
+	if err != nil {
+		return stdio{}, stdio{}, fmt.Errorf("open a terminal: %w", err)
+	}
+	return stdio{out: os.NewFile(uintptr(master), "terminal")}, stdio{out: os.NewFile(uintptr(slave), "terminal")}, nil
+}
+
+// fork starts the guard with the plan. After an error no process is left.
+func (g *guarded) fork(p plan, theirs stdio, terminal bool) (initStep, error) {
+	mem, err := p.memory()
+	if err != nil {
+		return initStep{}, err
+	}
+	defer mem.Close()
+	status, statusW, err := os.Pipe()
+	if err != nil {
+		return initStep{}, err
+	}
+	defer statusW.Close()
+	lifeR, life, err := os.Pipe()
+	if err != nil {
+		status.Close()
+		return initStep{}, err
+	}
+	defer lifeR.Close()
+	g.guard = exec.Command("/proc/self/exe") //nolint:noctx // the guard outlives ctx: it kills the command then
+	g.guard.Args = []string{"outspan", "shim-enter"}
+	g.guard.Env = append(initEnv(), p.marks()...)
+	g.guard.Dir = "/"
+	g.guard.Stdin, g.guard.Stdout, g.guard.Stderr = theirs.in, theirs.out, theirs.err
+	if terminal {
+		g.guard.Args = append(g.guard.Args, "terminal")
+		g.guard.Stdin, g.guard.Stderr = theirs.out, theirs.out
+	}
+	g.guard.ExtraFiles = []*os.File{statusW, mem, lifeR} // fdStatus, fdPlan, fdLife
+	g.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := g.guard.Start(); err != nil {
+		status.Close()
+		life.Close()
+		return initStep{}, err
+	}
+	g.life = life
+	return initStep{pid: g.guard.Process.Pid, status: status}, nil
+}
+
+func (g *guarded) kill() { g.life.Close() }
+
+func (g *guarded) wait() (int, error) {
+	err := g.guard.Wait()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &exit) && exit.Exited():
+		return exit.ExitCode(), nil
+	}
+	return 0, model.Refuse(CodeStateFailed, "the process that watches the command died: %v", err)
+}
 
 // EnterMain implements the hidden subcommand `shim-enter [terminal]`, the guard of one command of Task.Enter. It runs
 // the plan in a session of its own; with "terminal", the standard streams become its controlling terminal. It returns

@@ -215,8 +215,8 @@ func TestContainerKilledWhileStarting(t *testing.T) {
 		must(t, k.d.Close())
 		id := driver.ID(fmt.Sprintf("%s-k%d", filepath.Base(filepath.Dir(k.cfg.Dir)), i))
 		k.ids[id] = true
-		agent := exec.Command(exe, "helper", "agent", k.cfg.Dir, k.cfg.CgroupParent, string(id), "exec sleep 1000", k.root,
-			k.cfg.ContainerInit)
+		agent := exec.Command(exe, "helper", "agent", k.cfg.Dir, k.cfg.CgroupParent, string(id), "exec sleep 1000", "",
+			k.root, k.cfg.ContainerInit)
 		out, err := agent.StdoutPipe()
 		must(t, err)
 		must(t, agent.Start())

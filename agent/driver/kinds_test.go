@@ -95,7 +95,7 @@ func newContainers(t *testing.T, change ...func(*driver.Config)) kind {
 	must(t, os.WriteFile(filepath.Join(root, "bin", "busybox"), content, 0o755))
 	for _, name := range []string{"sh", "sleep", "cat", "id", "echo", "ls", "kill", "setsid", "env", "grep", "ps",
 		"touch", "rm", "pwd", "true", "wc", "head", "dd", "hostname", "mkdir", "mount", "chroot", "ip", "cut", "yes",
-		"printf", "df", "seq", "tr", "readlink"} {
+		"printf", "df", "seq", "tr", "readlink", "tty", "stty", "nohup"} {
 		must(t, os.Symlink("busybox", filepath.Join(root, "bin", name)))
 	}
 	must(t, os.WriteFile(filepath.Join(root, "etc", "passwd"),

@@ -72,5 +72,5 @@ func (containers) beside(t *Task, argv []string) plan {
 		Command: &besideContainer{runtime: t.launch.Runtime.Path, bundle: t.dir.path(dirBundle), id: string(t.ID())}}
 }
 
-// insidePlan returns what the init of a container gets over the link.
+// insidePlan returns what the init of a container, or the parent of a command beside its program, gets over the link.
 func (p plan) insidePlan() inside.Plan { return inside.Plan{Argv: p.Argv, Env: p.Env, Dir: p.Dir} }

@@ -61,41 +61,38 @@ func helper(args []string) int {
 		}
 		fmt.Println("held", len(hold))
 		return 0
-	case "agent": // an agent that the test kills; the arguments are DIR CGROUP_PARENT ID SCRIPT [ROOT INIT]
-		cfg := driver.Config{Dir: args[1], CgroupParent: args[2]}
-		spec := driver.Spec{ID: driver.ID(args[3]), Command: "/bin/sh", Args: []string{"-c", args[4]}}
-		if len(args) > 5 {
-			cfg.ContainerInit = args[6]
-			spec.Container = &driver.Container{Rootfs: []oci.Mount{{Source: args[5]}}}
-		}
-		d, err := driver.New(cfg)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		fmt.Println("starting")
-		if _, err = d.Start(context.Background(), spec); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		fmt.Println("started")
-		select {}
-	case "enter": // as agent, with a session in the instance; its script is the last argument
-		d, err := driver.New(driver.Config{Dir: args[1], CgroupParent: args[2]})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		task, err := d.Start(context.Background(),
-			driver.Spec{ID: driver.ID(args[3]), Command: "/bin/sh", Args: []string{"-c", args[4]}})
-		if err == nil {
-			_, err = task.Enter(context.Background(), driver.Session{Argv: []string{"sh", "-c", args[5]}})
-		}
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	case "agent":
+		return killedAgent(args)
 	}
 	fmt.Fprintln(os.Stderr, "unknown helper", args)
 	return 2
+}
+
+// killedAgent is an agent that the test kills. The arguments are DIR CGROUP_PARENT ID SCRIPT SESSION [ROOT INIT]. If
+// SESSION is not empty, it is a script that runs beside the program.
+func killedAgent(args []string) int {
+	cfg := driver.Config{Dir: args[1], CgroupParent: args[2]}
+	spec := driver.Spec{ID: driver.ID(args[3]), Command: "/bin/sh", Args: []string{"-c", args[4]}}
+	if len(args) > 6 {
+		cfg.ContainerInit = args[7]
+		spec.Container = &driver.Container{Rootfs: []oci.Mount{{Source: args[6]}}}
+	}
+	d, err := driver.New(cfg)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println("starting")
+	task, err := d.Start(context.Background(), spec)
+	if err == nil {
+		fmt.Println("started")
+		if args[5] == "" {
+			select {}
+		}
+		_, err = task.Enter(context.Background(), driver.Session{Argv: []string{"sh", "-c", args[5]}})
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
 }
 
 const patience = 10 * time.Second // far longer than any condition needs

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outspan/outspan/agent/driver/inside"
 	"github.com/outspan/outspan/agent/driver/oci"
 )
 
@@ -228,25 +229,19 @@ func (p plan) becomeRuntime(status *os.File) error {
 type besideContainer struct{ runtime, bundle, id string }
 
 // fork starts the runtime, which enters the container and becomes the init's twin, the parent of the command.
-func (b besideContainer) fork(p plan, stdout, stderr *os.File) (initStep, error) {
+func (b besideContainer) fork(p inside.Plan, marks []string, stdin, stdout, stderr *os.File) (initStep, error) {
 	l, other, err := newLink()
 	if err != nil {
 		return initStep{}, err
 	}
 	defer other.Close()
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		l.close()
-		return initStep{}, err
-	}
-	defer null.Close()
 	pid, err := syscall.ForkExec(b.runtime, oci.ExecArgs(b.runtime, b.bundle, b.id), &syscall.ProcAttr{
-		Dir: "/", Env: append(oci.RuntimeEnv(), p.marks()...),
-		Files: []uintptr{null.Fd(), stdout.Fd(), stderr.Fd(), other.Fd()},
+		Dir: "/", Env: append(oci.RuntimeEnv(), marks...),
+		Files: []uintptr{stdin.Fd(), stdout.Fd(), stderr.Fd(), other.Fd()},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err == nil {
-		err = l.send(p.insidePlan())
+		err = l.send(p)
 		if err != nil {
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
 			_, _ = syscall.Wait4(pid, nil, 0, nil)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/outspan/outspan/agent/driver/inside"
 )
 
 // ending is what a shim knows so far about the end of its instance.
@@ -163,29 +165,15 @@ func (s *shim) killAgain() {
 	s.end.retryTimer.Reset(20 * time.Millisecond)
 }
 
-// killDescendants kills all members. It first sends SIGSTOP to them, so that no member forks a new one meanwhile. It
-// repeats this until there is no new member, at most ten times.
+// killDescendants kills all members.
 func (s *shim) killDescendants() {
-	seen := make(map[int]bool)
-	for range 10 {
-		list, err := s.members()
-		if err != nil {
-			return
-		}
-		fresh := false
+	inside.KillAll(func() (pids []int) {
+		list, _ := s.members() // an error does not matter, because the next pass tries again
 		for _, p := range list {
-			if !seen[p.pid] {
-				seen[p.pid], fresh = true, true
-				_ = syscall.Kill(p.pid, syscall.SIGSTOP)
-			}
+			pids = append(pids, p.pid)
 		}
-		if !fresh {
-			break
-		}
-	}
-	for pid := range seen {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
+		return pids
+	})
 }
 
 // finish drains the logs, writes the exit and removes the cgroup. It closes the connections last, because an agent

@@ -32,19 +32,19 @@ type initStep struct {
 // fork starts an init step, with this process's binary, in a process group of its own. The step of a container also
 // gets an end of a link. The caller must reap the step.
 func (p plan) fork(stdout, stderr *os.File, link ...*os.File) (initStep, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return initStep{}, err
+	}
+	defer null.Close()
 	if p.Command != nil {
-		return p.Command.fork(p, stdout, stderr)
+		return p.Command.fork(p.insidePlan(), p.marks(), null, stdout, stderr)
 	}
 	mem, err := p.memory()
 	if err != nil {
 		return initStep{}, err
 	}
 	defer mem.Close()
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return initStep{}, err
-	}
-	defer null.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
 		return initStep{}, err

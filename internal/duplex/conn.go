@@ -53,7 +53,7 @@ func (c *Conn) Run(h Handler) error {
 	return err
 }
 
-// Fail breaks off all lanes. Their calls return err. Nothing is sent any more, but a write of out may still be under way.
+// Fail breaks off all lanes. Their calls return err. No further frame is sent, but a write of out may be under way.
 func (c *Conn) Fail(err error) {
 	c.mu.Lock()
 	if c.err == nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/outspan/outspan/api"
@@ -191,31 +192,30 @@ func (j *judge) mayEnter(state *fsm.State, c caller, rt route, i *fsm.Instance) 
 		return err
 	}
 	who, ok := c.person(state)
-	user := programUser(state, i)
-	if !ok || verbs[rt.id] != "instance.exec" || user == "" {
+	on.Asks = enteredUsers(state, i)
+	if !ok || verbs[rt.id] != "instance.exec" || len(on.Asks) == 0 {
 		return nil
 	}
-	on.Asks = []rights.Ask{{List: "users", Name: user}}
 	if _, may := j.books.permissions(state, who).May(verbs[rt.id], on); !may {
-		return model.Refuse(model.CodeForbidden, "%s may not run commands as the user %q of %s", c.Subject, clip(user),
-			on.Name).
-			WithHint("ask an administrator for a role with instance.exec and users = [%q]", clip(user))
+		user := clip(on.Asks[len(on.Asks)-1].Name)
+		return model.Refuse(model.CodeForbidden, "%s may not run commands as the user %q of %s", c.Subject, user, on.Name).
+			WithHint("ask an administrator for a role with instance.exec and users = [%q]", user)
 	}
 	return nil
 }
 
-// programUser returns the user that the job of an instance names for its program; "" if it names none. It returns "*"
-// if the program is not known any more, which only a grant for all users allows.
-func programUser(state *fsm.State, i *fsm.Instance) string {
+// enteredUsers returns the users that a command in an instance may be, as its job asked for them; see rights.Asks. If
+// the program is not known any more, it returns "*", which only a grant for all users allows.
+func enteredUsers(state *fsm.State, i *fsm.Instance) []rights.Ask {
 	job, group := i.Group.Split()
 	if v, ok := state.JobVersion(job, i.Version); ok {
-		for _, g := range v.Spec.Groups {
-			if g.Name == group {
-				return g.Exec.User
+		for g := range v.Spec.Groups {
+			if v.Spec.Groups[g].Name == group {
+				return slices.DeleteFunc(rights.Asks(&v.Spec.Groups[g]), func(a rights.Ask) bool { return a.List != "users" })
 			}
 		}
 	}
-	return "*"
+	return []rights.Ask{{List: "users", Name: "*"}}
 }
 
 // whyCut returns why a stream ended before the agent ended it.

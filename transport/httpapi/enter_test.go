@@ -182,21 +182,33 @@ func TestExecRefusals(t *testing.T) {
 	}
 }
 
-// A program with a user of its own may be entered only by those who may use that user.
+// A program with a user of its own may be entered only by those who may use that user. A container whose image chooses
+// the user counts as root.
 func TestExecAsAnotherUser(t *testing.T) {
-	r := newRig(t)
-	r.node("01N1", "n1")
-	s := spec("web", 1)
-	s.Groups[0].Exec.User = "postgres"
-	r.apply(&fsm.JobSubmit{Spec: s})
-	r.place("inst-a", 0, "01N1", model.ObservedReady)
-	r.runAgentOf("01N1", "n1", &echoAgent{behalf: make(chan string, 9), gone: make(chan struct{}, 9)})
-	r.bind("admin cert:alice", "deployer cert:carol")
-	if _, err := r.enter(t.Context(), r.client(pki.RoleCLI, "alice"), "sh"); err != nil {
-		t.Error(err)
+	for name, change := range map[string]func(g *model.GroupSpec){
+		"program": func(g *model.GroupSpec) { g.Exec.User = "postgres" },
+		"container": func(g *model.GroupSpec) {
+			g.Exec = model.ExecSpec{}
+			g.Container = &model.ContainerSpec{Image: "web@" + digestOf("a")}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.node("01N1", "n1")
+			s := spec("web", 1)
+			change(&s.Groups[0])
+			r.withRuntime("01N1", "")
+			r.apply(&fsm.JobSubmit{Spec: s})
+			r.place("inst-a", 0, "01N1", model.ObservedReady)
+			r.runAgentOf("01N1", "n1", &echoAgent{behalf: make(chan string, 9), gone: make(chan struct{}, 9)})
+			r.bind("admin cert:alice", "deployer cert:carol")
+			if _, err := r.enter(t.Context(), r.client(pki.RoleCLI, "alice"), "sh"); err != nil {
+				t.Error(err)
+			}
+			_, err := r.enter(t.Context(), r.client(pki.RoleCLI, "carol"), "sh")
+			wantCode(t, err, model.CodeForbidden)
+		})
 	}
-	_, err := r.enter(t.Context(), r.client(pki.RoleCLI, "carol"), "sh")
-	wantCode(t, err, model.CodeForbidden)
 }
 
 // A command ends with the right of its caller, and the caller learns why. One subject has a share of the streams.

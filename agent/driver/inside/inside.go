@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 	"golang.org/x/sys/unix"
@@ -31,6 +32,11 @@ type Plan struct {
 	Argv []string `cbor:"1,keyasint"` // the program, a path or a name looked up in PATH, and its arguments
 	Env  []string `cbor:"2,keyasint"` // HOME is added if it is missing
 	Dir  string   `cbor:"3,keyasint"` // working directory
+	// Session runs the program in a session of its own. When it ends or the link is closed, its descendants are killed.
+	Session bool `cbor:"4,keyasint,omitempty"`
+	// Terminal is the size of a terminal on which the program of a session runs, in place of the three descriptors that
+	// this process has. The other end of the terminal comes with the packet Ready. nil means no terminal.
+	Terminal *Size `cbor:"5,keyasint,omitempty"`
 }
 
 // Packets to the owner of the link begin with one of these bytes.
@@ -53,13 +59,11 @@ func Main() int {
 	if err != nil {
 		return 125 // the owner is gone
 	}
-	program, err := plan.start()
+	p, err := plan.start()
 	if err != nil {
 		say(Failed, err.Error())
 		return 125
 	}
-	say(Ready, "")
-	p := parent{program: program, first: os.Getpid() == 1}
 	go p.endWithLink()
 	return p.run(signals)
 }
@@ -95,49 +99,95 @@ func say(kind byte, text string) {
 	_, _ = unix.Write(FD, append([]byte{kind}, text[:min(len(text), most)]...))
 }
 
-// start executes the program in a process group of its own, so that signals reach all of the group.
-func (p Plan) start() (pid int, err error) {
+// start executes the program and says Ready. The program gets a process group of its own, so that signals reach all of
+// the group.
+func (p Plan) start() (*parent, error) {
 	if os.Getenv("HOME") != "" && lookup(p.Env, "HOME") == "" {
 		p.Env = append(p.Env, "HOME="+os.Getenv("HOME"))
 	}
 	if err := os.Chdir(p.Dir); err != nil {
-		return 0, fmt.Errorf("enter the working directory: %w", err)
+		return nil, fmt.Errorf("enter the working directory: %w", err)
 	}
 	path, err := LookPath(p.Argv[0], p.Env)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	unix.Umask(0o022)
-	pid, err = syscall.ForkExec(path, p.Argv, &syscall.ProcAttr{
-		Env: p.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true},
-	})
-	if err != nil {
-		return 0, fmt.Errorf("execute %s: %w", path, err)
+	program := &parent{first: os.Getpid() == 1, session: p.Session, gone: make(chan struct{})}
+	attr := &syscall.ProcAttr{Env: p.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setpgid: true}}
+	var rights []byte // what Ready carries besides
+	if p.Session {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return nil, fmt.Errorf("become a subreaper: %w", err)
+		}
+		if program.proc, err = os.OpenRoot("/proc"); err != nil {
+			return nil, err
+		}
+		attr.Sys = &syscall.SysProcAttr{Setsid: true}
 	}
-	return pid, nil
+	if p.Terminal != nil {
+		master, slave, err := OpenTerminal(*p.Terminal)
+		if err != nil {
+			return nil, fmt.Errorf("open a terminal: %w", err)
+		}
+		defer unix.Close(master)
+		defer unix.Close(slave)
+		attr.Files = []uintptr{uintptr(slave), uintptr(slave), uintptr(slave)}
+		attr.Sys.Setctty = true
+		rights = unix.UnixRights(master)
+	}
+	if program.pid, err = syscall.ForkExec(path, p.Argv, attr); err != nil {
+		return nil, fmt.Errorf("execute %s: %w", path, err)
+	}
+	if p.Session {
+		leaveStreams()
+	}
+	_ = unix.Sendmsg(FD, []byte{Ready}, rights, nil, 0) // as in say
+	return program, nil
 }
 
-// parent is the parent of the program.
-type parent struct {
-	program int
-	first   bool // whether this is process 1 of the container
-}
-
-// endWithLink ends this process, and with it the container or the command, when the owner of the link is gone.
-func (p parent) endWithLink() {
-	buf := make([]byte, 1)
-	for {
-		if n, err := read(buf); n == 0 || err != nil {
-			_ = syscall.Kill(-p.program, syscall.SIGKILL)
-			os.Exit(125) //nolint:forbidigo // main waits for the program in another goroutine
+// leaveStreams closes the streams that the program has too, so that they end with the program.
+func leaveStreams() {
+	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
+		for fd := range 3 {
+			_ = unix.Dup3(int(null.Fd()), fd, 0)
 		}
 	}
 }
 
+// parent is the parent of the program.
+type parent struct {
+	pid     int           // of the program
+	first   bool          // whether this is process 1 of the container
+	session bool          // see Plan
+	proc    *os.Root      // of a session
+	gone    chan struct{} // closed when the owner of the link of a session is gone
+}
+
+// endWithLink ends the container or the command when the owner of the link is gone.
+func (p *parent) endWithLink() {
+	buf := make([]byte, 1)
+	for {
+		if n, err := read(buf); n == 0 || err != nil {
+			break
+		}
+	}
+	if p.session {
+		close(p.gone)
+		return
+	}
+	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
+	os.Exit(125) //nolint:forbidigo // main waits for the program in another goroutine
+}
+
+// killEvery is the time between two passes of a kill.
+const killEvery = 20 * time.Millisecond
+
 // run passes on signals and reaps until nothing is left. When the program of a command ends, run kills what the command
-// left of its process group. When the program of the container ends, the shim decides about the rest.
-func (p parent) run(signals chan os.Signal) int {
-	code, over := 0, false
+// left: all of a session, and otherwise its process group. When the program of the container ends, the shim decides
+// about the rest.
+func (p *parent) run(signals chan os.Signal) int {
+	code, over, gone := 0, false, p.gone
 	for {
 		for {
 			var ws syscall.WaitStatus
@@ -151,20 +201,36 @@ func (p parent) run(signals chan os.Signal) int {
 			if pid <= 0 {
 				break
 			}
-			if pid == p.program {
+			if pid == p.pid {
 				code, over = exitCode(ws), true
 				if !p.first {
-					_ = syscall.Kill(-p.program, syscall.SIGKILL)
+					_ = syscall.Kill(-p.pid, syscall.SIGKILL)
 				}
 				say(Ended, fmt.Sprint(uint32(ws)))
 			}
 		}
-		switch sig := <-signals; sig {
-		case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE: // Go's runtime sends SIGURG to itself
-		default:
-			if !over {
-				_ = syscall.Kill(-p.program, sig.(syscall.Signal))
-			}
+		var again <-chan time.Time
+		if p.session && (over || gone == nil) {
+			KillAll(func() []int { return descendants(p.proc) })
+			again = time.After(killEvery)
+		}
+		select {
+		case sig := <-signals:
+			p.pass(sig, over)
+		case <-gone:
+			gone = nil
+		case <-again:
+		}
+	}
+}
+
+// pass passes a signal on to the program's process group.
+func (p *parent) pass(sig os.Signal, over bool) {
+	switch sig {
+	case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE: // Go's runtime sends SIGURG to itself
+	default:
+		if !over {
+			_ = syscall.Kill(-p.pid, sig.(syscall.Signal))
 		}
 	}
 }
