@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,7 +50,8 @@ func (a *Agent) serveForward(w http.ResponseWriter, r *http.Request) {
 			alive = false
 		case <-time.After(time.Second):
 			if alive = task.Alive(); !alive {
-				err = model.Refuse(driver.CodeNotRunning, "instance %s has ended", task.ID())
+				err = model.Refuse(driver.CodeNotRunning, "the program of instance %s has ended", task.ID()).
+					WithHint(hintStatus, task.ID())
 			}
 		}
 	}
@@ -71,13 +75,19 @@ func (a *Agent) portOf(id model.InstanceID, want string) (int, error) {
 	if m == nil {
 		return 0, model.Refuse(model.CodeNotFound, "instance %s is not on node %s any more", id, a.cfg.Name)
 	}
+	var known []string
 	for name, number := range m.wanted().Ports {
 		if want == name || want == strconv.Itoa(number) {
 			return number, nil
 		}
+		known = append(known, fmt.Sprintf("%s (%d)", name, number))
 	}
-	return 0, model.Refuse(model.CodeNotFound, "instance %s has no port %q", id, model.Clip(want)).
-		WithHint("name one that its job declares, or its number; see: outspan instance status %s", id)
+	slices.Sort(known)
+	hint := "its job declares none"
+	if len(known) > 0 {
+		hint = "its ports are: " + strings.Join(known, ", ")
+	}
+	return 0, model.Refuse(model.CodeNotFound, "instance %s has no port %q", id, model.Clip(want)).WithHint("%s", hint)
 }
 
 // tunnel has the connections of one forward.
@@ -93,7 +103,7 @@ func (t *tunnel) open(l *duplex.Lane) error {
 	select {
 	case t.room <- struct{}{}:
 	default:
-		go l.Reset("too many connections")
+		go l.Reset(fmt.Sprintf("a forward has at most %d connections at once", maxTunnelled))
 		return nil
 	}
 	t.wg.Go(func() {
@@ -102,11 +112,11 @@ func (t *tunnel) open(l *duplex.Lane) error {
 		defer cancel()
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.to)
 		if err != nil {
-			l.Reset("the program does not accept the connection")
+			l.Reset("nothing accepts connections at " + t.to)
 			return
 		}
 		defer context.AfterFunc(t.ctx, func() { conn.Close() })()
-		duplex.Join(l, conn)
+		_ = duplex.Join(l, conn) // both ends know
 	})
 	return nil
 }
