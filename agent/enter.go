@@ -67,6 +67,9 @@ type guest struct {
 	ran     chan struct{} // closed when nothing is read any more
 }
 
+// hintStatus is the next step of a person whose instance does not run.
+const hintStatus = "see what became of it, and what replaces it: outspan instance status %s"
+
 // receive begins a stream about a running instance, and reads what the caller wants into first. Unless it returns an
 // error, the caller must call release. Codes: not_found, busy, invalid.
 func (a *Agent) receive(w http.ResponseWriter, r *http.Request, first any) (_ *guest, t Task, release func(), _ error) {
@@ -75,7 +78,8 @@ func (a *Agent) receive(w http.ResponseWriter, r *http.Request, first any) (_ *g
 		t = m.current()
 	}
 	if t == nil || !t.Alive() {
-		return nil, nil, nil, model.Refuse(driver.CodeNotRunning, "instance %s does not run on node %s", id, a.cfg.Name)
+		return nil, nil, nil, model.Refuse(driver.CodeNotRunning, "instance %s does not run on node %s", id, a.cfg.Name).
+			WithHint(hintStatus, id)
 	}
 	leave, err := a.guests.take(a.cfg.Name, r.Header.Get(transport.HeaderOnBehalf))
 	if err != nil {

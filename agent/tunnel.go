@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +50,8 @@ func (a *Agent) serveForward(w http.ResponseWriter, r *http.Request) {
 			alive = false
 		case <-time.After(time.Second):
 			if alive = task.Alive(); !alive {
-				err = model.Refuse(driver.CodeNotRunning, "instance %s has ended", task.ID())
+				err = model.Refuse(driver.CodeNotRunning, "the program of instance %s has ended", task.ID()).
+					WithHint(hintStatus, task.ID())
 			}
 		}
 	}
@@ -61,13 +64,19 @@ func (a *Agent) portOf(id model.InstanceID, want string) (int, error) {
 	if m == nil {
 		return 0, model.Refuse(model.CodeNotFound, "instance %s is not on node %s any more", id, a.cfg.Name)
 	}
+	var known []string
 	for name, number := range m.wanted().Ports {
 		if want == name || want == strconv.Itoa(number) {
 			return number, nil
 		}
+		known = append(known, fmt.Sprintf("%s (%d)", name, number))
 	}
-	return 0, model.Refuse(model.CodeNotFound, "instance %s has no port %q", id, model.Clip(want)).
-		WithHint("name one that its job declares, or its number; see: outspan instance status %s", id)
+	slices.Sort(known)
+	hint := "its job declares none"
+	if len(known) > 0 {
+		hint = "its ports are: " + strings.Join(known, ", ")
+	}
+	return 0, model.Refuse(model.CodeNotFound, "instance %s has no port %q", id, model.Clip(want)).WithHint("%s", hint)
 }
 
 // tunnel has the connections of one forward.
@@ -86,7 +95,9 @@ func (t *tunnel) open(l *duplex.Lane) error {
 	select {
 	case t.room <- struct{}{}:
 	default:
-		serve, places = func(l *duplex.Lane) { l.Reset("too many connections") }, t.refusals
+		serve, places = func(l *duplex.Lane) {
+			l.Reset(fmt.Sprintf("a forward has at most %d connections at once", maxTunnelled))
+		}, t.refusals
 		select {
 		case t.refusals <- struct{}{}:
 		default:
@@ -106,9 +117,9 @@ func (t *tunnel) connect(l *duplex.Lane) {
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.to)
 	if err != nil {
-		l.Reset("the program does not accept the connection")
+		l.Reset("nothing accepts connections at " + t.to)
 		return
 	}
 	defer context.AfterFunc(t.ctx, func() { conn.Close() })()
-	duplex.Join(l, conn)
+	_ = duplex.Join(l, conn) // both ends know
 }

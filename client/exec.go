@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -74,10 +75,18 @@ func (i Instances) Exec(ctx context.Context, ref string, o ExecOptions) (code in
 	return s.result(ctx, end, err)
 }
 
+// ForwardOptions say what is called while a port is forwarded. Each may be nil.
+type ForwardOptions struct {
+	Ready func(port int) // called once, with the number of the port, before connections are accepted
+	// Refused is called for each connection that was not passed on, with the reason, such as that nothing accepts
+	// connections at the port. Calls may be concurrent.
+	Refused func(why string)
+}
+
 // Forward passes the connections of a listener to a port of an instance, which is named as its job declares it, or by
-// its number. It blocks until ctx or the instance ends, or the stream breaks, and closes the listener. ready, if not
-// nil, is called once with the number of the port. Codes: as for Exec, and not_found for the port.
-func (i Instances) Forward(ctx context.Context, ref, port string, l net.Listener, ready func(port int)) error {
+// its number. It blocks until ctx or the instance's program ends, or the stream breaks, and closes the listener. Codes:
+// as for Exec, and not_found for the port.
+func (i Instances) Forward(ctx context.Context, ref, port string, l net.Listener, o ForwardOptions) error {
 	defer l.Close()
 	start := api.ForwardStart{Port: port}
 	if err := start.Check(); err != nil {
@@ -102,7 +111,12 @@ func (i Instances) Forward(ctx context.Context, ref, port string, l net.Listener
 				c.Close()
 				return
 			}
-			joined.Go(func() { duplex.Join(lane, c) })
+			joined.Go(func() {
+				var reset *duplex.ResetError
+				if errors.As(duplex.Join(lane, c), &reset) && reset.Why != "" && o.Refused != nil {
+					o.Refused(reset.Why)
+				}
+			})
 		}
 	}
 	var end *api.ExecEnd
@@ -117,8 +131,8 @@ func (i Instances) Forward(ctx context.Context, ref, port string, l net.Listener
 			return err
 		}
 		began = true
-		if ready != nil {
-			ready(is.Port)
+		if o.Ready != nil {
+			o.Ready(is.Port)
 		}
 		joined.Go(accept)
 		return nil
@@ -193,5 +207,5 @@ func (s *stream) result(ctx context.Context, end *api.ExecEnd, err error) (int, 
 	case err == nil:
 		err = io.ErrUnexpectedEOF
 	}
-	return 0, model.Refuse(model.CodeUnreachable, "the connection broke off: %v", err).WithHint("start it again")
+	return 0, model.Refuse(model.CodeUnreachable, "the connection broke off: %v", err).WithHint("run the command again")
 }

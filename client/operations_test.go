@@ -148,7 +148,7 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		if err != nil {
 			return nil, err
 		}
-		return nil, c.Instances.Forward(ctx, "x", "x", l, nil)
+		return nil, c.Instances.Forward(ctx, "x", "x", l, client.ForwardOptions{})
 	},
 	"instance-logs": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.Logs(ctx, "x", client.InstanceLogOptions{LogOptions: logs, Offset: new(int64(3))})

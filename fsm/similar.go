@@ -72,7 +72,10 @@ func (f Finder) suggest(noun, word string, refusal *model.Error) *model.Error {
 	}
 	isJob := f.state.Jobs.Has(model.JobName(word)) && f.sees("job/"+word)
 	isNode := f.seesNode(word)
+	job, group, isGroup := strings.Cut(word, "/")
 	switch {
+	case isGroup && noun == "instance" && f.state.Jobs.Has(model.JobName(job)) && f.sees("job/"+job):
+		return refusal.WithHint("%s is a group: outspan instance ls --job %s --group %s", word, job, group)
 	case isJob && noun == "instance":
 		return refusal.WithHint("%s is a job: outspan instance ls --job %s", word, word)
 	case isNode && noun == "instance":

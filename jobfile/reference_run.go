@@ -39,7 +39,8 @@ var execTexts = map[string]hclfile.KeyText{
 		Means: "the program: its absolute path, or a name that is looked up in `PATH` of its `env`, by default the " +
 			"usual directories", Example: `"/opt/web/bin/web"`},
 	"args": {
-		Means:   "its arguments; `${port.NAME}`, `${slot}`, `${node.id}` and `${node.name}` are filled in",
+		Means: "its arguments; `${port.NAME}`, `${slot}`, `${node.id}` and `${node.name}` are filled in, and `$${` stands " +
+			"for `${`. The variables below are for a shell: `sh` with `[\"-c\", \"exec web -l $OUTSPAN_IP\"]`",
 		Example: `["--listen", ":${port.http}"]`, Beside: `command = "/bin/web"`, With: withPort,
 	},
 	"user": {

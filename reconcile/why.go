@@ -59,7 +59,7 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) model.WhyResult {
 	if inst.Status.Reason != "" {
 		state += " (" + inst.Status.Reason + ")"
 	}
-	if inst.Eviction.Requested {
+	if inst.Eviction.Requested && !inst.Terminal() {
 		state += ", to be evicted (" + string(inst.Eviction.Cause) + ")"
 	}
 	out := model.WhyResult{Subject: "instance/" + string(inst.ID), State: state,

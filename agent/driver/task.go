@@ -143,7 +143,7 @@ func (t *Task) Renew(ctx context.Context, until BootTime) error {
 }
 
 func (t *Task) errEnded() error {
-	return model.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+	return model.Refuse(CodeNotRunning, "the program of instance %s has ended", t.ID())
 }
 
 func (t *Task) ask(ctx context.Context, req request) error {

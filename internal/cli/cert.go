@@ -80,7 +80,9 @@ days. Earlier certificates of the same name stay good.`,
 				p.Line("wrote %s", made.CA)
 				p.Line("  to use it: export OUTSPAN_CACERT=%s OUTSPAN_CLIENT_CERT=%s OUTSPAN_CLIENT_KEY=%s", made.CA, made.Cert,
 					made.Key)
-				p.Line("  on another machine, copy the three files, and also: export OUTSPAN_ADDR=https://SERVER:7640")
+				p.Line("  and also, because no certificate counts over the socket of a server: export " +
+					"OUTSPAN_ADDR=https://SERVER:7640")
+				p.Line("  on another machine, copy the three files")
 			})
 			if err != nil {
 				return err

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -26,8 +27,10 @@ func instanceExec(a *app) *cobra.Command {
 			"With -i the command gets the input, with -t it has a terminal. Without -t, its input, output and errors stay " +
 			"apart, and bytes pass unchanged.\n\n" +
 			"The exit code is that of the command, or 128 plus the number of the signal that killed it. The command and all " +
-			"that it started are killed when it ends, when the connection breaks, when the instance ends, and when the " +
-			"right (instance.exec) is taken away.\n\n" +
+			"that it started are killed when it ends, when the connection breaks, when the instance's program ends or is " +
+			"restarted, and when the right (instance.exec) is taken away.\n\n" +
+			"If the command was not run, or its end is not known, there is an error with a code on the standard error, and " +
+			"the exit code is that of the error, as of any command of outspan.\n\n" +
 			"The audit log says who ran which program, and how many arguments it had, but not which.",
 		Example: "outspan instance exec -it 3k9f7c -- sh\n" +
 			"outspan instance exec 3k9f7c -- cat /proc/self/limits\n" +
@@ -36,7 +39,7 @@ func instanceExec(a *app) *cobra.Command {
 			hint := "for example: outspan instance exec -it 3k9f7c -- sh"
 			switch command := commandOf(args); {
 			case len(command) == 0:
-				return term.Usage("%d arguments are given, INSTANCE and COMMAND are needed", len(args)).WithHint("%s", hint)
+				return term.Usage("INSTANCE and COMMAND are needed").WithHint("%s", hint)
 			case args[1] != "--" && strings.HasPrefix(command[0], "-"):
 				return term.Usage("%s comes after the instance", command[0]).
 					WithHint("options come before it; %s", hint)
@@ -135,7 +138,8 @@ func instanceForward(a *app) *cobra.Command {
 		Use: "forward INSTANCE [LOCAL:]PORT", Short: "reach a port of an instance from this machine",
 		ValidArgsFunction: a.complete("instances"), Args: term.Exactly("INSTANCE", "[LOCAL:]PORT"),
 		Long: "Listens on a port of this machine, and passes TCP connections through any server to a port of an instance, " +
-			"until Ctrl-C, the end of the instance, or the right (instance.forward) is taken away.\n\n" +
+			"until Ctrl-C, the end or a restart of its program, or the right (instance.forward) is taken away. Says so when " +
+			"nothing accepts a connection there.\n\n" +
 			"PORT is the name of a port that the job declares, or its number on the node. LOCAL is the port here; without " +
 			"it, or with 0, a free one is chosen. At most 64 connections are open at once.",
 		Example: "outspan instance forward 3k9f7c 8080:http\noutspan instance forward 3k9f7c http",
@@ -154,10 +158,17 @@ func (a *app) forward(ctx context.Context, ref, ports, bind string) error {
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(bind, local))
 	if err != nil {
-		return term.Usage("can't listen on port %q of %s: %v", local, bind, err).
-			WithHint("choose another port, or leave it out: outspan instance forward %s %s", ref, port)
+		hint := fmt.Sprintf("choose another port, or leave it out: outspan instance forward %s %s", ref, port)
+		var unknown *net.DNSError
+		if errors.As(err, &unknown) && unknown.Name == bind || errors.Is(err, unix.EADDRNOTAVAIL) {
+			hint = "--bind takes an address of this machine"
+		}
+		return term.Usage("can't listen on port %q of %s: %v", local, bind, err).WithHint("%s", hint)
 	}
-	return a.client().Instances.Forward(ctx, ref, port, l, func(number int) {
-		fmt.Fprintf(a.Out, "forwarding %s to port %d of instance %s; Ctrl-C ends it\n", l.Addr(), number, ref)
+	return a.client().Instances.Forward(ctx, ref, port, l, client.ForwardOptions{
+		Ready: func(number int) {
+			fmt.Fprintf(a.Out, "forwarding %s to port %d of instance %s; Ctrl-C ends it\n", l.Addr(), number, ref)
+		},
+		Refused: func(why string) { fmt.Fprintf(a.Err, "a connection was refused: %s\n", why) },
 	})
 }

@@ -37,7 +37,8 @@ func (f *logFlags) forJobs(cmd *cobra.Command) {
 func (f *logFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.BoolVarP(&f.follow, "follow", "f", false, "go on as more comes")
-	fs.IntVar(&f.tail, "tail", -1, "begin with this many of the last lines (default: all that is kept)")
+	fs.IntVar(&f.tail, "tail", -1,
+		"begin with this many of the last lines of each stream of each instance (default: all that is kept)")
 	fs.BoolVar(&f.stdout, "stdout", false, "only standard output")
 	fs.BoolVar(&f.stderr, "stderr", false, "only standard error")
 	fs.BoolVarP(&f.times, "timestamps", "t", false, "put the time at which it was written before each line")

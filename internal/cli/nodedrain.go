@@ -189,11 +189,11 @@ func (a *app) showDrainReply(got client.Response[api.DrainReply], f *drainFlags)
 }
 
 func drainReplyPage(p *term.Page, r api.DrainReply, f *drainFlags) {
-	verb := "started on"
+	what := fmt.Sprintf("drain %s started on", r.Drain)
 	if f.write.dryRun {
-		verb = "would start on"
+		what = "a drain would start on"
 	}
-	p.Line("drain %s %s %s %s", r.Drain, verb, term.Joined(r.Started), f.write.done(r.Index))
+	p.Line("%s %s %s", what, term.Joined(r.Started), f.write.done(r.Index))
 	for _, one := range r.Rejected {
 		p.Line("rejected: %s: %s (%s)", one.Node, one.Message, one.Code)
 	}

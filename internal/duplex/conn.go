@@ -220,7 +220,7 @@ func (l *Lane) take(f Frame) error {
 		}
 		l.credit += int(n)
 	case KindReset:
-		l.failLocked(fmt.Errorf("%w: %s", ErrReset, f.Body))
+		l.failLocked(&ResetError{Why: string(f.Body)})
 		l.conn.remove(l)
 	case KindMessage, KindOpen:
 	}
@@ -229,6 +229,22 @@ func (l *Lane) take(f Frame) error {
 
 // ErrReset is wrapped by the errors of a lane that the peer broke off.
 var ErrReset = errors.New("the other end broke off")
+
+// ResetError is the error of a lane that the peer broke off. It wraps ErrReset.
+type ResetError struct {
+	Why string // what the peer gave to Reset; "" means that the connection behind the lane ended by an error
+}
+
+// Error implements error.
+func (e *ResetError) Error() string {
+	if e.Why == "" {
+		return ErrReset.Error()
+	}
+	return ErrReset.Error() + ": " + e.Why
+}
+
+// Unwrap returns ErrReset.
+func (e *ResetError) Unwrap() error { return ErrReset }
 
 func (l *Lane) fail(err error) {
 	l.mu.Lock()

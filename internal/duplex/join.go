@@ -1,13 +1,14 @@
 package duplex
 
 import (
+	"cmp"
 	"io"
 	"net"
 )
 
 // Join copies between a lane and a connection until both directions have ended, or one has failed. It closes the
-// connection, and ends or resets the lane.
-func Join(l *Lane, c net.Conn) {
+// connection, and ends or resets the lane. It returns the first failure, which is a *ResetError if the peer broke off.
+func Join(l *Lane, c net.Conn) error {
 	defer c.Close()
 	done := make(chan error, 2)
 	go func() {
@@ -24,11 +25,14 @@ func Join(l *Lane, c net.Conn) {
 		}
 		done <- err
 	}()
-	if err := <-done; err != nil {
-		l.Reset("the connection broke off")
+	first := <-done
+	if first != nil {
+		l.Reset("")
 		c.Close()
 	}
-	if err := <-done; err != nil {
-		l.Reset("the connection broke off")
+	second := <-done
+	if second != nil {
+		l.Reset("")
 	}
+	return cmp.Or(first, second)
 }

@@ -107,6 +107,7 @@ func (d *Decoder) Failures() int { return len(d.diags) }
 // eval evaluates an attribute's expression. If that fails, eval adds a mistake and returns false.
 func (d *Decoder) eval(attr *hcl.Attribute) (cty.Value, bool) {
 	v, diags := attr.Expr.Value(d.variables)
+	explainTemplates(diags, attr, d.variables)
 	d.diags = append(d.diags, diags...)
 	return v, !diags.HasErrors()
 }

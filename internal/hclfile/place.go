@@ -56,6 +56,7 @@ func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
 
 // plainly returns a clearer text for a message of the HCL parser, or "" if the message is clear enough.
 func plainly(d *hcl.Diagnostic) string {
+	block, missesName := strings.CutPrefix(d.Summary, "Missing name for ")
 	switch {
 	case d.Summary == "Variables not allowed" || isBareWord(d):
 		return "Bare word: write text in quotes, a switch as true or false."
@@ -63,6 +64,8 @@ func plainly(d *hcl.Diagnostic) string {
 		return "No closing quote: write the closing quote on the same line."
 	case d.Summary == "Invalid single-argument block definition":
 		return "Not closed on its line: a block on one line has one key and its closing brace; write one key a line."
+	case missesName:
+		return fmt.Sprintf("Missing name: write %s \"NAME\" { ... }.", block)
 	case d.Summary == "Invalid character" && strings.HasPrefix(d.Detail, "This character is not used"):
 		return `Not in quotes: write "${...}" in quotes.`
 	}

@@ -225,12 +225,12 @@ func (s *Server) whyCut(ctx context.Context, may func(*fsm.State) error) error {
 	}
 	switch {
 	case stops(ctx):
-		return model.Refuse(model.CodeUnreachable, "the server that passes it on stops").WithHint("start it again")
+		return model.Refuse(model.CodeUnreachable, "the server that passes it on stops").WithHint("run the command again")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return model.Refuse(model.CodeTimeout, "it has run for %s", enterLife).WithHint("start it again")
+		return model.Refuse(model.CodeTimeout, "it has run for %s", enterLife).WithHint("run the command again")
 	}
 	return model.Refuse(model.CodeAgentUnreachable, "the connection to the agent broke off; what ran was killed").
-		WithHint("start it again")
+		WithHint("run the command again")
 }
 
 // callAgent begins a stream to the agent of an instance. The caller must close the response's body. Codes: not_found,
