@@ -50,6 +50,7 @@ const (
 	ProblemCACertificate     ProblemCode = "ca_certificate"
 	ProblemAudit             ProblemCode = "audit_failing"
 	ProblemAuditDiffers      ProblemCode = "audit_differs"
+	ProblemProvider          ProblemCode = "provider_failing"
 )
 
 // PortProblem is a port on which a node's agent should listen and can't.

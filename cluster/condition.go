@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/internal/durable"
+	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -30,6 +31,7 @@ type Condition struct {
 	Audit  string      `cbor:"10,keyasint,omitempty"` // why the audit log can't be written; cut off as DataDir is
 
 	AuditMode string `cbor:"11,keyasint,omitempty"` // see Certificates; empty from an older version
+	SignIn    string `cbor:"12,keyasint,omitempty"` // see Certificates; cut off as DataDir is
 }
 
 const (
@@ -69,6 +71,7 @@ type Certificates struct {
 	Audit  string // why the audit log can't be written at present, or ""
 
 	AuditMode string // whether there is an audit log, in a few words that are the same on servers with the same one
+	SignIn    string // why nobody can sign in with the provider at present, or ""
 }
 
 func lifetime(l transport.Lifetime) Lifetime {
@@ -89,7 +92,7 @@ func (s *Server) Condition() Condition {
 	}
 	certs := s.cfg.Certificates()
 	c.Cert = lifetime(certs.Own)
-	c.Audit = certs.Audit[:min(len(certs.Audit), maxToldPath)]
+	c.Audit, c.SignIn = model.ClipText(certs.Audit, maxToldPath), model.ClipText(certs.SignIn, maxToldPath)
 	c.AuditMode = certs.AuditMode[:min(len(certs.AuditMode), maxToldHost)]
 	for _, node := range soonest(certs.Agents) {
 		life := lifetime(certs.Agents[node])

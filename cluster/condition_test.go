@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +37,8 @@ func TestServersTellTheirCondition(t *testing.T) {
 		r.threeServersRunning(func(c *Config) {
 			c.Disk.Space = func(string) (int64, int64, error) { return 3 << 30, 8 << 30, nil }
 			c.Certificates = func() Certificates {
-				return Certificates{Own: transport.Lifetime{From: began, Until: began.Add(time.Hour)}, Agents: agents}
+				return Certificates{Own: transport.Lifetime{From: began, Until: began.Add(time.Hour)}, Agents: agents,
+					SignIn: strings.Repeat("é", maxToldPath)}
 			}
 		})
 		leader := r.leader(time.Second)
@@ -50,6 +52,9 @@ func TestServersTellTheirCondition(t *testing.T) {
 			}
 			if c.Cert != (Lifetime{began.UnixMilli(), began.Add(time.Hour).UnixMilli()}) {
 				t.Errorf("certificate: %+v", c.Cert)
+			}
+			if c.SignIn != strings.Repeat("é", maxToldPath/2) {
+				t.Errorf("why nobody can sign in: %q", c.SignIn)
 			}
 			if len(c.Agents) != maxToldCerts || c.Agents[0].Node != "n00" {
 				t.Errorf("certificates of agents: %+v", c.Agents)

@@ -68,7 +68,8 @@ func diskOf(s cluster.ServerStatus) api.Disk {
 func ownWords(c cluster.Condition) httpapi.MemberOwn {
 	own := httpapi.MemberOwn{
 		DataDir: c.DataDir, Expect: c.Expect, Saved: unixMilli(c.SavedAt),
-		Audit: c.Audit, AuditMode: c.AuditMode, Certificate: lifetimeOf(c.Cert), Agents: map[string]transport.Lifetime{},
+		Audit: c.Audit, AuditMode: c.AuditMode, SignIn: c.SignIn,
+		Certificate: lifetimeOf(c.Cert), Agents: map[string]transport.Lifetime{},
 	}
 	for _, a := range c.Agents {
 		own.Agents[a.Node] = lifetimeOf(cluster.Lifetime{From: a.From, Until: a.Until})
@@ -97,9 +98,10 @@ func (s *serverPart) ownMachine() metrics.Machine {
 	return metrics.Machine{FreeBytes: c.FreeBytes, TotalBytes: c.TotalBytes, Saved: unixMilli(c.SavedAt)}
 }
 
-// certificates returns the lifetimes that this server reports: of its own certificate, and of those agents'
-// certificates that should be renewed.
+// certificates returns what this server reports: the lifetimes of its own certificate and of those agents' certificates
+// that should be renewed, and what fails here.
 func (s *serverPart) certificates() cluster.Certificates {
 	return cluster.Certificates{Own: s.creds.Lifetime(), Agents: s.listener.AgentsNearEnd(time.Now()),
-		Copies: s.copies.Found(), Audit: s.auditFailing(), AuditMode: auditMode(s.p.cfg.Audit)}
+		Copies: s.copies.Found(), Audit: s.auditFailing(), AuditMode: auditMode(s.p.cfg.Audit),
+		SignIn: s.signing.failing()}
 }

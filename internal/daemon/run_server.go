@@ -274,7 +274,7 @@ func (s *serverPart) run(ctx context.Context) error {
 
 	asking := new(sync.WaitGroup)
 	if s.signing != nil {
-		asking = start(serve, s.signing.check)
+		asking = start(serve, s.signing.run)
 	}
 
 	var failure error

@@ -23,10 +23,15 @@ type signingIn struct {
 	server   string
 	verifier *oidc.Verifier
 	log      hclog.Logger
+	every    time.Duration // between two looks at the provider
 
 	mu     sync.Mutex
 	warned time.Time
+	away   string // why nobody can sign in, by the last look; "" if somebody can
 }
+
+// providerLooks is the time between two looks at the provider.
+const providerLooks = 30 * time.Second
 
 // signIn returns the part that signs people in with the provider of a server's file, or nil if the file has none. Id
 // tokens are judged by the clock now; nil means time.Now. signIn does not call the provider. Codes: file if ca_file
@@ -47,7 +52,7 @@ func signIn(server string, cfg *config.OIDC, now func() time.Time, log hclog.Log
 	if err != nil {
 		return nil, nil, err
 	}
-	part := &signingIn{server: server, verifier: verifier, log: log}
+	part := &signingIn{server: server, verifier: verifier, log: log, every: providerLooks}
 	return part, &httpapi.SignIn{
 		Provider: api.Provider{Kind: "oidc", Issuer: p.Issuer, ClientID: p.ClientID, Scopes: p.Scopes,
 			CAPEM: string(p.CAPEM)},
@@ -86,12 +91,50 @@ func (s *signingIn) verify(ctx context.Context, idToken string) (httpapi.SignedI
 	return httpapi.SignedIn{Subject: who.Subject, Person: who.Name, Groups: who.Groups, Proof: who.Proof}, s.told(err)
 }
 
-// check asks the provider once, so that the log says early that nobody can sign in.
-func (s *signingIn) check(ctx context.Context) error {
-	if err := s.verifier.Check(ctx); ctx.Err() == nil {
-		_ = s.told(err) // the server works without its provider
+// run looks at the provider again and again until ctx ends, so that the log and the status say early that nobody can
+// sign in. The server works without its provider, so run returns nil.
+func (s *signingIn) run(ctx context.Context) error {
+	next := time.NewTicker(s.every)
+	defer next.Stop()
+	for {
+		s.look(ctx)
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	return nil
+}
+
+// look asks the provider once. It notes what came of it, unless ctx has ended meanwhile.
+func (s *signingIn) look(ctx context.Context) {
+	away, err := "", s.verifier.Check(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		away = model.Reason(err)
+	}
+	s.mu.Lock()
+	before := s.away
+	s.away = away
+	s.mu.Unlock()
+	switch {
+	case before == "" && away != "":
+		_ = s.told(err)
+	case before != "" && away == "":
+		s.log.Info("the provider answers again: people can sign in")
+	}
+}
+
+// failing returns why nobody can sign in through this server, or "". A nil part never fails.
+func (s *signingIn) failing() string {
+	if s == nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
 }
 
 // providerWarnings is the shortest time between two warnings about the provider.

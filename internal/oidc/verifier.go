@@ -133,9 +133,10 @@ func checkType(signed string) error {
 	return nil
 }
 
-// Check asks the provider who it is. Codes: invalid, provider_unreachable, not_supported.
+// Check asks the provider who it is, whatever is known of it. It blocks for some seconds at most, and until ctx ends.
+// Codes: invalid, provider_unreachable, not_supported.
 func (v *Verifier) Check(ctx context.Context) error {
-	_, err := v.verifier(ctx)
+	_, err := v.provider.discover(ctx, v.via)
 	return err
 }
 

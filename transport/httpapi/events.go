@@ -64,6 +64,7 @@ func (s *Server) eventOperations() []operation {
 // eventStream is one reader of events.
 type eventStream struct {
 	s        *Server
+	may      func(*fsm.State) error // refuses a reader who has lost the right
 	sse      bool
 	after    fsm.EventKey
 	follow   bool
@@ -100,9 +101,10 @@ func (s *Server) newEventStream(r *http.Request) (*eventStream, error) {
 	if err := checkQuery(r, "after", "tail", "since", "follow", "type", "subject"); err != nil {
 		return nil, err
 	}
-	q := r.URL.Query()
+	q, c := r.URL.Query(), callerFrom(r.Context())
 	e := &eventStream{
-		s: s, sse: !strings.Contains(r.Header.Get("Accept"), "application/x-ndjson"), follow: q.Get("follow") != "false",
+		s: s, may: func(state *fsm.State) error { return s.judge.mayDo(state, c, verbs["events"]) },
+		sse: !strings.Contains(r.Header.Get("Accept"), "application/x-ndjson"), follow: q.Get("follow") != "false",
 		types: words(q.Get("type")), subjects: words(q.Get("subject")),
 	}
 	last := r.Header.Get(api.HeaderLastEvent)
@@ -244,7 +246,8 @@ func matches(text string, words []string) bool {
 }
 
 // run writes events as they happen. It returns nil when ctx ends or the server stops. If e.follow is false, it returns
-// nil after the newest event. It returns an error if the reader has gone or is too slow.
+// nil after the newest event. It returns an error if the reader has gone or is too slow. The rights of the reader are
+// judged by the state that the events are of, so none is written of a state that has taken the right away.
 func (e *eventStream) run(ctx context.Context, w http.ResponseWriter) error {
 	flush := http.NewResponseController(w)
 	if err := flush.Flush(); err != nil { // so that a reader sees that the stream is open before the first event
@@ -255,6 +258,10 @@ func (e *eventStream) run(ctx context.Context, w http.ResponseWriter) error {
 	for {
 		woken, cancel := e.s.cfg.Store.WatchTopic("events")
 		state, _ := e.s.cfg.Store.Watch()
+		if err := e.may(&state); err != nil {
+			cancel()
+			return err
+		}
 		more, err := e.collect(state, &buf)
 		if err == nil {
 			err = send(w, flush, &buf)

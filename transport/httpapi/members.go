@@ -42,6 +42,7 @@ type MemberOwn struct {
 	Copies      []transport.Copy              // agents whose identity two machines use
 	Audit       string                        // why its audit log can't be written, or ""
 	AuditMode   string                        // such as "on, required"; empty if it is not known
+	SignIn      string                        // why nobody can sign in through it, or ""
 }
 
 func diskText(m *ServerEntry) string {

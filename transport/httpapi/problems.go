@@ -29,7 +29,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
 		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring, api.ProblemNewcomerWaiting,
 		api.ProblemGossipRotation, api.ProblemCARotation, api.ProblemNodeTwice, api.ProblemCACertificate,
-		api.ProblemAudit, api.ProblemAuditDiffers,
+		api.ProblemAudit, api.ProblemAuditDiffers, api.ProblemProvider,
 	}
 }
 
@@ -183,7 +183,7 @@ func (p *problems) server(m *ServerEntry) {
 	if m.NoVote != "" {
 		p.add(api.ProblemNoVote, subject, "look at its log; see: outspan server keyring ls", "it gets no vote: %s", m.NoVote)
 	}
-	p.audit(m)
+	p.ownWords(m)
 	if m.Own.Certificate.NearEnd(now) {
 		p.add(api.ProblemServerCertificate, subject, p.renewal(model.SubjectServer, m.Name), "%s",
 			ending(m.Own.Certificate, now))

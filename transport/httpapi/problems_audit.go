@@ -7,11 +7,15 @@ import (
 	"github.com/outspan/outspan/api"
 )
 
-// audit adds a server that can't write its audit log.
-func (p *problems) audit(m *ServerEntry) {
+// ownWords adds what a server says of itself: that it can't write its audit log, or that nobody can sign in through it.
+func (p *problems) ownWords(m *ServerEntry) {
 	if m.Own.Audit != "" {
 		p.add(api.ProblemAudit, "server/"+m.Name, "make room for it; see: outspan config show, and the log of that server",
 			"it can't write its audit log: %s", m.Own.Audit)
+	}
+	if m.Own.SignIn != "" {
+		p.add(api.ProblemProvider, "server/"+m.Name, "look at the provider, and compare auth { oidc } of that server; it asks "+
+			"again by itself. Certificates, access tokens and earlier logins go on", "nobody can sign in: %s", m.Own.SignIn)
 	}
 }
 

@@ -291,3 +291,25 @@ func TestAuditLogsDiffer(t *testing.T) {
 		}
 	}
 }
+
+// A server whose provider does not answer is a problem until it answers again.
+func TestProviderDoesNotAnswer(t *testing.T) {
+	r := newRig(t, "s1", "s2", "s3")
+	away := "the provider https://id does not answer"
+	r.shape = func(m *httpapi.ServerEntry) {
+		if m.Name == "s2" {
+			m.Own.SignIn = away
+		}
+	}
+	want := "provider_failing server/s2: nobody can sign in: the provider https://id does not answer -> look at the provider, " +
+		"and compare auth { oidc } of that server; it asks again by itself. Certificates, access tokens and earlier logins go on"
+	if got := strings.Join(problemsNow(t, r, ""), "\n"); got != want {
+		t.Errorf("%q", got)
+	}
+	r.mu.Lock()
+	away = ""
+	r.mu.Unlock()
+	if got := problemsNow(t, r, ""); len(got) != 0 {
+		t.Errorf("it answers again: %q", got)
+	}
+}
