@@ -78,9 +78,9 @@ func isNews(state *fsm.State, holds fsm.MemberHolds) bool {
 	return ok && row.RevokedIndex == 0 && !(bytes.Equal(row.Roots, holds.Roots) && bytes.Equal(row.Gossip, holds.Gossip))
 }
 
-// some returns at most holdsAtOnce claims. It forgets those that are too old, and those whose row has changed since: the
-// member has made a newer claim at another server. It leaves out members whose last claim was recorded less than
-// holdsEvery ago. more reports whether any claims are open.
+// some returns at most holdsAtOnce claims. It forgets those that are too old, and those whose row has changed since,
+// because the member has made a newer claim at another server. It leaves out members whose last claim was recorded less
+// than holdsEvery ago. more reports whether any claims are open.
 func (c *claims) some() (list []fsm.MemberHolds, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -235,9 +235,7 @@ func TestServerWithoutAgentJoinsAsWorker(t *testing.T) {
 	if err := os.WriteFile(file, []byte("agent {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out := w.must(o); !strings.Contains(out, "has a new certificate") {
-		t.Errorf("printed %s", out)
-	}
+	w.must(o)
 	w.halt("s1")
 	w.run("s1")
 	w.active("s1", 0)
