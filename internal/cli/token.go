@@ -223,6 +223,33 @@ func (a *app) trustedNames(ctx context.Context, kind model.SubjectKind) []string
 	return namesOf(got.Items, func(m api.TrustMember) string { return m.Name })
 }
 
+// noteJoined names the members of a kind that joined, are not revoked, and are not in the list running. text has a %s
+// for the names. It says nothing if the caller may not read the members, or if the cluster has certificate files.
+func (a *app) noteJoined(ctx context.Context, kind model.SubjectKind, fresh client.Consistency, running []string,
+	text string) {
+	const atMost = 5
+	var names []string
+	options := client.ListOptions{Filter: []string{"kind=" + string(kind), "revoked=false"}}
+	options.Consistency = fresh
+	for m, err := range a.client().Trust.AllMembers(ctx, options) {
+		if err != nil {
+			return
+		}
+		if !slices.Contains(running, m.Name) {
+			names = append(names, m.Name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	more := ""
+	if len(names) > atMost {
+		more = fmt.Sprintf(" and %d more", len(names)-atMost)
+		names = names[:atMost]
+	}
+	a.Note(text, strings.Join(names, ", ")+more)
+}
+
 // revokeVerb is a command that revokes the certificates of one machine.
 type revokeVerb struct {
 	arg, complete string
