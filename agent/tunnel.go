@@ -95,9 +95,7 @@ func (t *tunnel) open(l *duplex.Lane) error {
 	select {
 	case t.room <- struct{}{}:
 	default:
-		serve, places = func(l *duplex.Lane) {
-			l.Reset(fmt.Sprintf("a forward has at most %d connections at once", maxTunnelled))
-		}, t.refusals
+		serve, places = refuse, t.refusals
 		select {
 		case t.refusals <- struct{}{}:
 		default:
@@ -109,6 +107,10 @@ func (t *tunnel) open(l *duplex.Lane) error {
 		serve(l)
 	})
 	return nil
+}
+
+func refuse(l *duplex.Lane) {
+	l.Reset(fmt.Sprintf("a forward has at most %d connections at once", maxTunnelled))
 }
 
 // connect passes a lane on to the program, until both directions have ended or the forward ends.

@@ -31,6 +31,8 @@ type RevokeReply struct {
 	Token  model.TokenID `json:"token,omitempty" doc:"its join token, revoked too because uses were left"`
 	// Removed says that the server was in the cluster and was removed from it before the revocation.
 	Removed bool `json:"removed,omitempty" doc:"this call removed the server from the cluster before it revoked it"`
+	// Files says that the cluster has certificate files: the revocation frees the name, and ends no certificate.
+	Files bool `json:"files,omitempty" doc:"the cluster has certificate files: the name is free for another machine, and the certificate still counts until it ends"`
 }
 
 // GossipKeys are the keys that encrypt gossip, and how far a rotation is. It is in progress while there are several

@@ -39,8 +39,8 @@ func TestRotateGossip(t *testing.T) {
 	stop := c.callAllTheTime(t)
 	c.must(t, "gossip", "key", "rotate")
 	c.watchRotation(t, "gossip/2", c.agents)
-	if pairs, failed, longest := stop(); pairs == 0 || failed > 0 {
-		t.Errorf("of %d writes and reads %d attempts failed, the longest took %s", pairs, failed, longest)
+	if pairs, failed, longest := stop(); pairs == 0 || len(failed) > 0 {
+		t.Errorf("%d writes and reads, the longest took %s, failed attempts: %v", pairs, longest, errors.Join(failed...))
 	}
 	second := c.gossipFile(t, first)
 	for _, m := range c.members() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,14 +65,17 @@ func (m *member) found() error {
 // join sets the member's machine up as a member of its managed cluster, and starts nothing. It asks all other servers
 // that run. After an error it may be called again with the same token.
 func (m *member) join(token string) error {
+	return m.joinAt(token, slices.DeleteFunc(without(m.c.servers, m), func(s *member) bool { return !s.Running() })...)
+}
+
+// joinAt is join that asks some servers only.
+func (m *member) joinAt(token string, servers ...*member) error {
 	command := append([]string{m.c.bin, "join", "--token-file", "-", "--no-start", "--json"}, m.machine()...)
 	if m.role == "server" {
 		command = append(command, "--server", "--no-agent")
 	}
-	for _, s := range without(m.c.servers, m) {
-		if s.Running() {
-			command = append(command, s.api())
-		}
+	for _, s := range servers {
+		command = append(command, s.api())
 	}
 	return setUp(token, m.inSpace(command...)...)
 }

@@ -167,10 +167,10 @@ func verifyAt(chain []*x509.Certificate, now time.Time, tolerance time.Duration)
 	from, until := chain[0].NotBefore, chain[0].NotAfter
 	for _, cert := range chain {
 		if cert.NotBefore.Sub(now) > tolerance {
-			return time.Time{}, clockError(cert, "is not valid before "+Stamp(cert.NotBefore), now)
+			return time.Time{}, clockError(cert, "is not valid before "+Stamp(cert.NotBefore), now, cert.NotBefore.Sub(now))
 		}
 		if now.Sub(cert.NotAfter) > tolerance {
-			return time.Time{}, clockError(cert, "expired at "+Stamp(cert.NotAfter), now)
+			return time.Time{}, clockError(cert, "expired at "+Stamp(cert.NotAfter), now, now.Sub(cert.NotAfter))
 		}
 		if cert.NotBefore.After(from) {
 			from = cert.NotBefore
@@ -188,9 +188,10 @@ func verifyAt(chain []*x509.Certificate, now time.Time, tolerance time.Duration)
 	return now, nil
 }
 
-func clockError(cert *x509.Certificate, wrong string, now time.Time) error {
-	return refusePeer("the certificate %q of the peer %s; the clock of this machine says %s",
-		model.Clip(cert.Subject.CommonName), wrong, Stamp(now)).
+// clockError names the time of the certificate that is wrong, the time here, and the difference.
+func clockError(cert *x509.Certificate, wrong string, now time.Time, apart time.Duration) error {
+	return refusePeer("the certificate %q of the peer %s; the clock of this machine says %s, which differs by %s",
+		model.Clip(cert.Subject.CommonName), wrong, Stamp(now), model.Duration(apart.Round(time.Second).Milliseconds())).
 		WithHint("run date -u here and on the server, and set the clock that is wrong; " +
 			"if both are right, renew the certificate")
 }

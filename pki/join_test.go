@@ -75,9 +75,11 @@ func TestJoin(t *testing.T) {
 			[]string{"not good under the root"}},
 		"forged root": {chained(server, root.forge(t)), root, 0, []string{"is forged"}},
 		"expired": {chained(lasting(-5*hour, -3*hour), root), root, 0,
-			[]string{`"server/s1" of the peer expired at ` + at(-3*hour), "the clock of this machine says " + at(0), "date -u"}},
+			[]string{`"server/s1" of the peer expired at ` + at(-3*hour), "the clock of this machine says " + at(0),
+				"differs by 3h", "date -u"}},
 		"not yet valid": {chained(server, root), root, -3 * hour,
-			[]string{"of the peer is not valid before " + at(0), "the clock of this machine says " + at(-3*hour), "date -u"}},
+			[]string{"of the peer is not valid before " + at(0), "the clock of this machine says " + at(-3*hour),
+				"differs by 3h", "date -u"}},
 		"expired root": {chained(lasting(0, 300*hour), root), root, 200 * hour,
 			[]string{`"root of c1" of the peer expired at ` + at(100*hour)}},
 		"never valid at once": {chained(young.issue(t, "outspan://c1/server/s1", func(c *x509.Certificate) {

@@ -121,15 +121,16 @@ func (e *Engine) mayRejoin(state *fsm.State, who model.Subject, leaf *x509.Certi
 			"recovered state: a newer one may have replaced it", who).
 			WithHint("let that machine join with a token: outspan join; it keeps its name and its volumes")
 	case now.Before(leaf.NotAfter):
-		return model.Refuse(model.CodeConflict, "the certificate of %s has not expired: it ends at %s", who,
-			pki.Stamp(leaf.NotAfter)).
+		return model.Refuse(model.CodeConflict, "the certificate of %s has not expired: it ends at %s; the clock of the "+
+			"servers says %s, which is %s earlier", who, pki.Stamp(leaf.NotAfter), pki.Stamp(now),
+			model.Duration(leaf.NotAfter.Sub(now).Round(time.Second).Milliseconds())).
 			WithHint("run date -u on that machine and on the servers, and set the clock that is wrong")
 	case grace == 0:
 		return model.Refuse(model.CodeForbidden, "the certificate of %s has expired, and rejoin_grace is 0s", who).
 			WithHint("let that machine join with a token: outspan join; it keeps its name and its volumes")
 	case now.Sub(leaf.NotAfter) >= time.Duration(grace)*time.Millisecond:
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s expired at %s, longer ago than "+
-			"rejoin_grace (%s)", who, pki.Stamp(leaf.NotAfter), grace).
+			"rejoin_grace (%s); the clock of the servers says %s", who, pki.Stamp(leaf.NotAfter), grace, pki.Stamp(now)).
 			WithHint("let that machine join with a token: outspan join; it keeps its name and its volumes")
 	}
 	if row.AnyKey {

@@ -39,6 +39,7 @@ type claims struct {
 
 type claim struct {
 	holds fsm.MemberHolds
+	over  fsm.MemberHolds // what the row said when the claim was made
 	made  time.Time
 }
 
@@ -55,15 +56,16 @@ func (c *claims) add(who model.Subject, roots, gossip []byte) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	holds := fsm.MemberHolds{Subject: who, Roots: roots, Gossip: gossip}
-	if !isNews(c.store.Current(), holds) {
+	holds, state := fsm.MemberHolds{Subject: who, Roots: roots, Gossip: gossip}, c.store.Current()
+	if !isNews(state, holds) {
 		delete(c.open, who)
 		return
 	}
 	if _, known := c.open[who]; !known && len(c.open) >= maxHolds {
 		return
 	}
-	c.open[who] = claim{holds, time.Now()}
+	row, _ := state.TrustMemberOf(who) // there is one: the claim is news
+	c.open[who] = claim{holds, fsm.MemberHolds{Subject: who, Roots: row.Roots, Gossip: row.Gossip}, time.Now()}
 	select {
 	case c.woken <- struct{}{}:
 	default:
@@ -76,8 +78,9 @@ func isNews(state *fsm.State, holds fsm.MemberHolds) bool {
 	return ok && row.RevokedIndex == 0 && !(bytes.Equal(row.Roots, holds.Roots) && bytes.Equal(row.Gossip, holds.Gossip))
 }
 
-// some returns at most holdsAtOnce claims, and forgets those that are too old. It leaves out members whose last claim
-// was recorded less than holdsEvery ago. more reports whether any claims are open.
+// some returns at most holdsAtOnce claims. It forgets those that are too old, and those whose row has changed since,
+// because the member has made a newer claim at another server. It leaves out members whose last claim was recorded less
+// than holdsEvery ago. more reports whether any claims are open.
 func (c *claims) some() (list []fsm.MemberHolds, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,10 +89,11 @@ func (c *claims) some() (list []fsm.MemberHolds, more bool) {
 			delete(c.told, who)
 		}
 	}
+	state := c.store.Current()
 	for who, one := range c.open {
 		_, early := c.told[who]
 		switch {
-		case time.Since(one.made) > holdsLife:
+		case time.Since(one.made) > holdsLife, !early && isNews(state, one.over):
 			delete(c.open, who)
 		case !early && len(list) < holdsAtOnce:
 			list = append(list, one.holds)
@@ -104,9 +108,14 @@ func (c *claims) done(list []fsm.MemberHolds) {
 	defer c.mu.Unlock()
 	for _, one := range list {
 		c.told[one.Subject] = time.Now()
-		now := c.open[one.Subject].holds
-		if bytes.Equal(now.Roots, one.Roots) && bytes.Equal(now.Gossip, one.Gossip) {
+		now, open := c.open[one.Subject]
+		switch {
+		case !open:
+		case bytes.Equal(now.holds.Roots, one.Roots) && bytes.Equal(now.holds.Gossip, one.Gossip):
 			delete(c.open, one.Subject)
+		default: // the newer claim follows the one that was recorded
+			now.over = one
+			c.open[one.Subject] = now
 		}
 	}
 }

@@ -2,6 +2,7 @@ package trust_test
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -44,6 +45,54 @@ func TestClaimsAreFewEntries(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		if !recorded(n1) {
 			t.Error("the last claim is not recorded")
+		}
+	})
+}
+
+// A claim waits at a server that does not reach the leader. Meanwhile the member claims other keys at another server.
+// The claim that has waited does not put the row back.
+func TestClaimThatWaitedIsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		s1 := r.found(24 * time.Hour)
+		s1.lead()
+		s2 := s1.joinServer("s2", 24*time.Hour)
+		n1 := s1.joinNode("n1")
+		defer s1.run()()
+		defer s2.run()()
+		time.Sleep(10 * time.Second)
+		old, newer := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+		roots := func() []byte {
+			row, _ := s1.machine.Current().TrustMemberOf(n1)
+			return row.Roots
+		}
+		lose := func(lost func(to, question string) error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.lost = lost
+		}
+		lose(func(_, question string) error {
+			if question == "trust-holds" {
+				return errors.New("lost")
+			}
+			return nil
+		})
+		s2.engine.Holds(n1, old, nil)
+		time.Sleep(5 * time.Second)
+		s1.engine.Holds(n1, newer, nil)
+		time.Sleep(5 * time.Second)
+		if !bytes.Equal(roots(), newer) {
+			t.Fatalf("the row has %x", roots())
+		}
+		lose(nil)
+		for range 30 {
+			if time.Sleep(time.Second); !bytes.Equal(roots(), newer) {
+				t.Fatalf("the row has %x again", roots())
+			}
+		}
+		s2.engine.Holds(n1, old, nil)
+		if time.Sleep(5 * time.Second); !bytes.Equal(roots(), old) {
+			t.Errorf("a claim that was made later is not recorded: %x", roots())
 		}
 	})
 }

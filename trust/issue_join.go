@@ -13,7 +13,7 @@ import (
 
 // FilesEngine answers newcomers of a cluster whose certificates come from a CA of the operator and are files on each
 // machine. With a program that calls this CA, newcomers join with tokens. The state has a row of each, so that a token
-// is used once and a name has one key, but no server refuses a certificate because of its row: there is no revocation.
+// is used once and a name has one key. A revocation frees the name; no server refuses a certificate because of its row.
 // It is safe for concurrent use.
 type FilesEngine struct{ e *Engine }
 
@@ -49,13 +49,7 @@ func (f *FilesEngine) AnswerJoin(ctx context.Context, source net.Addr,
 	if f.e.issuer == nil || r.Rejoin != nil {
 		return transport.JoinReply{}, f.needed()
 	}
-	reply, err := f.e.AnswerJoin(ctx, source, r)
-	if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Code == model.CodeNameTaken {
-		err = model.Refuse(refusal.Code, "%s", refusal.Message).
-			WithHint("join with another --name: here, no command frees a name, and the machine of that name has its key below " +
-				"its data directory")
-	}
-	return reply, err
+	return f.e.AnswerJoin(ctx, source, r)
 }
 
 // AnswerPeer answers the questions of other servers, as Engine.AnswerPeer does.

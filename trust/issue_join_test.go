@@ -117,10 +117,18 @@ func TestJoinWithFiles(t *testing.T) {
 	if row.Used != 1 || state.TrustMembers.Len() != 1 || state.Managed() {
 		t.Errorf("the token was used %d times, there are %d members", row.Used, state.TrustMembers.Len())
 	}
-	_, err := s.asks(s.newToken(pki.RoleAgent), nil) // another machine
+	before := s.newToken(pki.RoleAgent)
+	_, err := s.asks(before, nil) // another machine, or this one without its key
 	wantCode(t, err, model.CodeNameTaken)
-	if !strings.Contains(err.Error(), "another --name") || strings.Contains(err.Error(), "revoke") {
-		t.Errorf("the error names a command that does not work here: %v", err)
+	if !strings.Contains(err.Error(), "another --name") || !strings.Contains(err.Error(), "outspan node revoke n1") {
+		t.Errorf("the error does not say how to free the name: %v", err)
+	}
+	s.do(&fsm.MemberRevoke{Subject: who(model.SubjectAgent, "n1")})
+	_, err = s.asks(before, nil)
+	wantCode(t, err, model.CodeTokenRevoked)
+	must(s.asks(s.newToken(pki.RoleAgent), nil))(t)
+	if m, _ := s.machine.Current().TrustMemberOf(who(model.SubjectAgent, "n1")); m.RevokedIndex != 0 {
+		t.Error("the machine that took the name is revoked")
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,7 +77,9 @@ func nodeLs(a *app) *cobra.Command {
 				return err
 			}
 			if len(o.Filter) == 0 && !a.Output.Machine() {
-				a.noteWithoutNode(cmd.Context(), got.Items)
+				a.noteJoined(cmd.Context(), model.SubjectAgent, o.Consistency, namesOf(got.Items, nodeName),
+					"joined and without a node: %s. If an agent never ran, look there: journalctl -u outspan. To end the "+
+						"certificates: outspan node revoke NAME")
 			}
 			return nil
 		},
@@ -86,32 +87,6 @@ func nodeLs(a *app) *cobra.Command {
 	filter.register(cmd)
 	cmd.Flags().StringVar(&selector, "selector", "", "only nodes with these labels: k=v,...")
 	return cmd
-}
-
-// noteWithoutNode names the machines that joined as workers and have no node. It says nothing if the caller may not
-// read the members, or if the cluster has certificate files.
-func (a *app) noteWithoutNode(ctx context.Context, nodes []api.Node) {
-	const atMost = 5
-	var names []string
-	options := client.ListOptions{Filter: []string{"kind=" + string(model.SubjectAgent), "revoked=false"}}
-	for m, err := range a.client().Trust.AllMembers(ctx, options) {
-		if err != nil {
-			return
-		}
-		if !slices.ContainsFunc(nodes, func(n api.Node) bool { return n.Name == m.Name }) {
-			names = append(names, m.Name)
-		}
-	}
-	if len(names) == 0 {
-		return
-	}
-	more := ""
-	if len(names) > atMost {
-		more = fmt.Sprintf(" and %d more", len(names)-atMost)
-		names = names[:atMost]
-	}
-	a.Note("joined and without a node: %s%s. If an agent never ran, look there: journalctl -u outspan. To end the "+
-		"certificates: outspan node revoke NAME", strings.Join(names, ", "), more)
 }
 
 func nodeStatus(a *app) *cobra.Command {

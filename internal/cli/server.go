@@ -109,7 +109,17 @@ func serverMembers(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showList(a, sorted(got, byMemberName), memberName, memberColumns(got.Items))
+			if err := showList(a, sorted(got, byMemberName), memberName, memberColumns(got.Items)); err != nil {
+				return err
+			}
+			// A server without a name may be any of those that joined: the others have not heard of it since they started.
+			nameless := slices.ContainsFunc(got.Items, func(m api.Member) bool { return m.Name == string(m.ID) })
+			if len(o.Filter) == 0 && !a.Output.Machine() && !nameless {
+				a.noteJoined(cmd.Context(), model.SubjectServer, o.Consistency, namesOf(got.Items, memberName),
+					"joined and not in the cluster: %s. If a server never ran, look there: journalctl -u outspan. To end the "+
+						"certificates: outspan server revoke NAME")
+			}
+			return nil
 		},
 	}
 	filter.register(cmd)

@@ -223,6 +223,33 @@ func (a *app) trustedNames(ctx context.Context, kind model.SubjectKind) []string
 	return namesOf(got.Items, func(m api.TrustMember) string { return m.Name })
 }
 
+// noteJoined names the members of a kind that joined, are not revoked, and are not in the list running. text has a %s
+// for the names. It says nothing if the caller may not read the members, or if the cluster has certificate files.
+func (a *app) noteJoined(ctx context.Context, kind model.SubjectKind, fresh client.Consistency, running []string,
+	text string) {
+	const atMost = 5
+	var names []string
+	options := client.ListOptions{Filter: []string{"kind=" + string(kind), "revoked=false"}}
+	options.Consistency = fresh
+	for m, err := range a.client().Trust.AllMembers(ctx, options) {
+		if err != nil {
+			return
+		}
+		if !slices.Contains(running, m.Name) {
+			names = append(names, m.Name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	more := ""
+	if len(names) > atMost {
+		more = fmt.Sprintf(" and %d more", len(names)-atMost)
+		names = names[:atMost]
+	}
+	a.Note(text, strings.Join(names, ", ")+more)
+}
+
 // revokeVerb is a command that revokes the certificates of one machine.
 type revokeVerb struct {
 	arg, complete string
@@ -263,6 +290,10 @@ func (v revokeVerb) command(a *app) *cobra.Command {
 				if token := got.Value.Token; token != "" {
 					p.Line("  join token %s %s too: it had uses left", token, write.would("is revoked"))
 				}
+				if m := got.Value.Member; got.Value.Files && m != nil {
+					p.Line("  its certificate is from your own CA, and counts until %s; the name %s free for another machine with a "+
+						"new token", m.NotAfter.UTC().Format(time.RFC3339), write.would("is"))
+				}
 				if !write.dryRun {
 					p.Line("  "+v.next, name)
 				}
@@ -289,7 +320,8 @@ machine takes its name. The machine comes back only by joining with a token that
 is revoked too, if it has uses left.
 The heartbeats of the node no longer count: it gets no new instances, and becomes offline by itself. What runs there goes on. To empty it before: outspan node
 drain. To replace what runs there: switch the machine off, and once the node is offline: outspan node confirm-dead. Other agents learn of a revocation only
-from the servers: they still exchange data of volumes with the revoked agent until its certificate expires. A server on the same machine has a certificate of its own: outspan server revoke.`,
+from the servers: they still exchange data of volumes with the revoked agent until its certificate expires. A server on the same machine has a certificate of its own: outspan server revoke.
+In a cluster with a CA of your own (tls { issue }) it frees the name for another machine, and the node gets no instances. The certificate counts until it ends.`,
 		warns: "revoking %s ends the certificates of its agent for ever; it comes back only with a new join token",
 		next: "if it has a node, that becomes offline; what runs there continues until that machine is switched off; then: " +
 			"outspan node confirm-dead %s",
@@ -305,9 +337,10 @@ func serverRevoke(a *app) *cobra.Command {
 		arg: "SERVER", complete: "trusted servers", short: "end the certificates of a server for ever",
 		long: `Ends all certificates of a server: the other servers accept none of them any more. Agents don't know of revocations: they accept a certificate of
 that server as long as it makes itself new ones, so switch the machine off, or keep it away from the agents. It is refused for a server that votes and is alive:
-take that out first with outspan server remove, or with --force, which does both. The machine comes back only by joining with a token that was made after the revocation, and a new key. The token
+take that out first with outspan server remove, or with --force, which does both. One that is dead is taken out too. The machine comes back only by joining with a token that was made after the revocation, and a new key. The token
 with which it joined is revoked too, if it has uses left.
 After a recovery the servers don't know a server that joined after the snapshot, but its certificates count: revoke it with --unknown.
+In a cluster with a CA of your own (tls { issue }) it only frees the name for another machine: the certificate counts until it ends.
 The server has had every secret of the cluster, such as the keys that sign certificates. A revocation replaces only the gossip key. An agent on the same machine
 has a certificate of its own: outspan node revoke.`,
 		warns:   "revoking %s ends the certificates of this server for ever; it comes back only with a new join token",

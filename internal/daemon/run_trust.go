@@ -53,10 +53,11 @@ func (p *process) revive(ctx context.Context) (err error) {
 		return err
 	}
 	if pair, found, err := transport.ManagedDir(p.cfg.DataDir).Pair(pki.RoleServer); err == nil && found {
-		p.early = time.Now().Before(pair.Leaf.NotBefore)
-	}
-	if p.early {
-		p.log.Warn("the clock of this machine is behind: it is before the beginning of this server's certificate")
+		now, from := time.Now(), pair.Leaf.NotBefore
+		if p.early = now.Before(from); p.early {
+			p.log.Warn("the clock of this machine is behind: it is before the beginning of this server's certificate",
+				"clock", pki.Stamp(now), "certificate_begins", pki.Stamp(from), "behind", from.Sub(now).Round(time.Second))
+		}
 	}
 	return nil
 }

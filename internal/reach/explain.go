@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
+	"time"
 
 	"github.com/outspan/outspan/model"
 )
@@ -48,9 +50,7 @@ func explainVerify(addr string, err error) *model.Error {
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		if invalid.Reason == x509.Expired {
-			return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is expired or not yet valid (%s)",
-				addr, invalid.Detail).
-				WithHint("check the clocks of both machines, then issue a new certificate there with: outspan tls cert create")
+			return explainTime(addr, invalid)
 		}
 		return model.Refuse(model.CodeCertificateRefused, "the certificate of %s is not usable: %v", addr, invalid).
 			WithHint("issue a new one with: outspan tls cert create")
@@ -61,6 +61,36 @@ func explainVerify(addr string, err error) *model.Error {
 	}
 	return nil
 }
+
+// explainTime explains why a certificate is not valid now. A wrong clock is a likely reason, and the certificate has
+// times by the clock of the other end: so the error names these, the time here, and the difference.
+func explainTime(addr string, invalid x509.CertificateInvalidError) *model.Error {
+	now := judgedAt(invalid)
+	from, until := invalid.Cert.NotBefore, invalid.Cert.NotAfter
+	wrong := fmt.Sprintf("expired at %s; the clock here says %s, which is %s later", stamp(until), stamp(now),
+		model.Duration(now.Sub(until).Milliseconds()))
+	if now.Before(from) {
+		wrong = fmt.Sprintf("is not valid before %s; the clock here says %s, which is %s earlier", stamp(from), stamp(now),
+			model.Duration(from.Sub(now).Milliseconds()))
+	}
+	return model.Refuse(model.CodeCertificateRefused, "the certificate of %s %s", addr, wrong).
+		WithHint("run date -u on both machines, and set the clock that is wrong; if both are right, renew the certificate " +
+			"there, without tls { managed = true } with: outspan tls cert create")
+}
+
+// judgedAt returns the time at which crypto/x509 judged a certificate. That may be another time than that of this
+// machine's clock. Only the text of the error has it.
+func judgedAt(invalid x509.CertificateInvalidError) time.Time {
+	var text string
+	if _, err := fmt.Sscanf(invalid.Detail, "current time %s is", &text); err == nil {
+		if at, err := time.Parse(time.RFC3339, text); err == nil {
+			return at
+		}
+	}
+	return time.Now().Truncate(time.Second)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // explainAlert explains why the other end refused the connection or our certificate. It returns nil if err has another
 // reason. crypto/tls exports no type for a received alert, so explainAlert compares the operation name and the message.
@@ -75,8 +105,10 @@ func explainAlert(addr string, err error) *model.Error {
 			WithHint("use a certificate made with the CA of that cluster")
 	case "tls: expired certificate":
 		return model.Refuse(model.CodeCertificateRefused,
-			"%s refused this certificate: it is expired or not yet valid there", addr).
-			WithHint("check the clocks of both machines, then issue a new certificate with: outspan tls cert create")
+			"%s refused this certificate: it is expired or not yet valid there; the clock here says %s", addr,
+			stamp(time.Now())).
+			WithHint("run date -u on both machines, and set the clock that is wrong; the log there names both times. If both " +
+				"are right, renew the certificate here, without tls { managed = true } with: outspan tls cert create")
 	case "tls: certificate required":
 		return model.Refuse(model.CodeCertificateRefused, "%s wants a client certificate", addr).
 			WithHint("set OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one on a server with: outspan cert create " +

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"crypto/x509"
 	"net/http"
 	"net/url"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/transport/httpapi"
 )
 
@@ -50,6 +52,36 @@ func TestRevokeNode(t *testing.T) {
 	_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/nodes/n1/revoke", nil,
 		map[string]string{"reason": strings.Repeat("x", 300)})
 	wantCode(t, err, model.CodeInvalid)
+}
+
+// In a cluster with certificate files whose newcomers join by token, a revocation frees a name, and the answer says
+// that it ends no certificate. A name that no token admitted is unknown there.
+func TestRevokeWithFiles(t *testing.T) {
+	r := newRig(t)
+	r.startWith("s2", func(c *httpapi.Config) {
+		c.JoinRoot = func() (*x509.Certificate, error) { return r.ca.Root(), nil }
+	})
+	r.setLeader("s2")
+	r.world()
+	cli := r.cli("s2")
+	raw, _, err := cli.Do(t.Context(), http.MethodPost, "/v1/tokens", nil, map[string]any{"role": "server", "uses": 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := must(pki.ParseJoinToken(decode(t, raw)["text"].(string)))(t)
+	r.admit(token, model.SubjectAgent, "n1")
+	r.admit(token, model.SubjectServer, "s9")
+	for _, path := range []string{"/v1/nodes/n1/revoke", "/v1/members/s9/revoke"} {
+		got := post(t, cli, path, nil)
+		if m := got["member"].(map[string]any); !isTrue(m["revoked"]) || !isTrue(got["files"]) {
+			t.Errorf("%s answers %v", path, got)
+		}
+	}
+	if n := len(get(t, cli, "/v1/trust/members?filter=revoked=true")["items"].([]any)); n != 2 {
+		t.Errorf("%d members are revoked", n)
+	}
+	_, _, err = cli.Do(t.Context(), http.MethodPost, "/v1/nodes/nowhere/revoke", nil, nil)
+	wantCode(t, err, model.CodeNotFound)
 }
 
 // A server that votes and is alive is not revoked. One that is dead or has left is, by name or id.
@@ -104,6 +136,31 @@ func TestRevokeServer(t *testing.T) {
 	r.shapeServer("s1", "alive", true)
 	_, _, err = r.cli().Do(t.Context(), http.MethodPost, "/v1/members/s1/revoke", unknown, nil)
 	wantCode(t, err, model.CodeConflict)
+}
+
+// A dead server that is revoked is removed from the cluster too. If that is refused, it is revoked all the same.
+func TestRevokeDeadServer(t *testing.T) {
+	r := newRig(t, "s1", "s2", "s3")
+	r.manage()
+	_, token := r.token(map[string]any{"role": "server", "uses": 5})
+	for _, name := range []string{"s2", "s3"} {
+		r.admit(token, model.SubjectServer, name)
+	}
+	r.mu.Lock()
+	r.remove = func(id model.ServerID, _ bool) error {
+		if id == "id-s3" {
+			return model.Refuse(model.CodeConflict, "without server %s there is no quorum", id)
+		}
+		return nil
+	}
+	r.mu.Unlock()
+	for name, removed := range map[string]bool{"s2": true, "s3": false} {
+		r.shapeServer(name, "failed", true)
+		got := post(t, r.cli(), "/v1/members/"+name+"/revoke", nil)
+		if m := got["member"].(map[string]any); !isTrue(m["revoked"]) || isTrue(got["removed"]) != removed {
+			t.Errorf("revoking %s answers %v", name, got)
+		}
+	}
 }
 
 // With force, a server is removed with the checks of a removal, and then revoked. The leader is refused. A server that

@@ -47,8 +47,8 @@ func (s *Server) trustOperations() []operation {
 }
 
 func listTrust(r *reading, _ *trustList, from string, yield func(string, api.TrustMember) bool) error {
-	if !r.Managed() {
-		return notManaged()
+	if err := admits(r); err != nil {
+		return err
 	}
 	scan(r.TrustMembers, from, trustMember, yield)
 	return nil
@@ -65,8 +65,8 @@ func trustMember(m *fsm.TrustMember) api.TrustMember {
 func revokeNode() change[revokeNodeInput, api.RevokeReply] {
 	return change[revokeNodeInput, api.RevokeReply]{
 		prepare: func(r *reading, in *revokeNodeInput) ([]fsm.Command, error) {
-			if !r.Managed() {
-				return nil, notManaged()
+			if err := admits(r); err != nil {
+				return nil, err
 			}
 			who := agentOf(&r.State, in.ID)
 			_, refusal := r.NamedNode(in.ID)
@@ -98,13 +98,15 @@ func isMember(s *fsm.State, who model.Subject) bool {
 	return ok
 }
 
-// revokeServer refuses to revoke a server that votes and is alive, unless in.Force removes it first. The other servers
-// would stop talking to it at once, although they still need it for a majority.
+// revokeServer refuses to revoke a server that votes and is alive, unless in.Force says so. The other servers would
+// stop talking to it at once, although they still need it for a majority. It removes the server from the cluster first,
+// so that nothing waits for it once gossip has forgotten its name. Without in.Force, a removal that is refused does not
+// hold up the revocation.
 func (s *Server) revokeServer() change[revokeServerInput, api.RevokeReply] {
 	return change[revokeServerInput, api.RevokeReply]{
 		prepare: func(r *reading, in *revokeServerInput) ([]fsm.Command, error) {
-			if !r.Managed() {
-				return nil, notManaged()
+			if err := admits(r); err != nil {
+				return nil, err
 			}
 			servers, err := s.servers()
 			if err != nil {
@@ -119,8 +121,9 @@ func (s *Server) revokeServer() change[revokeServerInput, api.RevokeReply] {
 			if err := mayRevoke(servers, in.Force); err != nil {
 				return nil, err
 			}
-			if in.Force && !in.DryRun {
-				if in.removed, err = takeOut(s.cfg.Servers.Ops, servers); err != nil {
+			if !in.DryRun {
+				in.removed, err = takeOut(s.cfg.Servers.Ops, servers)
+				if err != nil && in.Force {
 					return nil, err
 				}
 			}
@@ -212,7 +215,7 @@ func serverOf(s *fsm.State, servers []ServerEntry, ref string) (model.Subject, *
 }
 
 func (o *outcome) revokeReply(who model.Subject) api.RevokeReply {
-	reply := api.RevokeReply{Written: o.Written}
+	reply := api.RevokeReply{Written: o.Written, Files: !o.Managed()}
 	if m, ok := o.TrustMemberOf(who); ok {
 		v := trustMember(m)
 		reply.Member = &v

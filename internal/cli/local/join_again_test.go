@@ -220,6 +220,27 @@ func TestExpiredWorkerJoinsAgain(t *testing.T) {
 		"remove that file to begin again as another role")
 }
 
+// The token of a worker is of no use to a server without an agent. The refusal says how the server gets one. Then the
+// same command brings the certificate of the agent, and the server is a worker after its next start.
+func TestServerWithoutAgentJoinsAsWorker(t *testing.T) {
+	w := newTown(t, func(o *upOptions) { o.noAgent = true })
+	o := w.join("s1", pki.RoleAgent, 1)
+	_, err := o.run(t, 0)
+	file := filepath.Join(w.conf("s1"), "agent.hcl")
+	wantRefusal(t, err, model.CodeConflict, "makes this machine server s1, which runs no agent",
+		"agent {} into "+file+", and run the same command again")
+	if w.files("s1").Holds(pki.RoleAgent) {
+		t.Error("it has a certificate of an agent")
+	}
+	if err := os.WriteFile(file, []byte("agent {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.must(o)
+	w.halt("s1")
+	w.run("s1")
+	w.active("s1", 0)
+}
+
 // A worker that was revoked joins again with a token that was made after that, and a new key. Nothing is removed
 // before.
 func TestRevokedWorkerJoinsAgain(t *testing.T) {

@@ -50,8 +50,8 @@ func (o *joinOptions) look() (joinState, error) {
 	}
 	ask := o.lacking(cfg)
 	if len(ask) == 0 && worked(cfg) {
-		if o.server && cfg.Server == nil {
-			_, err := o.allowed(cfg, ask) // it refuses a worker that is to become a server
+		if o.server && cfg.Server == nil || !o.server && cfg.Agent == nil {
+			_, err := o.allowed(cfg, ask) // it refuses a machine that is to get another role
 			return joinState{}, err
 		}
 		return joinState{stageMember, cfg, true, nil}, nil
@@ -117,6 +117,12 @@ func (o *joinOptions) allowed(cfg *config.Config, ask []pki.Role) ([]pki.Role, e
 	onlyAgent := cfg.Agent != nil && slices.Equal(ask, []pki.Role{pki.RoleAgent})
 	if o.server == (cfg.Server != nil) || !o.server && onlyAgent {
 		return ask, nil
+	}
+	if !o.server && cfg.Agent == nil && cfg.TLS.Managed {
+		return nil, model.Refuse(model.CodeConflict, "%s makes this machine %s, which runs no agent",
+			filepath.Join(o.configDir, configFile), roleText(cfg)).
+			WithHint("to make it a worker too, write the block agent {} into %s, and run the same command again; otherwise use "+
+				"the token on another machine", filepath.Join(o.configDir, "agent.hcl"))
 	}
 	return nil, model.Refuse(model.CodeConflict, "%s makes this machine %s", filepath.Join(o.configDir, configFile),
 		roleText(cfg)).
