@@ -45,7 +45,8 @@ type Grant struct {
 	Classes []string      `json:"classes,omitzero" cbor:"4,keyasint,omitempty"`
 	// What submitted jobs may ask for; see askLists. All that one group of a job asks for must be allowed by one Grant.
 	// Nil Users allow no user: a job that names none asks for none. The other lists restrict nothing if they are nil.
-	Users       []string `json:"users,omitzero" cbor:"5,keyasint,omitempty"`        // as which programs run
+	// Users also restrict instance.exec: a command runs as the user of its instance's program.
+	Users       []string `json:"users,omitzero" cbor:"5,keyasint,omitempty"`        // as which programs and commands run
 	VolumePaths []string `json:"volume_paths,omitzero" cbor:"6,keyasint,omitempty"` // and all paths below them
 	Ports       []string `json:"ports,omitzero" cbor:"7,keyasint,omitempty"`        // static and exposed: "8000-8999"
 	Services    []string `json:"services,omitzero" cbor:"8,keyasint,omitempty"`     // names of services

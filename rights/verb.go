@@ -29,7 +29,7 @@ type VerbText struct {
 	Text  string `json:"text"` // what it allows
 }
 
-// SubmitJob is the verb that a caller needs to submit a job. Grant.Users restricts it: see Asks.
+// SubmitJob is the verb that a caller needs to submit a job. What the job asks for restricts it: see Asks.
 const SubmitJob Verb = "job.submit"
 
 // verbs is the list that Verbs returns. Every operation of the API names one of these, next to its route.

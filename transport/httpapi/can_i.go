@@ -127,14 +127,18 @@ func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Iden
 	return j.identity(r, callerFrom(ctx)), nil
 }
 
-// secret reports whether can-i answers about an object as if it did not exist.
-func (j *judge) secret(state *fsm.State, c caller, verb rights.Verb, object string) bool {
-	switch kind, _, _ := strings.Cut(object, "/"); kind {
-	case "instance", "deployment", "drain", "transfer", "backup": // others need not exist for an answer
-		sees := j.sight(state, c, verb)
-		return sees != nil && !sees(object) && j.mayDo(state, c, "auth.read") != nil
+// askedAbout returns the objects about which can-i is asked. For what the caller may not see they are those of a name
+// that nothing has, so the answer does not tell whether it exists. The exception is the right to submit a job, because a
+// submission tells that too. The result is empty if the object must exist for an answer and does not.
+func (j *judge) askedAbout(state *fsm.State, c caller, verb rights.Verb, object string) []rights.Object {
+	kind, _, _ := strings.Cut(object, "/")
+	sees := j.sight(state, c, verb)
+	open := verb == rights.SubmitJob && kind == "job" || j.mayDo(state, c, "auth.read") == nil
+	if open || sees == nil || sees(object) {
+		return objectsAt(state, object)
 	}
-	return false
+	nothing := fsm.NewState()
+	return objectsAt(&nothing, object)
 }
 
 func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permission, error) {
@@ -171,7 +175,7 @@ func (j *judge) canI(ctx context.Context, r *reading, in *canIRead) (api.Permiss
 		return api.Permission{}, refusal
 	}
 	if in.Object != "" {
-		if on = objectsAt(&r.State, v.Object); len(on) == 0 || j.secret(&r.State, c, verb, v.Object) {
+		if on = j.askedAbout(&r.State, c, verb, v.Object); len(on) == 0 {
 			return api.Permission{}, model.Refuse(model.CodeNotFound, "there is no %q", clip(v.Object)).
 				WithHint("give node/NAME, job/NAME, instance/ID, drain/ID, volume/ID or class/NAME with the whole name")
 		}

@@ -126,7 +126,7 @@ func (o *outcome) drainReply() (api.DrainReply, error) {
 	if d == nil {
 		return reply, nil // the drain ended long ago and is no longer kept
 	}
-	reply.Drain, reply.Rejected = d.ID, notNil(d.Rejected)
+	reply.Drain, reply.Rejected = d.ID, o.veil.rejected(d.Rejected)
 	for _, n := range d.Nodes {
 		reply.Started = append(reply.Started, o.nodeName(n.Node))
 	}

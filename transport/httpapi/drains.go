@@ -12,7 +12,7 @@ func (r *reading) drain(d *fsm.Drain) api.Drain {
 	v := api.Drain{
 		ID: d.ID, Phase: d.Phase(), Paused: d.Paused, Actor: d.Actor, Message: d.Message, Options: d.Options,
 		Nodes:    []api.DrainNode{},
-		Rejected: notNil(d.Rejected), CreatedAt: wallTime(d.Wall), Index: d.Index,
+		Rejected: r.veil.rejected(d.Rejected), CreatedAt: wallTime(d.Wall), Index: d.Index,
 	}
 	status := map[model.NodeID]model.DrainStatus{}
 	if v.Phase == model.PhaseDraining {

@@ -223,7 +223,10 @@ func (s *Server) whyCut(ctx context.Context, may func(*fsm.State) error) error {
 	if err := may(s.cfg.Store.Current()); err != nil {
 		return err
 	}
+	cause, known := errors.AsType[*model.Error](context.Cause(ctx))
 	switch {
+	case known:
+		return cause
 	case stops(ctx):
 		return model.Refuse(model.CodeUnreachable, "the server that passes it on stops").WithHint("run the command again")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -32,6 +32,10 @@ func revertJob() change[revertInput, api.RevertReply] {
 				ifVersion = j.Version // RevertTarget depends on the current version
 			}
 		}
+		if _, ok := r.JobVersion(j.Name, version); !ok { // what a version asks for must be judged before it is run
+			return nil, model.Refuse(model.CodeNotFound, "job %s has no version %d", j.Name, version).
+				WithHint("list them with: outspan job history %s", j.Name)
+		}
 		return &fsm.JobRevert{
 			Job: j.Name, Version: version, IfVersion: ifVersion, Message: in.Input.Message, CurrentCounts: !in.Input.Counts,
 		}, nil

@@ -67,7 +67,9 @@ func (j *judge) mayCallOn(rt route, c caller, on rights.Object) error {
 	if may {
 		return nil
 	}
-	return refusedRight(c, verb, on)
+	first, _, _ := strings.Cut(on.Name, ", ")
+	at := append(objectsAt(state, first), rights.Object{})[0]
+	return j.refused(state, p, c, verb, on.Name, at)
 }
 
 // pathObject returns the job, node or class that the path of a request names, as the caller wrote it. It is empty if
@@ -140,6 +142,7 @@ func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights
 	}
 	p := j.books.permissions(state, who)
 	var refused []string
+	var first rights.Object
 	for _, o := range on {
 		if _, may := p.May(verb, o); may {
 			continue
@@ -147,15 +150,32 @@ func (j *judge) mayDo(state *fsm.State, c caller, verb rights.Verb, on ...rights
 		if lacking := p.Lacking(o); len(refused) == 0 && len(lacking) > 0 {
 			return j.refusedAsks(state, p, c, o, lacking)
 		}
+		if len(refused) == 0 {
+			first = o
+		}
 		refused = append(refused, o.Name)
 	}
 	if len(refused) == 0 {
 		return nil
 	}
-	return refusedRight(c, verb, rights.Object{Name: someNames(refused)})
+	return j.refused(state, p, c, verb, someNames(refused), first)
 }
 
-func refusedRight(c caller, verb rights.Verb, on rights.Object) error {
+// refused is refusedRight for what the names name. A caller that may read the rights learns which role allows it on the
+// object on, the first of them.
+func (j *judge) refused(state *fsm.State, p *rights.Permissions, c caller, verb rights.Verb, names string,
+	on rights.Object) error {
+	refusal := refusedRight(c, verb, rights.Object{Name: names})
+	if !p.MayAny("auth.read") {
+		return refusal
+	}
+	if would := j.books.of(state).Would(verb, on); len(would) > 0 {
+		return refusal.WithHint("the role %s allows it to %s", would[0].Role, would[0].To)
+	}
+	return refusal.WithHint("no role that is bound allows it; list the roles with: outspan role ls")
+}
+
+func refusedRight(c caller, verb rights.Verb, on rights.Object) *model.Error {
 	what := string(verb)
 	if on.Name != "" {
 		what += " on " + on.Name

@@ -145,10 +145,17 @@ type streamPlaces struct {
 // openStream is a stream that has a place.
 type openStream struct {
 	who model.Subject
-	end context.CancelFunc
+	end context.CancelCauseFunc
 }
 
-// take is places.take for a stream. The context that it returns ends with ctx, or when the stream loses its place.
+// displaced is the cause for which a stream ends that loses its place.
+func displaced() error {
+	return model.Refuse(model.CodeBusy, "the server ended it, to give its place to a subject with fewer streams").
+		WithHint("close some of your streams, or ask another server; then start it again")
+}
+
+// take is places.take for a stream. The context that it returns ends with ctx, or when the stream loses its place, with
+// the cause displaced.
 func (p *streamPlaces) take(ctx context.Context, who model.Subject) (_ context.Context, release func(), _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,12 +165,12 @@ func (p *streamPlaces) take(ctx context.Context, who model.Subject) (_ context.C
 	if err := p.admit(who, 0); err != nil {
 		return nil, nil, err
 	}
-	ctx, end := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
 	one := &openStream{who, end}
 	p.all = append(p.all, one)
 	p.count(who, 1)
 	return ctx, func() {
-		end()
+		end(nil)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.remove(one)
@@ -181,7 +188,7 @@ func (p *streamPlaces) displace(who model.Subject) {
 		}
 	}
 	if victim != nil {
-		victim.end()
+		victim.end(displaced())
 		p.remove(victim)
 	}
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/outspan/outspan/api"
@@ -115,11 +116,15 @@ func (v *veil) phrase(word string, afterJob bool) string {
 	return ""
 }
 
+func (v *veil) isNode(word string) bool {
+	_, is := v.state.NodeCalled(word)
+	return is
+}
+
 // kinds returns the kinds of the things that a word names.
 func (v *veil) kinds(word string, afterJob bool) (all []string) {
 	s := v.state
 	_, _, unknown := s.UnknownOn(model.InstanceID(word))
-	_, isNode := s.NodeCalled(word)
 	first, rest, slash := strings.Cut(word, "/")
 	slash = slash && s.Jobs.Has(model.JobName(first))
 	for _, one := range [...]struct {
@@ -127,7 +132,7 @@ func (v *veil) kinds(word string, afterJob bool) (all []string) {
 		is   bool
 	}{
 		{"instance", unknown || s.Instances.Has(model.InstanceID(word))},
-		{"node", isNode},
+		{"node", v.isNode(word)},
 		{"deployment", s.Deployments.Has(model.DeploymentID(word))},
 		{"drain", s.Drains.Has(model.DrainID(word))},
 		{"transfer", s.Transfers.Has(model.TransferID(word))},
@@ -140,6 +145,20 @@ func (v *veil) kinds(word string, afterJob bool) (all []string) {
 		}
 	}
 	return all
+}
+
+// rejected returns the nodes that a drain was not started for, without what the caller may not see. The result is not
+// nil.
+func (v *veil) rejected(all []model.DrainRefusal) []model.DrainRefusal {
+	out := slices.Clone(notNil(all))
+	for i := range out {
+		one := &out[i]
+		one.Message = v.text(one.Message)
+		if v != nil && v.isNode(one.Node) {
+			one.Node = veiled(v, "node", one.Node)
+		}
+	}
+	return out
 }
 
 // blocker returns a blocker for the caller. What would unblock it is left out if that names what is hidden.

@@ -79,9 +79,10 @@ func (r *reading) oldCopy(t *fsm.Transfer) *api.OldCopy {
 		return nil
 	}
 	left := time.Duration(t.Left.Until.Sub(r.now)) * time.Millisecond
-	old := &api.OldCopy{Transfer: t.ID, Node: r.nodeName(t.Left.Old), Until: r.wall.Add(left).UTC().Truncate(time.Second)}
+	old := &api.OldCopy{Transfer: t.ID, Node: veiled(r.veil, "node", r.nodeName(t.Left.Old)),
+		Until: r.wall.Add(left).UTC().Truncate(time.Second)}
 	if refusal := r.NeedsOld(t); refusal != nil {
-		old.Needed = refusal.Message
+		old.Needed = r.veil.text(refusal.Message)
 	}
 	return old
 }
@@ -89,10 +90,10 @@ func (r *reading) oldCopy(t *fsm.Transfer) *api.OldCopy {
 func (r *reading) transfer(t *fsm.Transfer) api.Transfer {
 	side := t.Worker()
 	v := api.Transfer{
-		ID: t.ID, Kind: t.Kind, Phase: t.Phase, Volume: t.Volume(), Volumes: t.Volumes(), From: r.nodeName(t.From),
-		To: r.nodeName(t.To), Backup: t.Backup,
+		ID: t.ID, Kind: t.Kind, Phase: t.Phase, Volume: t.Volume(), Volumes: t.Volumes(),
+		From: veiled(r.veil, "node", r.nodeName(t.From)), To: veiled(r.veil, "node", r.nodeName(t.To)), Backup: t.Backup,
 		Live: t.Options.Live, Attach: t.Options.Attach, Bytes: side.Bytes, Total: side.Total, Sum: side.Sum,
-		Code: t.Failure.Code, Message: t.Failure.Message,
+		Code: t.Failure.Code, Message: r.veil.text(t.Failure.Message),
 		OldCopy: r.oldCopy(t), Actor: t.Marks.Actor, CreatedAt: wallTime(t.Marks.Wall),
 		EndedAt: wallTimeOrNil(t.Marks.EndedWall), Index: t.Marks.Index,
 	}
@@ -117,7 +118,7 @@ func (r *reading) transferWaits(t *fsm.Transfer) string {
 	}
 	for _, id := range []model.NodeID{t.From, t.To} {
 		if n, ok := r.Nodes.Get(id); ok && n.Health == model.HealthOffline {
-			return string(model.CodeAgentUnreachable) + ": node " + n.Name + " is offline"
+			return string(model.CodeAgentUnreachable) + ": " + r.veil.text("node "+n.Name+" is offline")
 		}
 	}
 	return ""
