@@ -112,7 +112,7 @@ func serverMembers(a *app) *cobra.Command {
 			if err := showList(a, sorted(got, byMemberName), memberName, memberColumns(got.Items)); err != nil {
 				return err
 			}
-			// A server without a name may be any of those that joined: the others have not heard of it since they started.
+			// A listed server whose name nobody knows may be one of those that joined.
 			nameless := slices.ContainsFunc(got.Items, func(m api.Member) bool { return m.Name == string(m.ID) })
 			if len(o.Filter) == 0 && !a.Output.Machine() && !nameless {
 				a.noteJoined(cmd.Context(), model.SubjectServer, o.Consistency, namesOf(got.Items, memberName),

@@ -224,7 +224,7 @@ func (a *app) trustedNames(ctx context.Context, kind model.SubjectKind) []string
 }
 
 // noteJoined names the members of a kind that joined, are not revoked, and are not in the list running. text has a %s
-// for the names. It says nothing if the caller may not read the members, or if the cluster has certificate files.
+// for the names. It says nothing if the caller may not read the members, or if nothing joins the cluster by token.
 func (a *app) noteJoined(ctx context.Context, kind model.SubjectKind, fresh client.Consistency, running []string,
 	text string) {
 	const atMost = 5
