@@ -129,8 +129,12 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"list-instances": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.List(ctx, client.InstanceListOptions{ListOptions: lo, Job: "x", Group: "x", Node: "x", All: true})
 	},
-	"get-instance": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Get(ctx, "x", ro) },
-	"why-instance": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Why(ctx, "x", ro) },
+	"get-instance":   func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Get(ctx, "x", ro) },
+	"why-instance":   func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Why(ctx, "x", ro) },
+	"instance-stats": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Stats(ctx, "x") },
+	"job-stats": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Jobs.Stats(ctx, "x", client.JobStatsOptions{Group: "x"})
+	},
 	"evict-instance": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.Evict(ctx, "x", api.EvictBody{}, wo)
 	},
