@@ -45,8 +45,8 @@ func (s *statsServer) serve(w http.ResponseWriter, r *http.Request) {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
-		writeProblem(w, model.Refuse(model.CodeBusy, "node %s tells %d others what instances use", s.agent.cfg.Name, maxStats).
-			WithHint("try again in a moment"))
+		writeProblem(w, model.Refuse(model.CodeBusy, "node %s tells %d others what instances use", s.agent.cfg.Name,
+			maxStats).WithHint("try again in a moment"))
 		return
 	}
 	ctx, stop := until(r.Context(), transport.Stopping(r.Context()))
@@ -169,7 +169,8 @@ func (m *looked) answer() transport.InstanceUse {
 	s := m.after
 	u := api.InstanceUse{
 		At: time.Now().Add(time.Duration(s.At - driver.BootNow())), Source: api.StatsOfCgroup,
-		Memory:    api.MemoryUse{Bytes: known(s.MemoryBytes), PeakBytes: known(s.MemoryPeak), LimitBytes: known(s.MemoryLimit)},
+		Memory: api.MemoryUse{Bytes: known(s.MemoryBytes), PeakBytes: known(s.MemoryPeak),
+			LimitBytes: known(s.MemoryLimit)},
 		Processes: api.ProcessUse{Count: s.Processes, Threads: known(s.Threads), ThreadsLimit: known(s.ThreadLimit)},
 		Notes:     []string{},
 	}
@@ -220,8 +221,8 @@ func known(n int64) *int64 {
 	return &n
 }
 
-// GroupUse is what all instances of one group on this node use. A number is driver.Unknown if the kernel tells it of none
-// of them.
+// GroupUse is what all instances of one group on this node use. A number is driver.Unknown if it is known of none of
+// them.
 type GroupUse struct {
 	Group       model.GroupID
 	CPU         time.Duration // never shrinks while the node has an instance of the group
@@ -303,8 +304,8 @@ func (g *GroupUse) add(s driver.Stats) {
 	}
 }
 
-// since returns the CPU time that a run used since it was seen. Of a run that began before this agent, only what it uses
-// from now on counts, so that the counter of a restarted agent begins at 0.
+// since returns the CPU time that a run used since it was seen. Of a run that began before this agent, only what it
+// uses from now on counts, so that the counter of a restarted agent begins at 0.
 func (u *groupUses) since(before cpuSeen, task Task, now driver.Stats) time.Duration {
 	switch {
 	case before.task == task:

@@ -128,8 +128,7 @@ func (b *bench) uses() map[model.GroupID]GroupUse {
 	return all
 }
 
-// The CPU time of a group never shrinks, also when an instance of it ends. It begins at 0 with the agent. A group without
-// instances is not listed.
+// The CPU time of a group never shrinks, also when an instance of it ends. It begins at 0 with the agent.
 func TestGroupUses(t *testing.T) {
 	b := newBench(t, allowRoot)
 	g := plainUser(sh("while :; do :; done"))

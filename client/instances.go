@@ -55,7 +55,7 @@ func (i Instances) Why(ctx context.Context, ref string, o ReadOptions) (Response
 	return read[api.Why](ctx, i.calls, route("instances", ref, "why"), o.query())
 }
 
-// Stats returns what an instance uses now. It takes about a second, and through any server, which asks the agent. Codes:
+// Stats returns what an instance uses now. It takes about a second. Any server answers, by asking the agent. Codes:
 // not_found, ambiguous, not_running (the instance has ended, or has not started), agent_unreachable, busy.
 func (i Instances) Stats(ctx context.Context, ref string) (Response[api.InstanceStats], error) {
 	return read[api.InstanceStats](ctx, i.calls, route("instances", ref, "stats"), nil)

@@ -30,8 +30,7 @@ type Stats struct {
 }
 
 // Stats asks the kernel what the instance uses now. Without cgroups, the numbers may be up to tableAge old; At says how
-// old they are. It returns CodeNotRunning if the instance has ended, and CodeStateFailed if the kernel's numbers can't be
-// read.
+// old they are. Codes: CodeNotRunning (the instance has ended), CodeStateFailed (the kernel's numbers can't be read).
 func (t *Task) Stats() (Stats, error) {
 	if closed(t.done) {
 		return Stats{}, t.errEnded()
@@ -80,8 +79,8 @@ func (t *Task) stats() (Stats, error) {
 	return s, nil
 }
 
-// readPids reads the number of processes and threads in a cgroup, and its limit. Both are Unknown if the pids controller
-// is not enabled.
+// readPids reads the number of processes and threads in a cgroup, and its limit. Both are Unknown without the pids
+// controller.
 func (u *usage) readPids(dir string) (err error) {
 	if u.threads, err = readCgroupOptional(dir, "pids.current"); err != nil {
 		return err

@@ -42,7 +42,10 @@ func wantBusy(t *testing.T, task *driver.Task, pid int) {
 		return before, s.CPU, after
 	}
 	before, first, after := look()
-	eventually(t, "the loop to use half a second", func() bool { now, _ := cpuOf(t, pid); return now > after+time.Second/2 })
+	eventually(t, "the loop to use half a second", func() bool {
+		now, _ := cpuOf(t, pid)
+		return now > after+time.Second/2
+	})
 	before2, second, after2 := look()
 	if used := second - first; used < before2-after-slack || used > after2-before+slack {
 		t.Errorf("it used %v, the kernel says %v to %v", used, before2-after, after2-before)

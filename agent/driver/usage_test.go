@@ -29,7 +29,8 @@ func TestUsageOfCgroups(t *testing.T) {
 	}{
 		{"v2", two, v2, nil, usage{cpu, 4000, 9000, 8192, 3, Unknown, 2}},
 		{"v2 before 5.19", two, v2, []string{"memory.peak"}, usage{cpu, 4000, Unknown, 8192, 3, Unknown, 2}},
-		{"v2 without memory", two, v2, []string{"memory.current", "memory.stat", "memory.peak", "memory.max", "memory.events"},
+		{"v2 without memory", two, v2,
+			[]string{"memory.current", "memory.stat", "memory.peak", "memory.max", "memory.events"},
 			usage{cpu, Unknown, Unknown, Unknown, 3, Unknown, 0}},
 		{"v2 without pids", two, v2, []string{"pids.current", "pids.max"},
 			usage{cpu, 4000, 9000, 8192, Unknown, Unknown, 2}},

@@ -21,13 +21,14 @@ import (
 // statsEvery is the pause between two looks with --follow.
 const statsEvery = 2 * time.Second
 
-const statsMeaning = "The numbers are the kernel's, from the agent of the node, through any server. CPU is the time used " +
-	"since the start of\nthe program, and the cores used on average over a second. Memory leaves out page cache that the " +
-	"kernel can drop.\nWhat is not known is shown as ?, in JSON as null; a limit that does not exist is shown as none, in " +
-	"JSON as null."
+const statsMeaning = "The numbers are the kernel's, from the agent of the node, through any server. CPU is the time " +
+	"used since the\nstart of the program, and the cores used on average over a second. Memory leaves out page cache " +
+	"that the kernel can\ndrop. What is not known is shown as ?, in JSON as null. A limit that does not exist is shown " +
+	"as none, in JSON as null."
 
 func statsFollowFlag(cmd *cobra.Command, follow *bool) {
-	cmd.Flags().BoolVarP(follow, "follow", "f", false, "show it again and again, every 2s; with -o json: one line each time")
+	cmd.Flags().
+		BoolVarP(follow, "follow", "f", false, "show it again and again, every 2s; with -o json: one line each time")
 }
 
 func instanceStats(a *app) *cobra.Command {

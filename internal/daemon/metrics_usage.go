@@ -7,8 +7,8 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 )
 
-// usage collects what the instances on the node of an agent use, by group. So an agent has as many series as groups with
-// instances on its node, three each.
+// usage collects what the instances on the node of an agent use, by group: three series for each group
+// with instances on the node.
 type usage struct {
 	read                   func() []agent.GroupUse // nil means that there is nothing to read
 	cpu, memory, processes *prometheus.Desc

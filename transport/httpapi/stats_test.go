@@ -83,8 +83,7 @@ func TestInstanceStats(t *testing.T) {
 	refused("inst-b", "not_running: instance inst-b has ended; see: outspan instance why inst-b")
 }
 
-// Of a job all instances are shown: those of an agent that hangs or is not there with the reason, and without a delay for
-// each.
+// Of a job all instances are shown: those of an agent that hangs or is not there with the reason.
 func TestJobStats(t *testing.T) {
 	r := newRig(t, "s1", "s2")
 	r.world()
@@ -141,7 +140,8 @@ func TestStatsNeedTheRightToRead(t *testing.T) {
 	r.world()
 	r.place("inst-c", 2, "01N2", model.ObservedReady)
 	for id, name := range map[model.NodeID]string{"01N1": "n1", "01N2": "n2"} {
-		r.runAgentOf(id, name, &statsAgent{asked: make(chan string, 9), ids: []model.InstanceID{"inst-a", "inst-b", "inst-c"}})
+		r.runAgentOf(id, name, &statsAgent{asked: make(chan string, 9),
+			ids: []model.InstanceID{"inst-a", "inst-b", "inst-c"}})
 	}
 	role := func(name rights.RoleName, verb rights.VerbPattern, edit func(*rights.Grant)) *fsm.RoleSet {
 		g := rights.Grant{Verbs: []rights.VerbPattern{verb}}
