@@ -45,6 +45,7 @@ type Agent struct {
 	forward     *forwarder
 	mover       *transfer.Mover
 	guests      guests
+	uses        *groupUses
 	every       atomic.Int64 // the interval of heartbeats that the servers want, as a time.Duration
 
 	mu       sync.Mutex
@@ -96,7 +97,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	cfg.Servers = servers
 	a := &Agent{
 		cfg: cfg, servers: servers, log: cfg.Log, home: h, session: newSession(cfg.Node.Labels),
-		problems: map[string]string{},
+		problems: map[string]string{}, uses: newGroupUses(),
 		identity: Identity{Node: h.node, Name: cfg.Name, BootID: boot, Incarnation: ulid.Make().String()},
 	}
 	a.forward = newForwarder(h.node, cfg.Node.Address, h.path("services"), way, a.setProblem, cfg.Log.Named("forward"))

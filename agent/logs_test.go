@@ -176,7 +176,9 @@ func TestAPIRoles(t *testing.T) {
 		{"", "/healthz", 200}, {"", "/metrics", 403}, {"", "/v1/agent/status", 403}, {"", logs, 403},
 		{model.SubjectCert, "/v1/agent/status", 200}, {model.SubjectCert, logs, 403}, {model.SubjectCert, "/metrics", 200},
 		{model.SubjectAgent, "/v1/agent/status", 403}, {model.SubjectAgent, logs, 403},
-		{model.SubjectServer, logs, 200}, {model.SubjectServer, "/v1/agent/status", 200},
+		{model.SubjectCert, "/v1/agent/stats?job=web", 403}, {model.SubjectAgent, "/v1/agent/stats?job=web", 403},
+		{model.SubjectServer, "/v1/agent/stats?job=web", 200}, {model.SubjectServer, logs, 200},
+		{model.SubjectServer, "/v1/agent/status", 200},
 		{model.SubjectServer, "/v1/nodes", 404},
 	}
 	for _, tt := range tests {

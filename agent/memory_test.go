@@ -208,6 +208,13 @@ func (t *memTask) Enter(context.Context, driver.Session) (int, error) {
 	return 0, errors.New("a program in memory runs no commands")
 }
 
+func (t *memTask) Stats() (driver.Stats, error) {
+	if ended(t) {
+		return driver.Stats{}, model.Refuse(model.CodeNotRunning, "it has ended")
+	}
+	return driver.Stats{At: driver.BootNow(), Processes: 1}, nil
+}
+
 func (t *memTask) Note(_ context.Context, text string) error {
 	t.m.mu.Lock()
 	defer t.m.mu.Unlock()

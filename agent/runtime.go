@@ -58,6 +58,8 @@ type Task interface {
 	// Enter runs a command for a person, with a terminal or pipes, in the same place as Exec. When ctx or the program
 	// ends, the command and all its descendants are killed.
 	Enter(ctx context.Context, s driver.Session) (code int, err error)
+	// Stats returns what the instance uses now. Codes: not_running, state_failed.
+	Stats() (driver.Stats, error)
 	// Note writes whole lines, at most driver.NoteLimit bytes, to the program's stderr log.
 	Note(ctx context.Context, text string) error
 	OpenLog(ctx context.Context, s driver.Stream, offset int64, follow bool) (Log, error)

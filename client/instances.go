@@ -55,6 +55,12 @@ func (i Instances) Why(ctx context.Context, ref string, o ReadOptions) (Response
 	return read[api.Why](ctx, i.calls, route("instances", ref, "why"), o.query())
 }
 
+// Stats returns what an instance uses now. It takes about a second. Any server answers, by asking the agent. Codes:
+// not_found, ambiguous, not_running (the instance has ended, or has not started), agent_unreachable, busy.
+func (i Instances) Stats(ctx context.Context, ref string) (Response[api.InstanceStats], error) {
+	return read[api.InstanceStats](ctx, i.calls, route("instances", ref, "stats"), nil)
+}
+
 // Evict stops an instance if its budget and its role allow the stop, and the instance is replaced. With body.Surge, the
 // instance is stopped only once its replacement is ready. An instance with a replicated volume is stopped only once its
 // copy is in sync on another node. With body.BypassBudget, Evict ignores budget, role and copy. With body.Cancel, it

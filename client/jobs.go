@@ -113,3 +113,17 @@ func (j Jobs) Logs(ctx context.Context, ref string, o JobLogOptions) (io.ReadClo
 	}
 	return open(ctx, j.calls, route("jobs", ref, "logs"), query, "")
 }
+
+// JobStatsOptions are the options of Jobs.Stats.
+type JobStatsOptions struct {
+	Group string // only the instances of this group; "" means all
+}
+
+// Stats returns what each instance of a job uses now. It takes a second or more, at most about 10. Any server
+// answers, by asking the agents. An instance whose use is not known has the reason, and does not make the call fail.
+// Codes: not_found, ambiguous, busy.
+func (j Jobs) Stats(ctx context.Context, ref string, o JobStatsOptions) (Response[api.JobStats], error) {
+	query := url.Values{}
+	set(query, "group", o.Group)
+	return read[api.JobStats](ctx, j.calls, route("jobs", ref, "stats"), query)
+}

@@ -25,6 +25,7 @@ var (
 	wo    = client.WriteOptions{RequestID: "r1", DryRun: true}
 	co    = client.ChangeOptions{WriteOptions: wo, IfIndex: &index}
 	mo    = client.MemberOptions{RequestID: "r1"}
+	so    = client.JobStatsOptions{Group: "x"}
 	po    = client.PlanOptions{Consistency: client.Stale}
 	logs  = client.LogOptions{Stream: client.Stderr, Follow: true, Tail: new(3), Timestamps: true, Since: "1h"}
 )
@@ -129,8 +130,10 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"list-instances": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.List(ctx, client.InstanceListOptions{ListOptions: lo, Job: "x", Group: "x", Node: "x", All: true})
 	},
-	"get-instance": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Get(ctx, "x", ro) },
-	"why-instance": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Why(ctx, "x", ro) },
+	"get-instance":   func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Get(ctx, "x", ro) },
+	"why-instance":   func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Why(ctx, "x", ro) },
+	"instance-stats": func(ctx context.Context, c *client.Client) (any, error) { return c.Instances.Stats(ctx, "x") },
+	"job-stats":      func(ctx context.Context, c *client.Client) (any, error) { return c.Jobs.Stats(ctx, "x", so) },
 	"evict-instance": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.Evict(ctx, "x", api.EvictBody{}, wo)
 	},

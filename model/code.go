@@ -76,6 +76,7 @@ const (
 	CodeCleanup          Code = "cleanup_failed"
 	CodeStalled          Code = "stalled"
 	CodeAgentUnreachable Code = "agent_unreachable"
+	CodeNotRunning       Code = "not_running" // the instance has ended, or has not started
 	CodeCanceled         Code = "canceled"
 	CodeStateDiffers     Code = "state_differs"
 	CodeTooLarge         Code = "too_large"

@@ -53,7 +53,7 @@ var verbs = [...]VerbText{
 	{"job.stop", ScopeJob | ScopeClass, "stop jobs"},
 	{"job.deploy", ScopeJob | ScopeClass, "promote and fail deployments"},
 
-	{"instance.read", scopeWork, "see instances and services"},
+	{"instance.read", scopeWork, "see instances, what they use, and services"},
 	{"instance.logs", scopeWork, "read what instances print"},
 	{"instance.exec", scopeWork, "run commands in instances, with their rights and environment"},
 	{"instance.forward", scopeWork, "connect to ports of instances through a server"},

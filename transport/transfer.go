@@ -3,6 +3,7 @@ package transport
 import (
 	"time"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 )
 
@@ -85,4 +86,15 @@ const ResolveWait = 15 * time.Second
 type ResolvedImage struct {
 	Digest    string   `json:"digest"`    // of the image's index, "sha256:..."
 	Platforms []string `json:"platforms"` // such as "linux/amd64"; empty if the registry did not tell
+}
+
+// PathAgentStats is where an agent tells what instances use. The parameter instance names one, and job the instances of
+// a job. The answer is a list of InstanceUse.
+const PathAgentStats = "/v1/agent/stats"
+
+// InstanceUse is what an agent tells of one instance: either Use or Problem.
+type InstanceUse struct {
+	ID      model.InstanceID  `json:"id"`
+	Use     *api.InstanceUse  `json:"use,omitempty"`
+	Problem *api.StatsProblem `json:"problem,omitempty"`
 }

@@ -24,10 +24,21 @@ type cgroupRef struct {
 	Extra []string `cbor:"3,keyasint,omitempty"`
 }
 
+// usage is what the processes of a cgroup use, and the limits of the cgroup. A number is Unknown if the cgroup lacks
+// the controller, or the kernel does not tell the number. A limit is also Unknown if there is none.
 type usage struct {
-	cpu      time.Duration
-	memory   int64 // in bytes; without page cache that the kernel can drop
-	oomKills int64
+	cpu         time.Duration
+	memory      int64 // in bytes; without page cache that the kernel can drop
+	memoryPeak  int64 // in bytes; with page cache
+	memoryLimit int64 // in bytes
+	threads     int64 // processes and threads
+	threadLimit int64
+	oomKills    int64 // 0 if it is not known
+}
+
+func unknownUsage() usage {
+	return usage{cpu: Unknown, memory: Unknown, memoryPeak: Unknown, memoryLimit: Unknown, threads: Unknown,
+		threadLimit: Unknown}
 }
 
 // controllers hides the differences between cgroup versions 1 and 2.
@@ -211,6 +222,24 @@ func readCgroupInt(dir, file string) (int64, error) {
 		return 0, err
 	}
 	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+}
+
+// readCgroupOptional reads a number that not every kernel or cgroup has. It returns Unknown if the file is missing, and
+// for "max" and noLimit1, which stand for no limit.
+func readCgroupOptional(dir, file string) (int64, error) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	text := strings.TrimSpace(string(b))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && text == "max" {
+		return Unknown, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if n >= noLimit1 {
+		return Unknown, err
+	}
+	return n, err
 }
 
 // readCgroupKey reads the number of key from a file of "key value" lines. It returns 0 if the key is missing.

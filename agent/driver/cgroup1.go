@@ -72,8 +72,12 @@ func (c cgroup1) freeze(dir string) {
 	})
 }
 
+// noLimit1 is below the number that version 1 gives for a memory cgroup without a limit, which depends on the size of a
+// page, and above the memory of any machine.
+const noLimit1 = 1 << 60
+
 func (c cgroup1) usage() (usage, error) {
-	var u usage
+	u := unknownUsage()
 	if dir, ok := c["memory"]; ok {
 		total, err := readCgroupInt(dir, "memory.usage_in_bytes")
 		if err != nil {
@@ -87,6 +91,12 @@ func (c cgroup1) usage() (usage, error) {
 		if u.oomKills, err = readCgroupKey(dir, "memory.oom_control", "oom_kill"); err != nil {
 			return u, err
 		}
+		if u.memoryPeak, err = readCgroupOptional(dir, "memory.max_usage_in_bytes"); err != nil {
+			return u, err
+		}
+		if u.memoryLimit, err = readCgroupOptional(dir, "memory.limit_in_bytes"); err != nil {
+			return u, err
+		}
 	}
 	if dir, ok := c["cpuacct"]; ok {
 		ns, err := readCgroupInt(dir, "cpuacct.usage")
@@ -95,5 +105,9 @@ func (c cgroup1) usage() (usage, error) {
 		}
 		u.cpu = time.Duration(ns)
 	}
-	return u, nil
+	dir, ok := c["pids"]
+	if !ok {
+		return u, nil
+	}
+	return u, u.readPids(dir)
 }

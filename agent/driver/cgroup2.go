@@ -68,21 +68,30 @@ func (c cgroup2) awaitFrozen() {
 }
 
 func (c cgroup2) usage() (usage, error) {
-	var u usage
-	us, err := readCgroupKey(string(c), "cpu.stat", "usage_usec")
+	u, dir := unknownUsage(), string(c)
+	us, err := readCgroupKey(dir, "cpu.stat", "usage_usec")
 	if err != nil {
 		return u, err
 	}
 	u.cpu = time.Duration(us) * time.Microsecond
-	total, err := readCgroupInt(string(c), "memory.current")
+	if err := u.readPids(dir); err != nil {
+		return u, err
+	}
+	total, err := readCgroupInt(dir, "memory.current")
 	if err != nil {
 		return u, ignoreGone(err) // the memory controller is not enabled
 	}
-	cache, err := readCgroupKey(string(c), "memory.stat", "inactive_file")
+	cache, err := readCgroupKey(dir, "memory.stat", "inactive_file")
 	if err != nil {
 		return u, err
 	}
 	u.memory = max(0, total-cache)
-	u.oomKills, err = readCgroupKey(string(c), "memory.events", "oom_kill")
+	if u.memoryPeak, err = readCgroupOptional(dir, "memory.peak"); err != nil { // since Linux 5.19
+		return u, err
+	}
+	if u.memoryLimit, err = readCgroupOptional(dir, "memory.max"); err != nil {
+		return u, err
+	}
+	u.oomKills, err = readCgroupKey(dir, "memory.events", "oom_kill")
 	return u, err
 }

@@ -12,7 +12,6 @@ const (
 	CodeUserUnknown    model.Code = "user_unknown"     // the node has no such user
 	CodeStartFailed    model.Code = "start_failed"     // the program or command did not start; the message names the step
 	CodeStillRunning   model.Code = "still_running"    // the instance or a command runs, or is being started or removed
-	CodeNotRunning     model.Code = "not_running"      // the instance or its lease has ended
 	CodeShimSilent     model.Code = "shim_silent"      // the shim did not answer, so its state is not known; try again
 	CodeSignalFailed   model.Code = "signal_failed"    // the kernel refused the signal
 	CodeDriverLocked   model.Code = "driver_locked"    // another agent uses the same directory
@@ -20,6 +19,9 @@ const (
 	CodeNoContainers   model.Code = "no_containers"    // this node can't run containers; the message says why
 	CodePortTaken      model.Code = "port_taken"       // the port is in use or reserved
 )
+
+// CodeNotRunning means that the instance or its lease has ended.
+const CodeNotRunning = model.CodeNotRunning
 
 // Reason says why an instance ended.
 type Reason string

@@ -104,6 +104,7 @@ type Driver struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	initMu  sync.Mutex // for containerInit
+	table   processTable
 
 	mu    sync.Mutex
 	tasks map[ID]*Task

@@ -99,7 +99,9 @@ type procStat struct {
 	state                    byte
 	start                    uint64 // clock ticks since boot
 	cpuTicks                 uint64 // user and system time, in clock ticks
+	childTicks               uint64 // the same of children that the process has reaped
 	rssPages                 int64
+	threads                  int64
 }
 
 func (p procStat) dead() bool { return p.state == 'Z' || p.state == 'X' || p.state == 'x' }
@@ -137,7 +139,8 @@ func parseStat(b []byte) (procStat, error) {
 	}
 	p := procStat{
 		pid: pid, state: f[0][0], ppid: int(num(4)), pgrp: int(num(5)), session: int(num(6)),
-		cpuTicks: num(14) + num(15), start: num(22), rssPages: int64(num(24)),
+		cpuTicks: num(14) + num(15), childTicks: num(16) + num(17), start: num(22), rssPages: int64(num(24)),
+		threads: int64(num(20)),
 	}
 	return p, err
 }

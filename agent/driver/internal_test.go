@@ -90,10 +90,11 @@ func TestReapLate(t *testing.T) {
 }
 
 func TestParseStat(t *testing.T) {
-	tail := " S 12 34 56 0 -1 4194560 1 0 0 0 7 8 0 0 20 0 1 0 987654 1000 77 18446744073709551615 0 0"
+	tail := " S 12 34 56 0 -1 4194560 1 0 0 0 7 8 5 6 20 0 3 0 987654 1000 77 18446744073709551615 0 0"
 	for _, comm := range []string{"sh", "a b", ") R 1 1", "((", "x) S 9 9 9"} {
 		p, err := parseStat([]byte("11 (" + comm + ")" + tail))
-		want := procStat{pid: 11, ppid: 12, pgrp: 34, session: 56, state: 'S', start: 987654, cpuTicks: 15, rssPages: 77}
+		want := procStat{pid: 11, ppid: 12, pgrp: 34, session: 56, state: 'S', start: 987654, cpuTicks: 15,
+			childTicks: 11, rssPages: 77, threads: 3}
 		if err != nil || p != want {
 			t.Errorf("%q: %+v, %v", comm, p, err)
 		}

@@ -163,48 +163,6 @@ func (t *Task) ask(ctx context.Context, req request) error {
 	return model.Refuse(CodeShimSilent, "the shim of instance %s did not answer: %v", t.ID(), err)
 }
 
-// Stats is what an instance uses now.
-type Stats struct {
-	CPU         time.Duration // used since the start; without cgroups, only by processes that still run
-	MemoryBytes int64         // excludes droppable page cache; without cgroups, the sum of resident sets
-	Processes   int
-}
-
-// Stats reads what the instance uses now. It returns CodeNotRunning if the instance has ended, and CodeStateFailed if
-// the kernel's numbers can't be read.
-func (t *Task) Stats() (Stats, error) {
-	if closed(t.done) {
-		return Stats{}, t.errEnded()
-	}
-	stats, err := t.stats()
-	if err != nil {
-		return Stats{}, model.Refuse(CodeStateFailed, "read the use of instance %s: %v", t.ID(), err)
-	}
-	return stats, nil
-}
-
-func (t *Task) stats() (Stats, error) {
-	if c := t.launch.Cgroup.open(); c != nil {
-		pids, err := c.procs()
-		if err != nil {
-			return Stats{}, err
-		}
-		u, err := c.ctrl.usage()
-		return Stats{CPU: u.cpu, MemoryBytes: u.memory, Processes: t.launch.withoutInit(len(pids))}, ignoreGone(err)
-	}
-	list, err := processes()
-	if err != nil {
-		return Stats{}, err
-	}
-	var s Stats
-	for _, p := range descendants(list, t.shim.PID) {
-		s.CPU += time.Duration(p.cpuTicks) * (time.Second / 100) // USER_HZ is 100 on all machines that Go supports
-		s.MemoryBytes += p.rssPages * int64(os.Getpagesize())
-		s.Processes++
-	}
-	return s, nil
-}
-
 // Remove deletes the state directory, the logs in it, the cgroup, and the working directory if the driver made it.
 // Codes: CodeStillRunning (the instance has not ended, was started again, or is being started or removed),
 // CodeStateFailed (something can't be deleted; try again).

@@ -207,7 +207,7 @@ func (m compareMetrics) note(r cluster.ComparisonResult) {
 // metrics is generated from them.
 func Collectors() []prometheus.Collector {
 	others := []prometheus.Collector{newRefusals(), newBeyondShares(), newJoinRefusals(), newCertificateEnd(),
-		metrics.New(metrics.Config{})}
+		metrics.New(metrics.Config{}), newUsage(nil)}
 	return slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), newAuditMetrics().collectors(),
 		others)
 }

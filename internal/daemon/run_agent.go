@@ -72,6 +72,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 		return nil, err
 	}
 	a.openFollower()
+	p.registry.MustRegister(newUsage(a.agent.GroupUses))
 	return a, nil
 }
 

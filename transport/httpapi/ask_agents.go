@@ -82,41 +82,49 @@ func askEveryAgent[T any](s *Server, rt route, answer func(context.Context) (T, 
 // agentsAtOnce nodes.
 func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path string,
 	take func(*fsm.Node, T)) (silent []string) {
-	workFrom(ctx).end() // waiting for agents must not keep the caller's turn
-	var mu sync.Mutex
-	var asked sync.WaitGroup
-	room := make(chan struct{}, agentsAtOnce)
 	silent = []string{}
+	nodes := []*fsm.Node{}
 	for _, n := range state.Nodes.All() {
-		room <- struct{}{}
-		asked.Go(func() {
-			defer func() { <-room }()
-			var answer T
-			err := s.askAgent(ctx, n, path, &answer)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				take(n, answer)
-				return
-			}
-			silent = append(silent, n.Name)
-			if !errors.Is(err, &model.Error{Code: model.CodeAgentUnreachable}) { // callers only see that there is no answer
-				s.log.Warn("can't use an agent's answer", "node", n.Name, "path", path, "error", err)
-			}
-		})
+		nodes = append(nodes, n)
 	}
-	asked.Wait()
+	askEach(ctx, s, nodes, url.URL{Path: path}, agentsAtOnce, func(n *fsm.Node, answer T, err error) {
+		if err == nil {
+			take(n, answer)
+			return
+		}
+		silent = append(silent, n.Name)
+		if !errors.Is(err, &model.Error{Code: model.CodeAgentUnreachable}) { // callers only see that there is no answer
+			s.log.Warn("can't use an agent's answer", "node", n.Name, "path", path, "error", err)
+		}
+	})
 	slices.Sort(silent)
 	return silent
 }
 
-// askAgent gets path from one agent and decodes the JSON into answer. Codes: agent_unreachable, too_large, and those of
-// the agent. An error of the decoder is returned unchanged.
-func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer any) error {
-	return s.askAgentFor(ctx, agentWait, n, url.URL{Path: path}, answer)
+// askEach gets a path from the agents of some nodes, of which it asks this many at once. It passes each answer or error
+// to took, one at a time and in any order. It waits at most agentWait for one agent, and for none once ctx has ended.
+func askEach[T any](ctx context.Context, s *Server, nodes []*fsm.Node, target url.URL, atOnce int,
+	took func(*fsm.Node, T, error)) {
+	workFrom(ctx).end() // waiting for agents must not keep the caller's turn
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	room := make(chan struct{}, atOnce)
+	for _, n := range nodes {
+		room <- struct{}{}
+		asked.Go(func() {
+			defer func() { <-room }()
+			var answer T
+			err := s.askAgentFor(ctx, agentWait, n, target, &answer)
+			mu.Lock()
+			defer mu.Unlock()
+			took(n, answer, err)
+		})
+	}
+	asked.Wait()
 }
 
-// askAgentFor is askAgent for a path with parameters. It waits this long at most.
+// askAgentFor gets a path from one agent and decodes the JSON into answer. It waits this long at most. Codes:
+// agent_unreachable, too_large, and those of the agent. An error of the decoder is returned unchanged.
 func (s *Server) askAgentFor(ctx context.Context, wait time.Duration, n *fsm.Node, target url.URL, answer any) error {
 	unreachable := model.Refuse(model.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {

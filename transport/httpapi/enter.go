@@ -242,7 +242,7 @@ func (s *Server) callAgent(ctx context.Context, state *fsm.State, i *fsm.Instanc
 	body io.Reader) (*http.Response, error) {
 	n, ok := state.Nodes.Get(i.Node)
 	if !ok {
-		return nil, model.Refuse(model.CodeNotFound, "node %s of instance %s is gone", i.Node, i.ID)
+		return nil, nodeGone(i)
 	}
 	silent := model.Refuse(model.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name).
 		WithHint("see: outspan node status %s", n.Name)

@@ -51,6 +51,7 @@ type Server struct {
 	agents        agentCallState
 	contact       *pollGuard // ends streams when the server is no longer inContact
 	asking        questions  // to all agents
+	measuring     questions  // to the agents of a job
 	comparing     questions  // to all servers; one may wait long for those that are behind
 }
 
@@ -123,7 +124,7 @@ func (s *Server) operations() []operation {
 		s.instanceOperations, s.rebalanceOperations, s.volumeOperations, s.serviceOperations, s.budgetOperations,
 		s.classOperations, s.settingsOperations, s.memberOperations, s.verifyOperations, s.tokenOperations,
 		s.trustOperations, s.newcomerOperations, s.caOperations,
-		s.unknownOperations, s.foundOperations,
+		s.unknownOperations, s.foundOperations, s.statsOperations,
 		s.snapshotOperations, s.eventOperations, s.logOperations, s.enterOperations, s.peerOperations, s.healthOperations,
 		s.loginOperations,
 	} {

@@ -52,7 +52,7 @@ func (s *Server) openShares() {
 	s.snapshots = newPlaces(ShareSnapshots, snapshotsInAll, snapshotsOfOne, s.cfg.Beyond)
 	s.blocking = newPlaces(ShareWatches, 0, watchesOfOne, s.cfg.Beyond)
 	s.held = newPlaces(ShareRequests, heldInAll, heldOfOne, func(Share) {})
-	s.asking, s.comparing = s.newQuestions(1, 2), s.newQuestions(4, 1)
+	s.asking, s.comparing, s.measuring = s.newQuestions(1, 2), s.newQuestions(4, 1), s.newQuestions(8, 2)
 	s.turns = newTurns(runtime.GOMAXPROCS(0)/2, s.cfg.Beyond)
 	s.openBodies = transport.NewBodies(openBodiesOfOne, openBodiesInAll)
 	s.answers = transport.NewBodies(answersOfOne, answersInAll)

@@ -44,6 +44,7 @@ var verbs = map[string]rights.Verb{
 
 	"list-instances": "instance.read", "get-instance": "instance.read", "why-instance": "instance.read",
 	"evict-instance": "instance.evict", "stop-instance": "instance.stop", "restart-instance": "instance.restart",
+	"instance-stats": "instance.read", "job-stats": "instance.read",
 	"instance-logs": "instance.logs", "job-logs": "instance.logs",
 	"exec-instance": "instance.exec", "forward-instance": "instance.forward",
 	"list-services": "instance.read", "get-service": "instance.read", "prometheus-discovery": "server.read",

@@ -28,6 +28,10 @@ func WriteMetricsDocs(path string, collectors ...prometheus.Collector) error {
 	slices.Sort(lines)
 	text := "# Metrics\n\nMade from the program by `make docs`. Served at `/metrics` of every server (unless `telemetry " +
 		"{ prometheus = false }`). Every series is there from the start, at 0; those of an object go with it.\n\n" +
+		"Agents serve theirs in the same way: `outspan_certificate_end_timestamp_seconds`, and what instances on their " +
+		"nodes use, by group (`outspan_group_cpu_seconds_total`, `outspan_group_memory_bytes`, " +
+		"`outspan_group_processes`). Add these up over the nodes. A number that the kernel does not tell has no " +
+		"series.\n\n" +
 		"| metric | labels | meaning |\n|---|---|---|\n" + strings.Join(slices.Compact(lines), "") +
 		"\nBeside them stand those of the Go runtime (`go_*`), the process (`process_*`), raft (`raft_*`) and gossip " +
 		"(`memberlist_*`).\n"
