@@ -3,6 +3,8 @@ package image
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,8 +27,12 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 		return model.Refuse(CodeInvalidName, "image %q has no digest", ref)
 	}
 	dgst := canonical.Digest().String()
+	failed := func(err error) error { // the words of the registry come early, because messages are cut
+		words := strings.ReplaceAll(err.Error(), "@"+dgst, "")
+		return model.Refuse(CodePullFailed, "pull %s: %s", strings.TrimSuffix(canonical.String(), "@"+dgst), words)
+	}
 	if err := s.pulls.begin(ctx, dgst); err != nil {
-		return model.Refuse(CodePullFailed, "pull %s: another pull of it did not end: %v", ref, context.Cause(ctx))
+		return failed(fmt.Errorf("another pull of it did not end: %w", err))
 	}
 	defer s.pulls.end(dgst)
 	if have, err := s.Have(ctx, dgst); have || err != nil {
@@ -52,12 +58,12 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 	case err == nil:
 		return nil
 	case late != nil: // the registry was slow, or the pull is not wanted any more
-		return model.Refuse(CodePullFailed, "pull %s: it was given up: %v", ref, late)
+		return failed(fmt.Errorf("it was given up: %w", late))
 	}
 	if refusal := (*model.Error)(nil); errors.As(s.down(err), &refusal) {
 		return refusal
 	}
-	return model.Refuse(CodePullFailed, "pull %s: %v", ref, err)
+	return failed(err)
 }
 
 // pulls lets one pull of a digest run at a time, so that the instances that wait for it share its work.
