@@ -291,3 +291,8 @@ func TestCopiesComeInSync(t *testing.T) {
 func (t *program) Enter(context.Context, driver.Session) (int, error) {
 	return 0, model.Refuse(driver.CodeStartFailed, "a simulated program runs no commands")
 }
+
+// Stats implements agent.Task. The simulation has no kernel.
+func (t *program) Stats() (driver.Stats, error) {
+	return driver.Stats{}, model.Refuse(driver.CodeStateFailed, "nothing counts what a simulated program uses")
+}
