@@ -102,7 +102,6 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Classes.Set(ctx, "x", api.ClassBody{}, wo)
 	},
 	"remove-class": func(ctx context.Context, c *client.Client) (any, error) { return c.Classes.Remove(ctx, "x", wo) },
-
 	"list-deployments": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Deployments.List(ctx, client.DeploymentListOptions{ListOptions: lo, Job: "x"})
 	},
@@ -115,7 +114,6 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"fail-deployment": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Deployments.Fail(ctx, "x", api.FailBody{}, wo)
 	},
-
 	"list-drains": func(ctx context.Context, c *client.Client) (any, error) { return c.Drains.List(ctx, lo) },
 	"get-drain":   func(ctx context.Context, c *client.Client) (any, error) { return c.Drains.Get(ctx, "x", ro) },
 	"start-drain": func(ctx context.Context, c *client.Client) (any, error) {
