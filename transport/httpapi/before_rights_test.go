@@ -144,7 +144,7 @@ func TestClusterFromBeforeRights(t *testing.T) {
 	for _, verb := range shown.Changes[0].Loses {
 		lost = append(lost, string(verb))
 	}
-	if got := refusedTo("bob"); len(got) < 30 || !slices.ContainsFunc(got, func(v string) bool { return v == "node.drain" }) {
+	if got := refusedTo("bob"); len(got) < 30 || !slices.Contains(got, "node.drain") {
 		t.Errorf("bob may not do %v", got)
 	} else {
 		for _, verb := range got {

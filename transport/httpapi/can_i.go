@@ -128,8 +128,8 @@ func (j *judge) whoami(ctx context.Context, r *reading, _ *whoamiRead) (api.Iden
 }
 
 // askedAbout returns the objects about which can-i is asked. For what the caller may not see they are those of a name
-// that nothing has, so the answer does not tell whether it exists. The exception is the right to submit a job, because a
-// submission tells that too. The result is empty if the object must exist for an answer and does not.
+// that nothing has, so the answer does not tell whether it exists. The exception is the right to submit a job, because
+// a submission tells that too. The result is empty if the object must exist for an answer and does not.
 func (j *judge) askedAbout(state *fsm.State, c caller, verb rights.Verb, object string) []rights.Object {
 	kind, _, _ := strings.Cut(object, "/")
 	sees := j.sight(state, c, verb)

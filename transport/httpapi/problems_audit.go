@@ -14,8 +14,9 @@ func (p *problems) ownWords(m *ServerEntry) {
 			"it can't write its audit log: %s", m.Own.Audit)
 	}
 	if m.Own.SignIn != "" {
-		p.add(api.ProblemProvider, "server/"+m.Name, "look at the provider, and compare auth { oidc } of that server; it asks "+
-			"again by itself. Certificates, access tokens and earlier logins go on", "nobody can sign in: %s", m.Own.SignIn)
+		p.add(api.ProblemProvider, "server/"+m.Name, "look at the provider, and compare auth { oidc } of that server; "+
+			"it asks again by itself. Certificates, access tokens and earlier logins go on",
+			"nobody can sign in: %s", m.Own.SignIn)
 	}
 }
 

@@ -301,8 +301,9 @@ func TestProviderDoesNotAnswer(t *testing.T) {
 			m.Own.SignIn = away
 		}
 	}
-	want := "provider_failing server/s2: nobody can sign in: the provider https://id does not answer -> look at the provider, " +
-		"and compare auth { oidc } of that server; it asks again by itself. Certificates, access tokens and earlier logins go on"
+	want := "provider_failing server/s2: nobody can sign in: the provider https://id does not answer -> " +
+		"look at the provider, and compare auth { oidc } of that server; " +
+		"it asks again by itself. Certificates, access tokens and earlier logins go on"
 	if got := strings.Join(problemsNow(t, r, ""), "\n"); got != want {
 		t.Errorf("%q", got)
 	}

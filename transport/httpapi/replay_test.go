@@ -84,7 +84,8 @@ func TestRequestIDOfAnotherSubject(t *testing.T) {
 		if status, _, text := senders[first](done+"?request_id="+id, body); status != http.StatusOK {
 			t.Fatalf("%s: %d %s", first, status, text)
 		}
-		if status, _, text := senders[first](refused+"?request_id="+id+"-no", ""); !strings.Contains(text, string(model.CodeBudgetMinReady)) {
+		if status, _, text := senders[first](refused+"?request_id="+id+"-no", ""); !strings.Contains(text,
+			string(model.CodeBudgetMinReady)) {
 			t.Fatalf("%s: %d %s", first, status, text)
 		}
 		for who := range senders {
