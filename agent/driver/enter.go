@@ -33,9 +33,9 @@ type Size = inside.Size
 const goneEvery = 100 * time.Millisecond
 
 // Enter runs a command in a session of its own, as the instance's user, with the instance's directory, mounts,
-// environment, cgroup and rlimits, or in its container. It blocks until the command has ended and its output was passed
-// on, and returns the exit code, or 128 plus the number of the signal that killed the command. It kills what the command
-// leaves running.
+// environment, cgroup and rlimits, or in its container. It blocks until the command has ended and its output was
+// passed on, and returns the exit code, or 128 plus the number of the signal that killed the command. It kills what the
+// command leaves running.
 //
 // When ctx or the instance's program ends, or when this process dies, the command and all its descendants are killed.
 // If ctx has ended, Enter returns the error of ctx within about two seconds.
