@@ -209,7 +209,7 @@ func (i *instance) holdImage(ctx context.Context, want transport.Assignment) boo
 			now := i.wanted()
 			if now.Desired != model.DesiredRunning || now.Spec.Container == nil || now.Spec.Container.Image != name {
 				cancel()
-				<-pulled
+				_ = <-pulled // it has ended
 				return false
 			}
 		}

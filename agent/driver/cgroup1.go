@@ -109,5 +109,6 @@ func (c cgroup1) usage() (usage, error) {
 	if !ok {
 		return u, nil
 	}
-	return u, u.readPids(dir)
+	err := u.readPids(dir)
+	return u, err
 }

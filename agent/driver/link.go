@@ -97,8 +97,8 @@ func (l *link) receive(buf []byte) (n int, terminal *os.File, err error) {
 		n, oobn, _, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
 		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
 	})
-	if err = errors.Join(readErr, err); err != nil {
-		return 0, nil, err
+	if readErr != nil || err != nil {
+		return 0, nil, errors.Join(readErr, err)
 	}
 	messages, _ := unix.ParseSocketControlMessage(oob[:oobn])
 	for _, m := range messages {

@@ -130,8 +130,7 @@ func (p Plan) start() (*parent, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open a terminal: %w", err)
 		}
-		defer unix.Close(master)
-		defer unix.Close(slave)
+		defer func() { _, _ = unix.Close(master), unix.Close(slave) }()
 		attr.Files = []uintptr{uintptr(slave), uintptr(slave), uintptr(slave)}
 		attr.Sys.Setctty = true
 		rights = unix.UnixRights(master)
