@@ -63,6 +63,12 @@ func (c *Pull) Digest() string {
 	return digest
 }
 
+// Name returns the name of the claim's image, without its digest.
+func (c *Pull) Name() string {
+	name, _, _ := strings.Cut(c.Image, "@")
+	return name
+}
+
 // Owner returns the name under which a claim owns static ports, as in PortOwner: GROUP/SLOT.
 func (c *Pull) Owner() model.InstanceID {
 	return model.InstanceID(strings.TrimSuffix(slotPrefix(c.Group, c.Slot), "/"))

@@ -28,8 +28,8 @@ func (e *excluded) add(code model.Code, nodes int) {
 func rank(code model.Code) int {
 	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeNoRuntime, model.CodeRuntimeDown,
 		model.CodeConstraint, model.CodeVolumeNoNode,
-		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts,
-		model.CodeNoMemory}, code)
+		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting,
+		model.CodeImagePull, model.CodeImagePulling, model.CodeNoPorts, model.CodeNoMemory}, code)
 }
 
 // main returns a code without rank if there is one, because it is not about a node, so no other node would help. It
@@ -88,6 +88,8 @@ func exclusion(code model.Code, nodes int) string {
 		model.CodeVolumeNoNode:    {"has no copy of its volume", "have no copy of its volume"},
 		model.CodeAntiAffinity:    {"is kept apart from others of its group", "are kept apart from others of its group"},
 		model.CodeReplicaEvicting: {"builds a copy already", "build a copy already"},
+		model.CodeImagePull:       {"could not pull its image", "could not pull its image"},
+		model.CodeImagePulling:    {"pulls too many images already", "pull too many images already"},
 		model.CodeNoPorts:         {"has no free port for it", "have no free port for it"},
 		model.CodeNoMemory:        {"has too little memory", "have too little memory"},
 	}[code]
