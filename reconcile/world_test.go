@@ -192,7 +192,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		// runtime n1 no socket: the agent reports a container runtime, and why it does not answer; runtime n1 pulls: it pulls
 		// images on order
 		"runtime": (*world).cmdRuntime,
-		// registry slow: agents pull and get no further; registry n1 no such host: the pulls of this agent fail; registry up
+		// registry slow: agents pull and get no further; registry n1 no such host: the pulls of this agent fail;
+		// registry up; registry n1: the registry answers n1 again
 		"registry": (*world).cmdRegistry,
 		// images: prints the claims of slots to nodes, and the images of each node
 		"images": (*world).cmdImages,
