@@ -17,6 +17,7 @@ import (
 
 	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -92,6 +93,11 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 			return nil, err
 		}
 	}
+	if cfg.Images == nil && cfg.Containers != nil {
+		if cfg.Images, err = cfg.Containers.openContainerd(h.node); err != nil {
+			return nil, err
+		}
+	}
 	servers := &answers{Servers: cfg.Servers, follows: h.cluster}
 	cfg.Servers = servers
 	a := &Agent{
@@ -107,6 +113,10 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		reports: reports, volumes: newVolumes(h.path("volumes")), uids: newUIDs(cfg.Exec.UIDs, h.path("volumes"), cfg.Log),
 		ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
 		services: a.forward.exposed, prepare: a.prepareNode, problem: a.setProblem, log: cfg.Log.Named("instance"),
+	}
+	if cfg.Images != nil {
+		a.shared.images = &nodeImages{Images: cfg.Images, patience: cfg.Containers.pullTimeout()}
+		a.shared.images.forgot() // what an earlier agent has not released
 	}
 	a.shared.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
 	a.supervisors = newSupervisors(a.shared)
@@ -134,6 +144,10 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	of := cfg.Exec.users()
 	of.Dir, of.CgroupParent, of.Executable = filepath.Join(h.dir, "driver"), parent, cfg.Exec.Binary
 	of.VolumePaths, of.Logger = cfg.Exec.VolumePaths, cfg.Log.Named("driver")
+	of.Seccomp = image.Seccomp
+	if cfg.Containers != nil {
+		of.Runtime = cfg.Containers.Runtime
+	}
 	d, err := driver.New(of)
 	if err != nil {
 		return nil, err
@@ -186,6 +200,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.home.close()
 	a.noteRun()
 	defer a.noteEnd()
+	if a.cfg.Images != nil {
+		defer func() { _ = a.cfg.Images.Close() }() // an error does not matter any more
+	}
 	defer func() {
 		if err := a.cfg.Runtime.Close(); err != nil {
 			a.log.Warn("runtime did not close cleanly", "error", err)

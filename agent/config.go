@@ -68,7 +68,9 @@ type Config struct {
 	Servers Servers
 	// Runtime runs the processes. If it is nil, New uses the exec driver, which keeps its files in DataDir.
 	Runtime Runtime
-	// Images is the container runtime; nil means that this machine has none.
+	// Containers says how containers are run. If it is nil, the agent runs none.
+	Containers *ContainerConfig
+	// Images is the container runtime. If it is nil, New uses the containerd that Containers names, if any.
 	Images Images
 	// Peers sends requests to other agents, to copy volumes from them. If it is nil, this agent can't copy volumes.
 	Peers http.RoundTripper

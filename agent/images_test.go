@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -21,13 +22,16 @@ type fixedImages struct {
 	err       error
 	runtime   model.ContainerRuntime
 	platforms []string
+	pull      func(ctx context.Context, image string, progress func(int64)) error
+	defaults  image.Defaults
+	layers    map[string]bool
 }
 
-func (f *fixedImages) Resolve(_ context.Context, image string) (digest string, platforms []string, err error) {
+func (f *fixedImages) Resolve(_ context.Context, name string) (digest string, platforms []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if image != "reg/web:1" {
-		return "", nil, errors.New("another image: " + image)
+	if name != "reg/web:1" {
+		return "", nil, errors.New("another image: " + name)
 	}
 	return f.digest, f.platforms, f.err
 }
@@ -37,6 +41,50 @@ func (f *fixedImages) Runtime(context.Context) model.ContainerRuntime {
 	defer f.mu.Unlock()
 	return f.runtime
 }
+
+// Pull implements Images. It returns the result of f.pull, if that is set.
+func (f *fixedImages) Pull(ctx context.Context, name string, progress func(int64)) error {
+	f.mu.Lock()
+	pull := f.pull
+	f.mu.Unlock()
+	if pull == nil {
+		return nil
+	}
+	return pull(ctx, name, progress)
+}
+
+// Defaults implements Images.
+func (f *fixedImages) Defaults(context.Context, string) (image.Defaults, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.defaults, f.err
+}
+
+// Mounts implements Images.
+func (f *fixedImages) Mounts(_ context.Context, id, _ string) ([]image.Mount, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.layers[id] = true
+	return []image.Mount{{Type: "bind", Source: "/layers/" + id}}, nil
+}
+
+// Layers implements Images.
+func (f *fixedImages) Layers(context.Context) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return sortedKeys(f.layers), f.err
+}
+
+// Release implements Images.
+func (f *fixedImages) Release(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.layers, id)
+	return f.err
+}
+
+// Close implements Images.
+func (f *fixedImages) Close() error { return nil }
 
 func (f *fixedImages) set(change func()) {
 	f.mu.Lock()
@@ -99,7 +147,7 @@ func TestRuntimeIsReported(t *testing.T) {
 		if x := b.row().Self.Runtime; x != nil {
 			t.Errorf("the node has the runtime %+v", x)
 		}
-		_, err := b.agent.shared.launch(transport.Assignment{
+		_, err := b.agent.shared.launch(t.Context(), transport.Assignment{
 			Spec: &model.GroupSpec{Container: &model.ContainerSpec{Image: "web"}}}, 0)
 		if !errors.Is(err, &model.Error{Code: model.CodeNoRuntime}) {
 			t.Errorf("a container's start: %v", err)

@@ -26,6 +26,7 @@ type shared struct {
 	lease      *lease
 	host       string                           // this boot of this machine; see hostID
 	acceptance atomic.Int32                     // whether the servers accept this agent: an acceptance of slot.go
+	images     *nodeImages                      // nil if this node runs no containers
 	services   func() map[model.ServiceName]int // exposed services and their ports
 	peers      *peers
 	prepare    func(transport.Assignment) error
@@ -152,7 +153,7 @@ func (i *instance) run(ctx context.Context) {
 func (i *instance) wait(ctx context.Context, d time.Duration) bool { return sleep(ctx, d, i.changed) }
 
 // start starts the program, or handles the failure of the start. First it waits for the restart delay, the servers'
-// acceptance, the volumes, the slot, the lease and the list of peers. If the assignment changes or ctx ends meanwhile,
+// acceptance, the image, the volumes, the slot, the lease and the list of peers. If the assignment changes or ctx ends meanwhile,
 // it returns, and run decides again.
 func (i *instance) start(ctx context.Context) {
 	want := i.wanted()
@@ -166,7 +167,7 @@ func (i *instance) start(ctx context.Context) {
 	if pause := time.Until(i.retryAt); pause > 0 && !i.wait(ctx, pause) {
 		return
 	}
-	if !i.holdStanding(ctx) || !i.holdVolumes(ctx, want) || !i.holdSlot(ctx, want) {
+	if !i.holdStanding(ctx) || !i.holdImage(ctx, want) || !i.holdVolumes(ctx, want) || !i.holdSlot(ctx, want) {
 		return
 	}
 	lease, ok := i.holdLease(ctx, want)
@@ -179,7 +180,11 @@ func (i *instance) start(ctx context.Context) {
 	var spec driver.Spec
 	want, uid, err := i.shared.asOwnUser(want, i.entry.Host != "" && i.entry.UID == 0)
 	if err == nil {
-		spec, err = i.shared.launch(want, lease)
+		spec, err = i.shared.launch(ctx, want, lease)
+	}
+	if runtimeDown(err) {
+		i.awaitRuntime(ctx, err)
+		return
 	}
 	if err == nil {
 		err = i.shared.prepare(want)

@@ -2,11 +2,17 @@ package agent
 
 import (
 	"cmp"
+	"context"
+	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/agent/driver/oci"
+	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -22,37 +28,130 @@ func (w *shared) values(a transport.Assignment) values {
 }
 
 // launch returns the driver's Spec for an assignment. lease is when the instance's lease ends, or 0 if the instance has
-// no lease. Code: invalid, for an unknown variable. Trying again does not help.
-func (w *shared) launch(a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
-	if a.Spec.Container != nil {
+// no lease. For a container, it makes the root file system. Codes: invalid (an unknown variable; trying again does not
+// help), no_container_runtime, runtime_down, image_missing.
+func (w *shared) launch(ctx context.Context, a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
+	if a.Spec.Container != nil && w.images == nil {
 		return driver.Spec{}, model.Refuse(model.CodeNoRuntime, "this node has no container runtime")
 	}
-	v := w.values(a)
-	command, err := v.expand("command", a.Spec.Exec.Command)
-	if err != nil {
-		return driver.Spec{}, err
-	}
-	args, err := v.expandAll("argument", a.Spec.Exec.Args)
-	if err != nil {
-		return driver.Spec{}, err
+	v, peers := w.values(a), w.peers.path(a.Group)
+	if a.Spec.Container != nil {
+		peers = filepath.Join(peersInside, filepath.Base(peers))
 	}
 	binds, places := w.mounts(a)
-	env, err := v.environment(a, func(name string) string { return places[name] }, w.services(), w.peers.path(a.Group))
+	env, err := v.environment(a, func(name string) string { return places[name] }, w.services(), peers)
 	if err != nil {
 		return driver.Spec{}, err
 	}
 	sig, grace := w.stopPolicy(a)
 	spec := driver.Spec{
-		ID: driver.ID(a.ID), Command: command, Args: args, Env: env, User: a.Spec.Exec.User,
-		Limits: limits(a), Stop: driver.StopPolicy{Signal: sig, Grace: grace}, Binds: binds, LeaseUntil: lease,
+		ID: driver.ID(a.ID), Env: env, Limits: limits(a), Stop: driver.StopPolicy{Signal: sig, Grace: grace}, Binds: binds,
+		LeaseUntil: lease,
 	}
+	if a.Spec.Container != nil {
+		return w.contain(ctx, a, v, spec)
+	}
+	spec.User = a.Spec.Exec.User
+	if spec.Command, err = v.expand("command", a.Spec.Exec.Command); err == nil {
+		spec.Args, err = v.expandAll("argument", a.Spec.Exec.Args)
+	}
+	return spec, err
+}
+
+// peersInside is where a container sees the directory with the lists of its job's instances.
+const peersInside = "/run/outspan/peers"
+
+// contain adds to spec what a container needs: its root file system, and what its image and job file say.
+func (w *shared) contain(ctx context.Context, a transport.Assignment, v values, spec driver.Spec) (driver.Spec, error) {
+	c := a.Spec.Container
+	job := image.Overrides{User: c.User, Env: spec.Env}
+	var err error
+	if len(c.Entrypoint) > 0 {
+		if job.Entrypoint, err = v.expandAll("entrypoint", c.Entrypoint); err != nil {
+			return spec, err
+		}
+	}
+	if c.Command != "" || len(c.Args) > 0 {
+		words := c.Args
+		if c.Command != "" {
+			words = append([]string{c.Command}, c.Args...)
+		}
+		if job.Args, err = v.expandAll("argument", words); err != nil {
+			return spec, err
+		}
+	}
+	defaults, root, err := w.images.root(ctx, a.ID, c.ImageDigest())
+	if err != nil {
+		return spec, err
+	}
+	p := defaults.Merge(job)
+	if len(p.Argv) == 0 {
+		return spec, model.Refuse(model.CodeInvalid, "image %s names no program", c.ImageName()).
+			WithHint("give the container a command")
+	}
+	spec.Command, spec.Args, spec.Env, spec.User, spec.Dir = p.Argv[0], p.Argv[1:], p.Env, p.User, p.Dir
+	if spec.Stop.Signal == 0 {
+		spec.Stop.Signal = w.imageSignal(a, p.StopSignal)
+	}
+	host, _ := os.Hostname() // without a name, the container gets one from its id
+	spec.Container = &driver.Container{
+		Image: c.Image, ReadOnly: c.ReadOnly, CapAdd: c.CapAdd, CapDrop: c.CapDrop, ShmBytes: c.ShmBytes, Hostname: host,
+		Hosts: shown("/etc/hosts", a.Spec), Resolv: shown("/etc/resolv.conf", a.Spec),
+	}
+	for _, m := range root {
+		spec.Container.Rootfs = append(spec.Container.Rootfs, oci.Mount{Type: m.Type, Source: m.Source, Options: m.Options})
+	}
+	for _, path := range c.Tmpfs {
+		spec.Container.Tmpfs = append(spec.Container.Tmpfs, oci.Tmpfs{Target: path})
+	}
+	for _, m := range c.Mounts {
+		of := oci.Mount{Source: m.Source, Target: m.Path}
+		if m.ReadOnly {
+			of.Options = []string{"ro"}
+		}
+		spec.Container.Mounts = append(spec.Container.Mounts, of)
+	}
+	lists := oci.Mount{Source: filepath.Dir(w.peers.path(a.Group)), Target: peersInside, Options: []string{"ro"}}
+	if err := os.MkdirAll(lists.Source, 0o755); err != nil {
+		return spec, diskError("make the directory of the lists of instances", err)
+	}
+	spec.Container.Mounts = append(spec.Container.Mounts, lists)
 	return spec, nil
 }
 
+// shown returns the path of a file of the node that a container sees at the same path, or "" if the node has no such
+// file or the job mounts something else there.
+func shown(file string, spec *model.GroupSpec) string {
+	taken := func(path string) bool { return path == file || path == filepath.Dir(file) }
+	if _, err := os.Stat(file); err != nil || slices.ContainsFunc(spec.Container.Tmpfs, taken) ||
+		slices.ContainsFunc(spec.Container.Mounts, func(m model.MountSpec) bool { return taken(m.Path) }) ||
+		slices.ContainsFunc(spec.Volumes, func(v model.VolumeSpec) bool { return taken(v.Path) }) {
+		return ""
+	}
+	return file
+}
+
+// imageSignal returns the stop signal of an image, whose name is "" if the image names none. It is a name or a number.
+// It returns SIGTERM for a signal that can't be sent.
+func (w *shared) imageSignal(a transport.Assignment, name string) syscall.Signal {
+	if name == "" {
+		return syscall.SIGTERM
+	}
+	if n, err := strconv.Atoi(name); err == nil && n > 0 && n < 32 {
+		return syscall.Signal(n)
+	}
+	sig, err := driver.ParseSignal(name)
+	if err != nil {
+		w.log.Warn("the image's stop signal can't be sent, SIGTERM is used", "instance", a.ID, "signal", name)
+		return syscall.SIGTERM
+	}
+	return sig
+}
+
 // mounts returns the binds for the assignment's volumes, and the path of each volume by name. If the runtime can mount,
-// the path is the one in the volume's spec. Otherwise there are no binds, and the path is the volume's own directory.
+// as it always can for containers, the path is the one in the volume's spec. Otherwise there are no binds, and the path is the volume's own directory.
 func (w *shared) mounts(a transport.Assignment) (binds []driver.Bind, places map[string]string) {
-	mount := w.runtime.Capabilities().Binds
+	mount := w.runtime.Capabilities().Binds || a.Spec.Container != nil
 	places = make(map[string]string, len(a.Spec.Volumes))
 	for _, v := range a.Spec.Volumes {
 		dir := w.volumes.dir(a, v.Name)
@@ -73,17 +172,22 @@ func limits(a transport.Assignment) driver.Limits {
 		MemoryBytes: a.Memory, PidsMax: cmp.Or(a.Spec.Resources.Pids, defaultPids),
 		CPUShares: min(max(a.Spec.Resources.CPU, minShares), maxShares),
 	}
-	if len(a.Spec.Exec.Rlimits) > 0 {
-		l.Rlimits = make(map[string]driver.Rlimit, len(a.Spec.Exec.Rlimits))
-		for name, n := range a.Spec.Exec.Rlimits {
+	rlimits := a.Spec.Exec.Rlimits
+	if a.Spec.Container != nil {
+		rlimits = a.Spec.Container.Rlimits
+	}
+	if len(rlimits) > 0 {
+		l.Rlimits = make(map[string]driver.Rlimit, len(rlimits))
+		for name, n := range rlimits {
 			l.Rlimits[name] = driver.Rlimit{Soft: n, Hard: n}
 		}
 	}
 	return l
 }
 
-// stopPolicy returns the signal that asks the assignment's program to stop, and its grace. If the spec is not known, it
-// returns SIGTERM and 0.
+// stopPolicy returns the signal that asks the assignment's program to stop, and its grace. For a container whose job
+// says SIGTERM, which is the default, the signal is 0: the one with which the container was launched, which is that of
+// its image. If the spec is not known, it returns SIGTERM and 0.
 func (w *shared) stopPolicy(a transport.Assignment) (syscall.Signal, time.Duration) {
 	if a.Spec == nil {
 		return syscall.SIGTERM, 0
@@ -91,6 +195,9 @@ func (w *shared) stopPolicy(a transport.Assignment) (syscall.Signal, time.Durati
 	sig, err := driver.ParseSignal(a.Spec.Stop.Signal)
 	if err != nil {
 		sig = syscall.SIGTERM
+	}
+	if a.Spec.Container != nil && sig == syscall.SIGTERM {
+		sig = 0
 	}
 	grace := a.Spec.Stop.Grace
 	if a.Grace != nil {
@@ -103,9 +210,12 @@ func (w *shared) stopPolicy(a transport.Assignment) (syscall.Signal, time.Durati
 // agent, prepareNode lets other users pass through the data directory. It returns an error if the program's user still
 // can't reach the directories that the program uses.
 func (a *Agent) prepareNode(as transport.Assignment) error {
-	who, err := accountOf(as.Spec.Exec.User, a.cfg.Exec.defaultUser())
-	if err != nil {
-		return err
+	var who account // the start of a container gives the volumes to the image's user
+	if as.Spec.Container == nil {
+		var err error
+		if who, err = accountOf(as.Spec.Exec.User, a.cfg.Exec.defaultUser()); err != nil {
+			return err
+		}
 	}
 	if who.other {
 		if err := a.home.letThrough(); err != nil {

@@ -69,8 +69,7 @@ func (r *reporter) setFiller(text string) {
 }
 
 // setRuntime records what is known of the container runtime, and reports a change. nil means that the node has none.
-// While the runtime does not answer, checks that run inside containers can't be made: they keep their last result, and
-// count neither as failed nor as passed.
+// Containers that run, and the commands of their checks, don't need the runtime.
 func (r *reporter) setRuntime(now *model.ContainerRuntime) {
 	r.mu.Lock()
 	same := now == nil && r.self.runtime == nil || now != nil && r.self.runtime != nil && *now == *r.self.runtime

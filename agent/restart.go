@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/model"
 )
 
@@ -283,7 +284,7 @@ func hopeless(err error) bool {
 		return false
 	}
 	switch refused.Code {
-	case model.CodeInvalid, driver.CodeInvalidSpec, driver.CodeRootNotAllowed, driver.CodeUserNotAllowed,
+	case model.CodeInvalid, image.CodeInvalidName, driver.CodeInvalidSpec, driver.CodeRootNotAllowed, driver.CodeUserNotAllowed,
 		driver.CodeUserUnknown:
 		return true
 	}

@@ -232,6 +232,7 @@ func (c *supervisors) dismiss(m *supervisor, alone bool) {
 		c.ended = append(c.ended, t)
 	}
 	c.mu.Unlock()
+	c.shared.images.forgot()
 	if t != nil {
 		c.removeWork(t)
 	}

@@ -177,6 +177,9 @@ func (u *uids) exhausted() *model.Error {
 // instance gets no such id, asOwnUser returns the assignment unchanged, and 0. The parameter shared is true if the
 // instance ran as the default user before. Codes: invalid (the job file names a user of the range), internal.
 func (w *shared) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
+	if a.Spec.Container != nil {
+		return a, 0, nil // its user is one of the image
+	}
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {
 		if who, err := accountOf(a.Spec.Exec.User, ""); err == nil && all.Has(who.uid) {

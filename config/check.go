@@ -189,6 +189,33 @@ func (c *Config) checkAgent(invalid refuse) *model.Error {
 	if refusal := model.CheckAgentLabels(a.Labels); refusal != nil {
 		return invalid("agent.labels", "agent.labels: %s", refusal.Message).WithHint("%s", refusal.Hint)
 	}
+	return a.Container.check(invalid)
+}
+
+func (c *Container) check(invalid refuse) *model.Error {
+	if c == nil {
+		return nil
+	}
+	for _, p := range []struct{ key, path, example string }{
+		{"socket", c.Socket, "/run/containerd/containerd.sock"},
+		{"certs_dir", c.CertsDir, "/etc/containerd/certs.d"},
+		{"docker_config", c.DockerConfig, "/root/.docker/config.json"},
+	} {
+		if !filepath.IsAbs(p.path) && (p.path != "" || p.key == "socket") {
+			key := "agent.container." + p.key
+			return invalid(key, "%s is %q; it must be a whole path", key, p.path).
+				WithHint("write, for example: %s = %q", p.key, p.example)
+		}
+	}
+	switch {
+	case c.Runtime == "" || strings.Contains(c.Runtime, "/") && !filepath.IsAbs(c.Runtime):
+		return invalid("agent.container.runtime",
+			"agent.container.runtime is %q; it must be a whole path, or the name of a program", c.Runtime).
+			WithHint("write, for example: runtime = \"runc\"")
+	case c.PullTimeout < model.Second || c.PullTimeout > 24*model.Hour:
+		return invalid("agent.container.pull_timeout", "agent.container.pull_timeout is %s; it must be 1s to 24h",
+			c.PullTimeout)
+	}
 	return nil
 }
 

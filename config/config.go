@@ -63,10 +63,20 @@ type Agent struct {
 	// If MinUID is not 0, job files may also name users whose id is at least MinUID. If MinUID is 0 and AllowUsers is
 	// empty, job files may name any user. Only AllowRoot decides about root.
 	MinUID     int
-	PortMin    int    // lowest port for instances; default 20000
-	PortMax    int    // highest port for instances; default 29999
-	BackupDir  string // directory for backups of volumes, typically a shared mount; default none
-	CgroupRoot string // parent of the instances' cgroups; default outspan
+	PortMin    int        // lowest port for instances; default 20000
+	PortMax    int        // highest port for instances; default 29999
+	BackupDir  string     // directory for backups of volumes, typically a shared mount; default none
+	CgroupRoot string     // parent of the instances' cgroups; default outspan
+	Container  *Container // nil if the agent runs no containers
+}
+
+// Container says how an agent runs containers. Without it, the agent runs none.
+type Container struct {
+	Socket       string         // of containerd; default /run/containerd/containerd.sock
+	Runtime      string         // OCI runtime, a path or a name in the agent's PATH; default runc
+	CertsDir     string         // directory with HOST/hosts.toml for each registry; default /etc/containerd/certs.d
+	DockerConfig string         // docker's config.json, with credentials for registries; default none
+	PullTimeout  model.Duration // how long a pull may take; default 15 min
 }
 
 // Listen configures where the process listens.

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +77,7 @@ func TestLoadMistakes(t *testing.T) {
 	tests := []struct{ name, add, want string }{
 		{"typo", "lissten { port = 1 }", `Did you mean "listen"?`},
 		{"typo in a block", "agent { sevrers = [] }", `Did you mean "servers"?`},
+		{"typo in containers", "agent {\n  container { sokcet = \"/s\" }\n}", `Did you mean "socket"?`},
 		{"twice in a file", "server { raft_multiplier = 1 }", "Duplicate block"},
 		{"issuer", "auth {\n  oidc { issuer = \"http://id.example.org\" }\n}", "does not use https"},
 		{"no issuer", "auth {\n  oidc { client_id = \"outspan\" }\n}", "auth.oidc.issuer"},
@@ -115,6 +117,26 @@ func TestVolumePaths(t *testing.T) {
 	}
 }
 
+// An empty block gives the defaults, and without a block there are no containers.
+func TestContainer(t *testing.T) {
+	const file = "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"10.0.0.1:7640\"]\n  %s\n}\ntls { dir = \"/t\" }\n"
+	for text, want := range map[string]*config.Container{
+		"": nil,
+		"container {}": {Socket: "/run/containerd/containerd.sock", Runtime: "runc", CertsDir: "/etc/containerd/certs.d",
+			PullTimeout: 15 * model.Minute},
+		"container {\n    certs_dir = \"\"\n    docker_config = \"/c\"\n  }": {Socket: "/run/containerd/containerd.sock",
+			Runtime: "runc", DockerConfig: "/c", PullTimeout: 15 * model.Minute},
+	} {
+		c, err := config.Load(write(t, map[string]string{"a.hcl": fmt.Sprintf(file, text)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, c.Agent.Container); diff != "" {
+			t.Errorf("%s: %s", text, diff)
+		}
+	}
+}
+
 // The error for a wrong value names its line, even if only a check of the whole configuration finds the mistake.
 func TestLoadTellsTheLine(t *testing.T) {
 	const server = "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n"
@@ -146,6 +168,12 @@ func TestLoadTellsTheLine(t *testing.T) {
 			"tls {\n  dir = \"/t\"\n  issue = \"exec:/p\"\n}\n",
 			"a.hcl:6,11: tls.issue is for servers with certificate files"},
 		{"driver", agent + "  drivers = [\"docker\"]\n}\n", "a.hcl:6,13: agent.drivers is [docker]; the only driver is exec"},
+		{"socket", agent + "  container {\n    socket = \"s\"\n  }\n}\n",
+			"a.hcl:7,14: agent.container.socket is \"s\"; it must be a whole path"},
+		{"runtime", agent + "  container {\n    runtime = \"bin/runc\"\n  }\n}\n",
+			"a.hcl:7,15: agent.container.runtime is \"bin/runc\""},
+		{"pull", agent + "  container {\n    pull_timeout = \"0s\"\n  }\n}\n",
+			"a.hcl:7,20: agent.container.pull_timeout is 0s; it must be 1s to 24h"},
 		{"missing", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n}\ntls { dir = \"/t\" }\n",
 			"a.hcl:3,1: agent.servers is missing"},
 	}

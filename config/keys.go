@@ -69,6 +69,15 @@ func agentKeys(a *Agent) []hclfile.Field {
 		hclfile.Text("cgroup_root", &a.CgroupRoot), hclfile.Text("backup_dir", &a.BackupDir),
 		directories("volume_paths", &a.VolumePaths),
 		hclfile.Block("ports", hclfile.Number("min", &a.PortMin), hclfile.Number("max", &a.PortMax)),
+		hclfile.Optional("container", &a.Container, Container{Socket: "/run/containerd/containerd.sock", Runtime: "runc",
+			CertsDir: "/etc/containerd/certs.d", PullTimeout: 15 * model.Minute}, containerKeys),
+	}
+}
+
+func containerKeys(c *Container) []hclfile.Field {
+	return []hclfile.Field{
+		hclfile.Text("socket", &c.Socket), hclfile.Text("runtime", &c.Runtime), hclfile.Text("certs_dir", &c.CertsDir),
+		hclfile.Text("docker_config", &c.DockerConfig), hclfile.Duration("pull_timeout", &c.PullTimeout),
 	}
 }
 

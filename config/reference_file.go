@@ -70,6 +70,22 @@ var fileTexts = []struct {
 			Default: "20000", Example: "21000"},
 		"max": {Means: "the highest port that instances get", Default: "29999", Example: "21999"},
 	}},
+	{"agent.container", map[string]hclfile.KeyText{
+		"socket": {
+			Means:   "the socket of containerd. With the block, the agent runs [containers](containers.md); without it, none",
+			Default: `"/run/containerd/containerd.sock"`, Example: `"/run/k3s/containerd/containerd.sock"`,
+		},
+		"runtime": {Means: "the OCI runtime that makes containers, a path or a name in the agent's PATH",
+			Default: `"runc"`, Example: `"/usr/local/sbin/runc"`},
+		"certs_dir": {
+			Means: "a directory with `HOST/hosts.toml` and certificates for registries and their mirrors, as containerd and " +
+				"nerdctl read them; `\"\"`: none",
+			Default: `"/etc/containerd/certs.d"`, Example: `"/etc/outspan.d/certs.d"`,
+		},
+		"docker_config": {Means: "docker's `config.json` with credentials for registries. Default: none",
+			Example: `"/root/.docker/config.json"`},
+		"pull_timeout": {Means: "how long the pull of an image may take", Default: `"15m"`, Example: `"1h"`},
+	}},
 	{"listen", map[string]hclfile.KeyText{
 		"address": {Means: "the IP address to listen on", Default: `"127.0.0.1"`, Example: `"0.0.0.0"`},
 		"port": {

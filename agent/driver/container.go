@@ -11,7 +11,7 @@ import (
 
 // Container makes an instance a container. Spec.Command and Spec.Args are then the program inside, Spec.Dir is a
 // directory inside, Spec.User is a user of the image (a name or uid, or with a group USER:GROUP; "" is root), and
-// Spec.Env has the environment of the image too. Spec.Binds are mounted inside.
+// Spec.Env has the environment of the image too. Spec.Binds are mounted inside, and given to the user.
 type Container struct {
 	Image string `cbor:"1,keyasint"` // name and digest, for people
 	// Rootfs is mounted one over the other as the root; it must not be empty.
@@ -93,7 +93,8 @@ func (l launch) bundle(dir stateDir) oci.Bundle {
 	s, c := l.Spec, l.Spec.Container
 	mounts := append([]oci.Mount{}, c.Mounts...)
 	for _, b := range s.Binds {
-		mounts = append(mounts, oci.Mount{Source: b.Source, Target: b.Target, Options: []string{"nosuid", "nodev"}})
+		mounts = append(mounts, oci.Mount{Source: b.Source, Target: b.Target, Options: []string{"nosuid", "nodev"},
+			Give: true})
 	}
 	for target, source := range map[string]string{"/etc/hosts": c.Hosts, "/etc/resolv.conf": c.Resolv} {
 		if source != "" {

@@ -66,7 +66,7 @@ func TestContainerdKilled(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	store, err := image.Open(ctx, image.Config{Socket: daemon.Socket, Namespace: "outspan-test"})
+	store, err := image.Open(image.Config{Socket: daemon.Socket, Namespace: "outspan-test"})
 	must(t, err)
 	defer store.Close()
 	i := busyboxImage(t, k.root)
@@ -95,7 +95,10 @@ func TestContainerdKilled(t *testing.T) {
 		t.Fatalf("adopted %v", tasks)
 	}
 	must(t, daemon.Restart())
-	for store.Check(ctx) != nil && ctx.Err() == nil {
+	for ctx.Err() == nil {
+		if _, err := store.Check(ctx); err == nil {
+			break
+		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	if !tasks[0].Alive() {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -48,50 +50,59 @@ type Config struct {
 	DockerConfig string
 }
 
-// Store is a connection to containerd. Calls need a context with a deadline, because containerd may hang. Safe for
-// concurrent use.
+// Store is a connection to containerd. Calls need a context with a deadline, because containerd may hang. While
+// containerd does not answer, they return CodeRuntimeDown. Safe for concurrent use.
 type Store struct {
-	cfg         Config
-	client      *containerd.Client
-	snapshotter string
+	cfg    Config
+	client *containerd.Client
+	chosen atomic.Pointer[string] // the snapshotter; nil until containerd has answered
+	pulls  pulls
 }
 
-// Open connects to containerd and chooses the snapshotter: overlayfs, or native where that does not work. It blocks for
-// up to 5 s. Code: CodeRuntimeDown. A Store outlives restarts of containerd.
-func Open(ctx context.Context, cfg Config) (*Store, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
+// Open makes a Store. It does not wait for containerd, which may start, end and return at any time.
+func Open(cfg Config) (*Store, error) {
 	c, err := containerd.New(cfg.Socket, containerd.WithDefaultNamespace(cfg.Namespace),
 		containerd.WithTimeout(5*time.Second))
 	if err != nil {
-		return nil, model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %v", cfg.Socket, err)
+		return nil, model.Refuse(CodeRuntimeDown, "containerd at %s can't be used: %v", cfg.Socket, err)
 	}
-	s := &Store{cfg: cfg, client: c}
-	found, err := c.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1")
+	return &Store{cfg: cfg, client: c, pulls: pulls{turns: map[string]*turn{}}}, nil
+}
+
+// snapshotter returns overlayfs, or native where that does not work. Once containerd has answered, the answer stays.
+func (s *Store) snapshotter(ctx context.Context) (string, error) {
+	if name := s.chosen.Load(); name != nil {
+		return *name, nil
+	}
+	found, err := s.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1")
 	if err != nil {
-		_ = c.Close()
-		return nil, model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %v", cfg.Socket, err)
+		return "", s.down(err)
 	}
+	name := ""
 	for _, p := range found.Plugins {
-		if p.InitErr == nil && (p.ID == "overlayfs" || p.ID == "native" && s.snapshotter == "") {
-			s.snapshotter = p.ID
+		if p.InitErr == nil && (p.ID == "overlayfs" || p.ID == "native" && name == "") {
+			name = p.ID
 		}
 	}
-	if s.snapshotter == "" {
-		_ = c.Close()
-		return nil, model.Refuse(CodeRuntimeDown, "containerd at %s has neither of the snapshotters overlayfs and native",
-			cfg.Socket)
+	if name == "" {
+		return "", model.Refuse(CodeRuntimeDown, "containerd at %s has neither of the snapshotters overlayfs and native",
+			s.cfg.Socket)
 	}
-	return s, nil
+	s.chosen.Store(&name)
+	return name, nil
 }
 
 // Close closes the connection.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Check returns CodeRuntimeDown if containerd does not answer before ctx ends.
-func (s *Store) Check(ctx context.Context) error {
-	_, err := s.client.Version(ctx)
-	return s.down(err)
+// Check returns the version of containerd, such as 1.6.20. It returns CodeRuntimeDown if containerd does not answer
+// before ctx ends, or can't make root file systems.
+func (s *Store) Check(ctx context.Context) (version string, err error) {
+	v, err := s.client.Version(ctx)
+	if err == nil {
+		_, err = s.snapshotter(ctx)
+	}
+	return v.Version, s.down(err)
 }
 
 // down turns an error of containerd into CodeRuntimeDown if it did not answer. Other errors stay as they are.
@@ -112,79 +123,20 @@ func parse(ref string) (reference.Named, error) {
 	return named, nil
 }
 
-// Pull fetches the image ref, which must have a digest, for the node's platform, and unpacks it. If the node has it, it
-// returns at once. It calls progress about every second with the number of bytes fetched so far; nil is allowed. Codes:
-// CodeInvalidName, CodePullFailed, CodeRuntimeDown.
-func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)) error {
-	named, err := parse(ref)
-	if err != nil {
-		return err
-	}
-	canonical, ok := named.(reference.Canonical)
-	if !ok {
-		return model.Refuse(CodeInvalidName, "image %q has no digest", ref)
-	}
-	if have, err := s.Have(ctx, canonical.Digest().String()); have || err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.report(ctx, progress)
-	}()
-	_, err = s.client.Pull(ctx, named.String(), containerd.WithPullUnpack, containerd.WithPullSnapshotter(s.snapshotter),
-		containerd.WithResolver(s.resolver(ctx)))
-	stop()
-	<-ended
-	if err != nil {
-		if refusal := (*model.Error)(nil); errors.As(s.down(err), &refusal) {
-			return refusal
-		}
-		return model.Refuse(CodePullFailed, "pull %s: %v", ref, err)
-	}
-	return nil
-}
-
-// report calls progress with what was fetched of this namespace's downloads, until ctx ends.
-func (s *Store) report(ctx context.Context, progress func(int64)) {
-	if progress == nil {
-		return
-	}
-	most := map[string]int64{}
-	for tick := time.NewTicker(time.Second); ; {
-		select {
-		case <-ctx.Done():
-			tick.Stop()
-			return
-		case <-tick.C:
-		}
-		list, err := s.client.ContentStore().ListStatuses(ctx)
-		if err != nil {
-			continue
-		}
-		for _, st := range list {
-			most[st.Ref] = max(most[st.Ref], st.Offset)
-		}
-		sum := int64(0)
-		for _, n := range most {
-			sum += n
-		}
-		progress(sum)
-	}
-}
-
 // Import adds the images of an OCI or docker archive, and unpacks those of the node's platform. It returns their index
 // digests.
 func (s *Store) Import(ctx context.Context, archive io.Reader) ([]string, error) {
+	snapshotter, err := s.snapshotter(ctx)
+	if err != nil {
+		return nil, err
+	}
 	list, err := s.client.Import(ctx, archive)
 	if err != nil {
 		return nil, s.down(err)
 	}
 	var digests []string
 	for _, i := range list {
-		if err := containerd.NewImage(s.client, i).Unpack(ctx, s.snapshotter); err != nil {
+		if err := containerd.NewImage(s.client, i).Unpack(ctx, snapshotter); err != nil {
 			return nil, s.down(fmt.Errorf("unpack %s: %w", i.Name, err))
 		}
 		digests = append(digests, i.Target.Digest.String())
@@ -217,7 +169,11 @@ func (s *Store) Have(ctx context.Context, dgst string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	unpacked, err := i.IsUnpacked(ctx, s.snapshotter)
+	snapshotter, err := s.snapshotter(ctx)
+	if err != nil {
+		return false, err
+	}
+	unpacked, err := i.IsUnpacked(ctx, snapshotter)
 	if errdefs.IsNotFound(err) { // part of the content is missing
 		return false, nil
 	}
@@ -245,8 +201,25 @@ type Mount struct {
 	Options      []string
 }
 
+const leasePrefix = "instance-"
+
 // leaseOf is the lease of an instance. It keeps the snapshots of the instance.
-func leaseOf(id string) string { return "instance-" + id }
+func leaseOf(id string) string { return leasePrefix + id }
+
+// Layers returns the instances for which Mounts has made a layer, or begun to, and that were not released.
+func (s *Store) Layers(ctx context.Context) ([]string, error) {
+	list, err := s.client.LeasesService().List(ctx)
+	if err != nil {
+		return nil, s.down(err)
+	}
+	var ids []string
+	for _, l := range list {
+		if id, ours := strings.CutPrefix(l.ID, leasePrefix); ours {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
 
 // Mounts makes the writable layer of an instance on top of an image, unless it exists, and returns how to mount it. The
 // layer stays until Release. Codes: CodeNotHere, CodeRuntimeDown.
@@ -259,12 +232,16 @@ func (s *Store) Mounts(ctx context.Context, id, dgst string) ([]Mount, error) {
 	if err != nil {
 		return nil, s.down(err)
 	}
+	snapshotter, err := s.snapshotter(ctx)
+	if err != nil {
+		return nil, err
+	}
 	_, err = s.client.LeasesService().Create(ctx, leases.WithID(leaseOf(id)))
 	if err != nil && !errdefs.IsAlreadyExists(err) {
 		return nil, s.down(err)
 	}
 	ctx = leases.WithLease(ctx, leaseOf(id))
-	snapshots := s.client.SnapshotService(s.snapshotter)
+	snapshots := s.client.SnapshotService(snapshotter)
 	mounts, err := snapshots.Prepare(ctx, leaseOf(id), identity.ChainID(layers).String())
 	if errdefs.IsAlreadyExists(err) {
 		mounts, err = snapshots.Mounts(ctx, leaseOf(id))
@@ -282,7 +259,11 @@ func (s *Store) Mounts(ctx context.Context, id, dgst string) ([]Mount, error) {
 // Release deletes the writable layer of an instance. No process of the instance may run. If there is none, it does
 // nothing.
 func (s *Store) Release(ctx context.Context, id string) error {
-	err := s.client.SnapshotService(s.snapshotter).Remove(ctx, leaseOf(id))
+	snapshotter, err := s.snapshotter(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.client.SnapshotService(snapshotter).Remove(ctx, leaseOf(id))
 	if err == nil || errdefs.IsNotFound(err) {
 		err = s.client.LeasesService().Delete(ctx, leases.Lease{ID: leaseOf(id)})
 	}

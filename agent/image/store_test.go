@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -12,6 +13,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,10 +57,69 @@ func open(t *testing.T, cfg image.Config) (*image.Store, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	s, err := image.Open(ctx, cfg)
+	s, err := image.Open(cfg)
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	return s, ctx
+}
+
+// awaitDaemon waits until containerd answers the store.
+func awaitDaemon(t *testing.T, s *image.Store) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		version, err := s.Check(t.Context())
+		if err == nil && version != "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("containerd does not answer: %q, %v", version, err)
+		}
+	}
+}
+
+// A store that was opened before containerd ran works once it runs.
+func TestOpenedEarly(t *testing.T) {
+	d := daemon(t)
+	must(t, d.Kill())
+	s, ctx := open(t, image.Config{Socket: d.Socket, Namespace: "outspan-test"})
+	_, err := s.Have(ctx, sample(t, "text").Digest)
+	wantCode(t, err, image.CodeRuntimeDown, d.Socket)
+	must(t, d.Restart())
+	awaitDaemon(t, s)
+	if have, err := s.Have(ctx, sample(t, "text").Digest); have || err != nil {
+		t.Errorf("have = %v, %v", have, err)
+	}
+}
+
+// Instances that need one image at the same time share one pull.
+func TestPullOnce(t *testing.T) {
+	d := daemon(t)
+	one := sample(t, "one")
+	registry := &ctrd.Registry{}
+	registry.Push("web:1", one)
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/blobs/"+one.Layer) {
+			asked.Add(1)
+			time.Sleep(200 * time.Millisecond)
+		}
+		registry.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	s, ctx := open(t, image.Config{Socket: d.Socket, Namespace: "outspan-test"})
+	name := strings.TrimPrefix(server.URL, "http://") + "/web:1@" + one.Digest
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := s.Pull(ctx, name, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the layer was fetched %d times", n)
+	}
 }
 
 func sample(t *testing.T, text string) ctrd.Image {
@@ -165,12 +227,12 @@ func TestMounts(t *testing.T) {
 	must(t, d.Kill())
 	down, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	wantCode(t, s.Check(down), image.CodeRuntimeDown, d.Socket)
+	_, err = s.Check(down)
+	wantCode(t, err, image.CodeRuntimeDown, d.Socket)
 	must(t, d.Restart())
-	for deadline := time.Now().Add(20 * time.Second); s.Check(ctx) != nil; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the store does not find the new containerd")
-		}
+	awaitDaemon(t, s)
+	if list, err := s.Layers(ctx); !slices.Equal(list, []string{"a"}) || err != nil {
+		t.Errorf("layers = %v, %v", list, err)
 	}
 	lower := first[0].Source
 	for _, o := range first[0].Options {
@@ -183,6 +245,9 @@ func TestMounts(t *testing.T) {
 	}
 	must(t, s.Release(ctx, "a"))
 	must(t, s.Release(ctx, "a"))
+	if list, err := s.Layers(ctx); len(list) > 0 || err != nil {
+		t.Errorf("layers left: %v, %v", list, err)
+	}
 	if list, err := s.List(ctx); len(list) > 0 || err != nil {
 		t.Errorf("left: %v, %v", list, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/agent/driver"
@@ -150,6 +151,7 @@ func (a *agentPart) config() agent.Config {
 			CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name,
 			VolumePaths:  cfg.Agent.VolumePaths,
 		},
+		Containers: containers(cfg.Agent.Container),
 		OnShutdown: agent.Shutdown(cfg.Agent.OnShutdown),
 		Servers:    a.registrar(),
 		BackupDir:  cfg.Agent.BackupDir,
@@ -157,6 +159,14 @@ func (a *agentPart) config() agent.Config {
 		Drain:      a.drain,
 		Log:        a.p.log.Named("agent"),
 	}
+}
+
+func containers(c *config.Container) *agent.ContainerConfig {
+	if c == nil {
+		return nil
+	}
+	return &agent.ContainerConfig{Socket: c.Socket, Runtime: c.Runtime, CertsDir: c.CertsDir, DockerConfig: c.DockerConfig,
+		PullTimeout: time.Duration(c.PullTimeout) * time.Millisecond}
 }
 
 func (a *agentPart) dataDir() string { return AgentDataDir(a.p.cfg) }

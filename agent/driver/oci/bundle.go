@@ -24,6 +24,8 @@ type Mount struct {
 	Source  string   `cbor:"2,keyasint"`
 	Target  string   `cbor:"3,keyasint,omitempty"` // inside the container; "" for a part of the root
 	Options []string `cbor:"4,keyasint,omitempty"` // as for mount(8)
+	// Give says that the source, a directory, is given to the container's user. What is in it keeps its owners.
+	Give bool `cbor:"5,keyasint,omitempty"`
 }
 
 // Tmpfs is a file system in memory. What is in it counts for the container's memory.
@@ -97,6 +99,13 @@ func (b Bundle) Become(ready func() error) error {
 	who, err := findUser(root, b.User)
 	if err != nil {
 		return err
+	}
+	for _, m := range b.Mounts {
+		if m.Give {
+			if err := os.Lchown(m.Source, int(who.UID), int(who.GID)); err != nil {
+				return fmt.Errorf("give a directory to the container's user: %w", err)
+			}
+		}
 	}
 	spec := b.Spec(who)
 	if len(b.Seccomp) > 0 {

@@ -28,6 +28,7 @@ type Image struct {
 	blobs  map[string][]byte // by digest
 	types  map[string]string // media type of a manifest, by digest
 	Digest string            // of the index
+	Layer  string            // digest of the layer
 }
 
 // Config is the part of an image's configuration that says what it runs.
@@ -55,6 +56,7 @@ func NewImage(files []File, config Config) (Image, error) {
 		return i, err
 	}
 	layerDigest := i.add(layer)
+	i.Layer = layerDigest
 	configDigest, err := i.addJSON(map[string]any{"architecture": runtime.GOARCH, "os": "linux", "config": config,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layerDigest}}}, "")
 	if err != nil {

@@ -1,0 +1,139 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/distribution/reference"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Pull fetches the image ref, which must have a digest, for the node's platform, and unpacks it. If the node has it, it
+// returns at once. It calls progress about every second with the number of bytes fetched so far; nil is allowed. Codes:
+// CodeInvalidName, CodePullFailed, CodeRuntimeDown.
+func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)) error {
+	named, err := parse(ref)
+	if err != nil {
+		return err
+	}
+	canonical, ok := named.(reference.Canonical)
+	if !ok {
+		return model.Refuse(CodeInvalidName, "image %q has no digest", ref)
+	}
+	dgst := canonical.Digest().String()
+	failed := func(err error) error { // the words of the registry come early, because messages are cut
+		words := strings.ReplaceAll(err.Error(), "@"+dgst, "")
+		return model.Refuse(CodePullFailed, "pull %s: %s", strings.TrimSuffix(canonical.String(), "@"+dgst), words)
+	}
+	if err := s.pulls.begin(ctx, dgst); err != nil {
+		return failed(fmt.Errorf("another pull of it did not end: %w", err))
+	}
+	defer s.pulls.end(dgst)
+	if have, err := s.Have(ctx, dgst); have || err != nil {
+		return err
+	}
+	snapshotter, err := s.snapshotter(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.report(ctx, progress)
+	}()
+	_, err = s.client.Pull(ctx, named.String(), containerd.WithPullUnpack, containerd.WithPullSnapshotter(snapshotter),
+		containerd.WithResolver(s.resolver(ctx)))
+	late := ctx.Err()
+	stop()
+	<-ended
+	switch {
+	case err == nil:
+		return nil
+	case late != nil: // the registry was slow, or the pull is not wanted any more
+		return failed(fmt.Errorf("it was given up: %w", late))
+	}
+	if refusal := (*model.Error)(nil); errors.As(s.down(err), &refusal) {
+		return refusal
+	}
+	return failed(err)
+}
+
+// pulls lets one pull of a digest run at a time, so that the instances that wait for it share its work.
+type pulls struct {
+	mu    sync.Mutex
+	turns map[string]*turn
+}
+
+type turn struct {
+	free  chan struct{} // capacity 1; full while a pull runs
+	users int           // that pull or wait
+}
+
+// begin waits for the end of another pull of the digest. It returns an error if ctx ends first. After nil, call end.
+func (p *pulls) begin(ctx context.Context, dgst string) error {
+	p.mu.Lock()
+	t := p.turns[dgst]
+	if t == nil {
+		t = &turn{free: make(chan struct{}, 1)}
+		p.turns[dgst] = t
+	}
+	t.users++
+	p.mu.Unlock()
+	select {
+	case t.free <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		p.leave(dgst)
+		return ctx.Err()
+	}
+}
+
+func (p *pulls) end(dgst string) {
+	<-p.leave(dgst).free
+}
+
+func (p *pulls) leave(dgst string) *turn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.turns[dgst]
+	if t.users--; t.users == 0 {
+		delete(p.turns, dgst)
+	}
+	return t
+}
+
+// report calls progress with what was fetched of this namespace's downloads, until ctx ends.
+func (s *Store) report(ctx context.Context, progress func(int64)) {
+	if progress == nil {
+		return
+	}
+	most := map[string]int64{}
+	for tick := time.NewTicker(time.Second); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		list, err := s.client.ContentStore().ListStatuses(ctx)
+		if err != nil {
+			continue
+		}
+		for _, st := range list {
+			most[st.Ref] = max(most[st.Ref], st.Offset)
+		}
+		sum := int64(0)
+		for _, n := range most {
+			sum += n
+		}
+		progress(sum)
+	}
+}
