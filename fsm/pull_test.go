@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// pullState returns a cluster with the nodes n1 and n2 of 1 GiB, whose agents pull on order, and a job of two containers
-// of 400 MiB with a static port.
+// pullState returns a cluster with the nodes n1 and n2 of 1 GiB, whose agents pull on order, and a job of two
+// containers of 400 MiB with a static port.
 func pullState(t *testing.T) State {
 	t.Helper()
 	settings := model.DefaultSettings()

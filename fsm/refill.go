@@ -152,8 +152,8 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 }
 
 // SlotsThatDiffer lists, in order, the slots of a group that may differ from a slot that never had an instance. Usually
-// these are the slots with volumes or claims (Pull). They are all slots below count if the instances of the group hold their slots (see
-// holdsSlot) and the state may lack one of these instances. The list is never nil.
+// these are the slots with volumes or claims (Pull). They are all slots below count if the instances of the group hold
+// their slots (see holdsSlot) and the state may lack one of these instances. The list is never nil.
 func (s *State) SlotsThatDiffer(group model.GroupID, count int) []int {
 	slots := []int{}
 	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {

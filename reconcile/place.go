@@ -394,37 +394,3 @@ func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 	}
 	return refusal
 }
-
-// unblockPlacement returns what would help a placement that failed with this code, or "" if nothing is known to help.
-func unblockPlacement(code model.Code) string {
-	switch code {
-	case model.CodeNoMemory:
-		return "add a node, scale something down, or accept downtime"
-	case model.CodeNoPorts:
-		return "free the port on another node, or use a dynamic one"
-	case model.CodeNoNodes:
-		return "add or uncordon a node"
-	case model.CodeNoRuntime:
-		return "install containerd on a node, or add a node that has it"
-	case model.CodeRuntimeDown:
-		return "start containerd there: systemctl start containerd"
-	case model.CodeImagePull:
-		return "see to the registry, or to the nodes' credentials for it; it is tried again within 5 minutes"
-	case model.CodeConstraint:
-		return "add a node that meets the constraints, or relax them"
-	case model.CodeAntiAffinity:
-		return "add or uncordon a node that has none of the group, or with another value of the distinct attribute"
-	case model.CodeReplicaEvicting:
-		return "the builds that go on there end"
-	case model.CodeVolumeNoNode:
-		return "uncordon or enable the node that has its data"
-	case model.CodeVolumeOffline:
-		return "bring the home node back, or: outspan volume restore BACKUP --node NODE --attach"
-	case model.QuotaExceeded("memory"), model.QuotaExceeded("instances"):
-		return "scale something of the class down, or raise the quota: outspan class set CLASS --quota-memory SIZE " +
-			"--quota-instances N"
-	case model.CodeRetryLimit:
-		return "fix what makes it fail, or run a new version"
-	}
-	return ""
-}

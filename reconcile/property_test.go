@@ -137,8 +137,8 @@ func jobLine(job string, count, cmd, variant int) string {
 	case "mon":
 		more = "role=system"
 	case "img":
-		more = fmt.Sprintf("image=reg/app%d ", cmd) + [...]string{"", "order=stop_first update_order=stop_first", "role=system",
-			"exclusive port=p:8080"}[variant]
+		more = fmt.Sprintf("image=reg/app%d ", cmd) + [...]string{"", "order=stop_first update_order=stop_first",
+			"role=system", "exclusive port=p:8080"}[variant]
 	case "lock":
 		more = "exclusive"
 	case "roll":

@@ -169,8 +169,8 @@ func (p *pass) pulling(c *fsm.Pull) *unplaced {
 	return &unplaced{code: model.CodeImagePulling, message: text}
 }
 
-// secured returns nil if the instance that the need replaces may stop now: its replacement has room, and its image is on
-// the node where it will run. Otherwise it claims the room, and returns why the stop must wait.
+// secured returns nil if the instance that the need replaces may stop now: its replacement has room, and its image is
+// on the node where it will run. Otherwise it claims the room, and returns why the stop must wait.
 func (p *pass) secured(n *need) *unplaced {
 	n.secure = true
 	_, why := p.peek(n)

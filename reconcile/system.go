@@ -141,8 +141,8 @@ func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 	return seats
 }
 
-// freshSlot returns the smallest number, from *next on, of a slot that never had an instance and is not claimed. It sets
-// *next to the following number.
+// freshSlot returns the smallest number, from *next on, of a slot that never had an instance and is not claimed. It
+// sets *next to the following number.
 func (g *groupView) freshSlot(next *int, claimed map[int]bool) int {
 	for {
 		n := *next

@@ -111,6 +111,15 @@ func (w *world) cmdTroubled(args []string) string {
 	return out
 }
 
+// imageVocabulary returns the commands of scenarios about container runtimes and images, by name.
+func imageVocabulary() map[string]func(*world, []string) string {
+	return map[string]func(*world, []string) string{
+		"runtime":  (*world).cmdRuntime,
+		"registry": (*world).cmdRegistry,
+		"images":   (*world).cmdImages,
+	}
+}
+
 // cmdRuntime makes an agent report its container runtime: runtime n1; runtime n1 gone (it does not answer); runtime n1
 // pulls (the agent pulls on order).
 func (w *world) cmdRuntime(args []string) string {
@@ -178,8 +187,8 @@ func (w *world) wanted(id model.NodeID, digest string) bool {
 	return false
 }
 
-// cmdRegistry says what the registry answers from now on: registry slow; registry no such host; registry up. A node in
-// front makes it the answer to this node: registry n1 slow.
+// cmdRegistry says what the registry answers from now on: registry slow (agents pull and get no further); registry no
+// such host (the pulls fail); registry up. A node in front makes it the answer to this node: registry n1 slow.
 func (w *world) cmdRegistry(args []string) string {
 	id := model.NodeID(args[0])
 	if w.agents[id] == nil {

@@ -189,14 +189,6 @@ func vocabulary() map[string]func(*world, []string) string {
 		// no check fails any more
 		"troubled": (*world).cmdTroubled,
 		"well":     (*world).cmdTroubled,
-		// runtime n1 no socket: the agent reports a container runtime, and why it does not answer; runtime n1 pulls: it pulls
-		// images on order
-		"runtime": (*world).cmdRuntime,
-		// registry slow: agents pull and get no further; registry n1 no such host: the pulls of this agent fail;
-		// registry up; registry n1: the registry answers n1 again
-		"registry": (*world).cmdRegistry,
-		// images: prints the claims of slots to nodes, and the images of each node
-		"images": (*world).cmdImages,
 		// return n1: the agent registers again and still runs its instances; reboot n1: the agent registers again after a
 		// reboot, which ended its instances
 		"return": func(w *world, a []string) string { return w.comeBack(model.NodeID(a[0]), false) },
@@ -235,6 +227,9 @@ func (w *world) run(line string) string {
 	w.t.Helper()
 	words := strings.Fields(line)
 	command, ok := vocabulary()[words[0]]
+	if !ok {
+		command, ok = imageVocabulary()[words[0]]
+	}
 	if !ok {
 		command, ok = volumeVocabulary()[words[0]]
 	}
