@@ -190,8 +190,8 @@ func TestContainerSpec(t *testing.T) {
 // What the image says of its stop signal is a name or a number.
 func TestImageSignal(t *testing.T) {
 	w := &shared{log: testLog(t)}
-	for text, want := range map[string]syscall.Signal{"": syscall.SIGTERM, "SIGQUIT": syscall.SIGQUIT, "int": syscall.SIGINT,
-		"3": syscall.SIGQUIT, "SIGRTMIN+3": syscall.SIGTERM, "99": syscall.SIGTERM} {
+	for text, want := range map[string]syscall.Signal{"": syscall.SIGTERM, "SIGQUIT": syscall.SIGQUIT,
+		"int": syscall.SIGINT, "3": syscall.SIGQUIT, "SIGRTMIN+3": syscall.SIGTERM, "99": syscall.SIGTERM} {
 		if got := w.imageSignal(transport.Assignment{}, text); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}

@@ -153,8 +153,8 @@ func (i *instance) run(ctx context.Context) {
 func (i *instance) wait(ctx context.Context, d time.Duration) bool { return sleep(ctx, d, i.changed) }
 
 // start starts the program, or handles the failure of the start. First it waits for the restart delay, the servers'
-// acceptance, the image, the volumes, the slot, the lease and the list of peers. If the assignment changes or ctx ends meanwhile,
-// it returns, and run decides again.
+// acceptance, the image, the volumes, the slot, the lease and the list of peers. If the assignment changes or ctx ends
+// meanwhile, it returns, and run decides again.
 func (i *instance) start(ctx context.Context) {
 	want := i.wanted()
 	if want.Spec == nil {

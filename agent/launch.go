@@ -149,7 +149,8 @@ func (w *shared) imageSignal(a transport.Assignment, name string) syscall.Signal
 }
 
 // mounts returns the binds for the assignment's volumes, and the path of each volume by name. If the runtime can mount,
-// as it always can for containers, the path is the one in the volume's spec. Otherwise there are no binds, and the path is the volume's own directory.
+// as it always can for containers, the path is the one in the volume's spec. Otherwise there are no binds, and the path
+// is the volume's own directory.
 func (w *shared) mounts(a transport.Assignment) (binds []driver.Bind, places map[string]string) {
 	mount := w.runtime.Capabilities().Binds || a.Spec.Container != nil
 	places = make(map[string]string, len(a.Spec.Volumes))

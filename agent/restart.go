@@ -284,8 +284,8 @@ func hopeless(err error) bool {
 		return false
 	}
 	switch refused.Code {
-	case model.CodeInvalid, image.CodeInvalidName, driver.CodeInvalidSpec, driver.CodeRootNotAllowed, driver.CodeUserNotAllowed,
-		driver.CodeUserUnknown:
+	case model.CodeInvalid, image.CodeInvalidName, driver.CodeInvalidSpec, driver.CodeRootNotAllowed,
+		driver.CodeUserNotAllowed, driver.CodeUserUnknown:
 		return true
 	}
 	return false

@@ -119,7 +119,8 @@ func TestVolumePaths(t *testing.T) {
 
 // An empty block gives the defaults, and without a block there are no containers.
 func TestContainer(t *testing.T) {
-	const file = "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"10.0.0.1:7640\"]\n  %s\n}\ntls { dir = \"/t\" }\n"
+	const file = "name = \"a\"\ndata_dir = \"/d\"\n" +
+		"agent {\n  servers = [\"10.0.0.1:7640\"]\n  %s\n}\ntls { dir = \"/t\" }\n"
 	for text, want := range map[string]*config.Container{
 		"": nil,
 		"container {}": {Socket: "/run/containerd/containerd.sock", Runtime: "runc", CertsDir: "/etc/containerd/certs.d",

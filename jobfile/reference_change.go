@@ -4,7 +4,7 @@ import "github.com/outspan/outspan/internal/hclfile"
 
 var stopTexts = map[string]hclfile.KeyText{
 	"signal": {
-		Means:   "asks the program to end",
+		Means:   "asks the program to end. With SIGTERM, a container gets the stop signal of its image, if that names one",
 		Default: `"SIGTERM"`, Example: `"SIGINT"`,
 	},
 	"grace": {

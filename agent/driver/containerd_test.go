@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,6 +131,29 @@ func TestContainerdKilled(t *testing.T) {
 		}
 		if err != nil || strings.Join(lines, "") != "" {
 			t.Errorf("%s are left: %s, %v", what, left, err)
+		}
+	}
+}
+
+// A directory that is mounted belongs to the user of the image. What is in it keeps its owners.
+func TestVolumeBelongsToTheUser(t *testing.T) {
+	k := newContainers(t)
+	dir := filepath.Join(filepath.Dir(k.cfg.Dir), "volume")
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, "old"), nil, 0o600))
+	task := k.start(k.script("touch /data/new", func(s *driver.Spec) {
+		s.User = "app"
+		s.Binds = []driver.Bind{{Source: dir, Target: "/data"}}
+	}))
+	if e := wait(t, task); e.Code != 0 {
+		t.Fatalf("%+v: %s", e, k.logs(task, driver.Stderr))
+	}
+	for path, want := range map[string][2]uint32{dir: {1001, 1002}, filepath.Join(dir, "new"): {1001, 1002},
+		filepath.Join(dir, "old"): {0, 0}} {
+		st, err := os.Stat(path)
+		must(t, err)
+		if s := st.Sys().(*syscall.Stat_t); [2]uint32{s.Uid, s.Gid} != want {
+			t.Errorf("%s belongs to %d:%d, want %v", path, s.Uid, s.Gid, want)
 		}
 	}
 }

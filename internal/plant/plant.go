@@ -56,6 +56,9 @@ const (
 	PlacedBeforePulled Bug = "placed_before_pulled"
 	// RoomNotHeld keeps no room for an instance whose image is being pulled. Another instance can take the room meanwhile.
 	RoomNotHeld Bug = "room_not_held"
+	// ResolvedTwice makes an agent ask the registry for an image's name again, and not for the digest that the servers
+	// have stored.
+	ResolvedTwice Bug = "resolved_twice"
 	// MapOrder chooses between equally good nodes by the order of a map.
 	MapOrder Bug = "map_order"
 	// SkipUnknown skips a log entry that can't be read. The server should stop instead.
@@ -116,7 +119,7 @@ func All() []Bug {
 	return []Bug{
 		WedgedFollower, HungDisk, VerifyLeader, DivergentSnapshot, StuckTransfer, UnreadNotify,
 		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, NotReadyAtOnce,
-		PlacedBeforePulled, RoomNotHeld, MapOrder, SkipUnknown,
+		PlacedBeforePulled, RoomNotHeld, ResolvedTwice, MapOrder, SkipUnknown,
 		RestoreForgives, DroppedKey, EarlyDrop, SpentToken, VoidCounts, ReplacedKey,
 		EpochAgain, GenerationsOnly, GuessedSize, OldCopyByClock, ForgottenVolume, DrainForgetsMoves, PrefixInWrites,
 		AbsentNodesCount, LeaseByRole, OlderLineage,
