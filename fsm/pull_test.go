@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -75,7 +74,7 @@ func TestImageIsThereFirst(t *testing.T) {
 	for _, state := range []model.ImageState{"", model.ImagePulling, model.ImageFailed} {
 		s = run(t, s, 3000, reportImage(s, "n1", 1, state))
 		after, refusal := attempt(s, 3000, placePulled("i1", 0, "n1"))
-		if !errors.Is(refusal, &model.Error{Code: model.CodeImagePulling}) {
+		if refusal == nil || refusal.Code != model.CodeImagePulling {
 			t.Errorf("S21: with the image %q: %v", state, refusal)
 		}
 		if err := CheckStep(s, after); err != nil {
@@ -95,7 +94,7 @@ func TestImageIsThereFirst(t *testing.T) {
 	old := &NodeReport{ID: "n2", Self: &model.SelfReport{Gen: 9, Runtime: &model.ContainerRuntime{Version: "1.6"}}}
 	s = run(t, s, 5000, old, placePulled("i2", 1, "n2"))
 	sound(t, s)
-	if _, refusal := attempt(s, 5000, wantImage(1, "n2")); !errors.Is(refusal, &model.Error{Code: model.CodeInvalid}) {
+	if _, refusal := attempt(s, 5000, wantImage(1, "n2")); refusal == nil || refusal.Code != model.CodeInvalid {
 		t.Errorf("an order to an agent that pulls when it starts an instance: %v", refusal)
 	}
 }
@@ -107,7 +106,6 @@ func TestPullHoldsItsRoom(t *testing.T) {
 	port := model.JobSpec{Name: "port", Groups: []model.GroupSpec{{Name: "one", Count: 1,
 		Exec: model.ExecSpec{Command: "/bin/port"}, Ports: []model.PortSpec{{Name: "http", Static: 8080}}}}}
 	s := run(t, pullState(t), 2000, &JobSubmit{Spec: big}, &JobSubmit{Spec: port}, wantImage(0, "n1"))
-	sound(t, s)
 	for _, tt := range []struct {
 		what string
 		does Command
@@ -125,6 +123,7 @@ func TestPullHoldsItsRoom(t *testing.T) {
 			t.Errorf("S1: %s: %v, want %s; %v", tt.what, refusal, tt.want, Check(after))
 		}
 	}
+	sound(t, s)
 }
 
 // A claim takes over the room of an instance that stops for it: it needs only what it takes beyond that.
@@ -136,7 +135,7 @@ func TestPullAfterAnInstance(t *testing.T) {
 	s = run(t, s, 2000, reportImage(s, "n1", 1, model.ImagePresent), placePulled("i1", 0, "n1"),
 		observed("n1", "i1", model.ObservedReady), &JobSubmit{Spec: pulledJob(2)})
 	want := &ImageWant{Group: "web/http", Version: 2, Node: "n1", Cause: model.CauseRollout}
-	if _, refusal := attempt(s, 3000, want); !errors.Is(refusal, &model.Error{Code: model.CodeNoMemory}) {
+	if _, refusal := attempt(s, 3000, want); refusal == nil || refusal.Code != model.CodeNoMemory {
 		t.Errorf("a claim beside the old instance: %v", refusal)
 	}
 	want.After = "i1"
