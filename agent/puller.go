@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/outspan/outspan/internal/plant"
 	"github.com/outspan/outspan/model"
 )
 
@@ -166,9 +165,6 @@ func (p *puller) try(ctx context.Context, name string, k *knownImage) error {
 	defer cancel()
 	var fetched atomic.Int64
 	pulled := make(chan error, 1)
-	if plant.Is(plant.ResolvedTwice) {
-		name, _, _ = strings.Cut(name, "@")
-	}
 	go func() { pulled <- p.images.Pull(ctx, name, fetched.Store) }()
 	news := time.NewTicker(pullNews)
 	defer news.Stop()

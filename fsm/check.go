@@ -28,8 +28,8 @@ func CheckPresent(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{},
 		sums: map[model.GroupID]groupSum{}}
 	for _, part := range []func(){
-		c.scalars, c.instances, c.slots, c.pulls, c.nodes, c.indexes, c.nodeIndexes, c.unsettledIndexes, c.groups, c.jobs,
-		c.versions,
+		c.scalars, c.instances, c.slots, func() { checkPulls(c) }, c.nodes, c.indexes, c.nodeIndexes,
+		c.unsettledIndexes, c.groups, c.jobs, c.versions,
 		c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes,
 		c.jobSums, c.rails, c.trustKeys, c.joinTokens, c.trustMembers, c.people, c.newcomers, c.rights, c.accessTokens,
 	} {

@@ -6,9 +6,9 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// pulls checks each claim: its group, version and node exist, the node is not offline, and its ports are its own. It
+// checkPulls checks each claim: its group, version and node exist, the node is not offline, and its ports are its own. It
 // adds the memory that the claim takes to what its node must promise.
-func (c *checker) pulls() {
+func checkPulls(c *checker) {
 	type image struct {
 		node   model.NodeID
 		digest string
@@ -46,9 +46,9 @@ func (c *checker) pulls() {
 	c.sizes([]indexSize{{"claims of nodes", c.s.pullsOn.Len(), c.s.Pulls.Len()}})
 }
 
-// placed checks that a new instance of an image is on a node that has the image, if the node's agent pulls on order.
+// checkPlaced checks that a new instance of an image is on a node that has the image, if the node's agent pulls on order.
 // Between states that are further apart than one entry, the image may have come and gone again.
-func (c *checker) placed(before *State) {
+func checkPlaced(c *checker, before *State) {
 	if c.s.Index != before.Index+1 {
 		return
 	}

@@ -104,6 +104,16 @@ func pullsFrom(rows Table[string, *Pull], prefix string) iter.Seq[*Pull] {
 	}
 }
 
+// setPull replaces a slot's claim in the tables. before is nil for a new claim, after is nil for one that ends.
+func (s *instances) setPull(before, after *Pull) {
+	if after != nil {
+		s.Pulls.put(slotPrefix(after.Group, after.Slot), after)
+	} else {
+		s.Pulls.del(slotPrefix(before.Group, before.Slot))
+	}
+	s.indexPull(before, after)
+}
+
 // indexPull updates the index of claims by node. before or after is nil.
 func (s *instances) indexPull(before, after *Pull) {
 	if before != nil {
@@ -129,12 +139,7 @@ func (c *Pull) takes(s *instances) int64 {
 // one that ends. The node's agent gets the new list of images.
 func (s *State) setPull(before, after *Pull) {
 	row := cmp.Or(after, before)
-	if after != nil {
-		s.Pulls.put(slotPrefix(row.Group, row.Slot), after)
-	} else {
-		s.Pulls.del(slotPrefix(row.Group, row.Slot))
-	}
-	s.indexPull(before, after)
+	s.instances.setPull(before, after)
 	s.touchObject("job/", string(jobOf(row.Group)))
 	if n, ok := s.Nodes.Get(row.Node); ok {
 		next := *n
@@ -194,6 +199,9 @@ func (c *ImageWant) apply(s *State) error {
 	cause, _ := c.Cause.Known()
 	row := &Pull{Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Image: spec.Container.Image, Cause: cause,
 		After: c.After, Since: s.Now}
+	if plant.Is(plant.ResolvedTwice) {
+		row.Image = spec.Container.ImageName()
+	}
 	if !c.Bare {
 		row.MemoryBytes, row.Ports = s.ClaimsOf(spec, nil).Resources.MemoryBytes, staticPorts(spec)
 	}

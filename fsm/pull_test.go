@@ -256,3 +256,14 @@ func TestImagesAreKept(t *testing.T) {
 		}
 	}
 }
+
+// S21: an agent is asked for the digest that the version has, whatever the image's name stands for by then.
+func TestPullNamesTheDigest(t *testing.T) {
+	s := run(t, pullState(t), 2000, wantImage(0, "n1"))
+	for c := range s.PullsOn("n1") {
+		if c.Image != image(1) || c.Digest() != digestOf(1) || c.Name() != "reg/app1" {
+			t.Errorf("S21: the agent is asked for %s, want %s", c.Image, image(1))
+		}
+	}
+	sound(t, s)
+}

@@ -23,7 +23,7 @@ func (p *pass) reviewPulls() {
 				continue
 			}
 		}
-		p.tryPull(c.Group, drop, c.Node)
+		_ = p.tryPull(c.Group, c.Node, drop) // never refused: the claim is there
 	}
 }
 
@@ -39,13 +39,18 @@ func (p *pass) allPulls() []*fsm.Pull {
 	return all
 }
 
-// tryPull tries a command about a claim to a node. It returns the draft's refusal.
-func (p *pass) tryPull(group model.GroupID, c fsm.Command, node model.NodeID) *model.Error {
-	refusal := p.plan.try("group/"+string(group), c)
-	if refusal == nil {
+// tryPull tries commands about claims to a node. It returns the draft's refusal.
+func (p *pass) tryPull(group model.GroupID, node model.NodeID, commands ...fsm.Command) *model.Error {
+	refusal := p.plan.try("group/"+string(group), commands...)
+	if refusal == nil && p.nodes != nil { // otherwise the table of nodes will be made from the new rows
 		p.changed(node)
 	}
 	return refusal
+}
+
+// dropPull gives up a claim.
+func (p *pass) dropPull(c *fsm.Pull) {
+	_ = p.tryPull(c.Group, c.Node, &fsm.ImageDrop{Group: c.Group, Slot: c.Slot}) // never refused: the claim is there
 }
 
 // pullWanted reports whether a claim still has its cause: its slot needs an instance of its version, and its node takes
@@ -100,14 +105,14 @@ func (p *pass) pullFailure(c *fsm.Pull) string {
 }
 
 // usePull meets a need from its slot's claim: it places the instance if the image is there, and otherwise records that
-// the slot waits. It returns false if the slot has no claim, or if the claim came to nothing and was dropped.
+// the slot waits. It returns false if the slot has no claim, or if the claim is of no use now.
 func (p *pass) usePull(n *need, f *field) (done bool, why *unplaced) {
 	c, ok := p.state().PullOf(n.group.id, n.slot)
 	switch {
 	case !ok:
 		return false, nil
 	case c.Version != n.version || n.home != "" && n.home != c.Node:
-		_ = p.tryPull(c.Group, &fsm.ImageDrop{Group: c.Group, Slot: c.Slot}, c.Node) // never refused: the claim is there
+		p.dropPull(c)
 		return false, nil
 	case !p.state().Pulled(c):
 		p.waitForPull(n, c)
@@ -117,10 +122,12 @@ func (p *pass) usePull(n *need, f *field) (done bool, why *unplaced) {
 	switch {
 	case refusal == nil:
 		return true, nil
-	case c.MemoryBytes == 0, rank(refusal.Code) < 0: // room is made by preemption; or no other node would do
+	case rank(refusal.Code) < 0: // no other node would do
 		return true, &unplaced{code: refusal.Code, message: refusal.Message}
 	}
-	_ = p.tryPull(c.Group, &fsm.ImageDrop{Group: c.Group, Slot: c.Slot}, c.Node) // never refused: the claim is there
+	if c.MemoryBytes > 0 { // a claim without room stays, because room may be made by preemption
+		p.dropPull(c)
+	}
 	return false, nil
 }
 
@@ -141,7 +148,11 @@ func (p *pass) claim(n *need, f *field, v *nodeView, bare bool) *model.Error {
 	if n.secure && n.replaces != nil && n.replaces.Node == v.node.ID {
 		c.After = n.replaces.ID
 	}
-	if refusal := p.tryPull(c.Group, c, v.node.ID); refusal != nil {
+	group := []fsm.Command{c}
+	if old, ok := p.state().PullOf(c.Group, c.Slot); ok { // a claim without room gives way to one with room
+		group = []fsm.Command{&fsm.ImageDrop{Group: old.Group, Slot: old.Slot}, c}
+	}
+	if refusal := p.tryPull(c.Group, v.node.ID, group...); refusal != nil {
 		return refusal
 	}
 	if row, ok := p.state().PullOf(c.Group, c.Slot); ok && !p.state().Pulled(row) {
@@ -235,6 +246,9 @@ func (p *pass) pullWaits(g *groupView) *model.Error {
 			why := p.pulling(c)
 			return model.Refuse(why.code, "%s slot %d: %s", g.id, c.Slot, why.message)
 		}
+	}
+	if g.spec.Container == nil || !p.reasons.lacksRoom(g.id) {
+		return nil
 	}
 	for n := range g.row.Count {
 		if why := p.reasons.slot(slotKey{g.id, n}); why != nil && why.code == model.CodeImagePull {

@@ -226,18 +226,13 @@ func vocabulary() map[string]func(*world, []string) string {
 func (w *world) run(line string) string {
 	w.t.Helper()
 	words := strings.Fields(line)
-	command, ok := vocabulary()[words[0]]
-	if !ok {
-		command, ok = imageVocabulary()[words[0]]
-	}
-	if !ok {
-		command, ok = volumeVocabulary()[words[0]]
-	}
-	if !ok {
-		command, ok = budgetVocabulary()[words[0]]
-	}
-	if !ok {
-		command, ok = roleVocabulary()[words[0]]
+	var command func(*world, []string) string
+	ok := false
+	for _, commands := range []func() map[string]func(*world, []string) string{vocabulary, imageVocabulary, volumeVocabulary,
+		budgetVocabulary, roleVocabulary} {
+		if command, ok = commands()[words[0]]; ok {
+			break
+		}
 	}
 	if !ok {
 		w.t.Fatalf("%s: no such command", w.at)

@@ -56,8 +56,8 @@ const (
 	PlacedBeforePulled Bug = "placed_before_pulled"
 	// RoomNotHeld keeps no room for an instance whose image is being pulled. Another instance can take the room meanwhile.
 	RoomNotHeld Bug = "room_not_held"
-	// ResolvedTwice makes an agent ask the registry for an image's name again, and not for the digest that the servers
-	// have stored.
+	// ResolvedTwice orders an image by its name, so that the agent asks the registry again what the name stands for. The
+	// digest that the servers have stored is ignored.
 	ResolvedTwice Bug = "resolved_twice"
 	// MapOrder chooses between equally good nodes by the order of a map.
 	MapOrder Bug = "map_order"
