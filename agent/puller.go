@@ -140,13 +140,15 @@ func (p *puller) pull(ctx context.Context, name string, k *knownImage) {
 		case <-ctx.Done():
 			return
 		}
-		err := p.try(ctx, name, k)
+		bytes, err := p.try(ctx, name, k)
 		<-p.turns
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			p.set(k, func(image *model.NodeImage) { image.State, image.Words = model.ImagePresent, "" })
+			p.set(k, func(image *model.NodeImage) {
+				image.State, image.Words, image.Bytes, image.Total = model.ImagePresent, "", bytes, bytes
+			})
 			return
 		case !runtimeDown(err): // while the runtime is down, the servers know that the pull gets no further
 			p.set(k, func(image *model.NodeImage) {
@@ -159,8 +161,8 @@ func (p *puller) pull(ctx context.Context, name string, k *knownImage) {
 	}
 }
 
-// try pulls an image once, and reports every pullNews how much there is.
-func (p *puller) try(ctx context.Context, name string, k *knownImage) error {
+// try pulls an image once, and reports every pullNews how much there is. It returns how many bytes were fetched.
+func (p *puller) try(ctx context.Context, name string, k *knownImage) (bytes int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.images.patience)
 	defer cancel()
 	var fetched atomic.Int64
@@ -171,7 +173,7 @@ func (p *puller) try(ctx context.Context, name string, k *knownImage) error {
 	for {
 		select {
 		case err := <-pulled:
-			return err
+			return fetched.Load(), err
 		case <-news.C:
 			p.set(k, func(image *model.NodeImage) {
 				image.State, image.Words, image.Bytes = model.ImagePulling, "", fetched.Load()

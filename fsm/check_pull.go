@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
-// checkPulls checks each claim: its group, version and node exist, the node is not offline, and its ports are its own. It
-// adds the memory that the claim takes to what its node must promise.
+// checkPulls checks each claim: its group, version and node exist, the node is not offline, and its ports are its own.
+// It adds the memory that the claim takes to what its node must promise.
 func checkPulls(c *checker) {
 	type image struct {
 		node   model.NodeID
@@ -46,8 +46,8 @@ func checkPulls(c *checker) {
 	c.sizes([]indexSize{{"claims of nodes", c.s.pullsOn.Len(), c.s.Pulls.Len()}})
 }
 
-// checkPlaced checks that a new instance of an image is on a node that has the image, if the node's agent pulls on order.
-// Between states that are further apart than one entry, the image may have come and gone again.
+// checkPlaced checks that a new instance of an image is on a node that has the image, if the node's agent pulls on
+// order. Between states that are further apart than one entry, the image may have come and gone again.
 func checkPlaced(c *checker, before *State) {
 	if c.s.Index != before.Index+1 {
 		return

@@ -228,8 +228,8 @@ func (w *world) run(line string) string {
 	words := strings.Fields(line)
 	var command func(*world, []string) string
 	ok := false
-	for _, commands := range []func() map[string]func(*world, []string) string{vocabulary, imageVocabulary, volumeVocabulary,
-		budgetVocabulary, roleVocabulary} {
+	for _, commands := range []func() map[string]func(*world, []string) string{vocabulary, imageVocabulary,
+		volumeVocabulary, budgetVocabulary, roleVocabulary} {
 		if command, ok = commands()[words[0]]; ok {
 			break
 		}
