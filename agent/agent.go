@@ -45,6 +45,7 @@ type Agent struct {
 	supervisors *supervisors
 	forward     *forwarder
 	mover       *transfer.Mover
+	puller      *puller // nil if this node runs no containers
 	guests      guests
 	uses        *groupUses
 	every       atomic.Int64 // the interval of heartbeats that the servers want, as a time.Duration
@@ -119,6 +120,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		a.shared.images = &nodeImages{Images: cfg.Images, patience: cfg.Containers.pullTimeout()}
 		a.shared.images.forgot() // what an earlier agent has not released
 	}
+	a.puller = newPuller(a.shared.images, reports.setImages)
 	a.shared.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
 	a.supervisors = newSupervisors(a.shared)
 	a.shared.peers.changed = a.supervisors.peersChanged
@@ -227,6 +229,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	var reporting, working sync.WaitGroup
 	reporting.Go(func() { a.shared.reports.run(report) })
 	reporting.Go(func() { a.keepRegistered(report) })
+	a.puller.begin(work)
+	working.Go(func() { a.puller.run(work) })
 	working.Go(func() { a.shared.lease.run(work) })
 	working.Go(func() { a.keepAssigned(work) })
 	working.Go(func() { a.keepServing(work) })

@@ -137,6 +137,7 @@ func (a *Agent) accept(now registration, answer transport.Assignments) (taken, w
 	if a.beats != nil {
 		a.beats.SetInterval(a.beatEvery())
 	}
+	a.puller.want(answer.Images)
 	a.shared.reports.keepTransfers(answer.Transfers)
 	a.mover.Set(answer.Transfers, answer.Unconfirmed)
 	return true, whole

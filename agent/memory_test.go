@@ -291,9 +291,20 @@ func (b *bubble) pass(d time.Duration) {
 
 func (b *bubble) node() model.NodeID { return b.agent.Identity().Node }
 
+// run submits a job of one group and places its instance. A container is placed once the agent has pulled its image,
+// whatever the registry answers afterwards: an image may be gone when its instance starts.
 func (b *bubble) run(job string, g model.GroupSpec) model.InstanceID {
 	b.t.Helper()
-	return b.place(b.submit(job, g), 0, b.node(), nil)
+	group := b.submit(job, g)
+	if images, ok := b.cfg.Images.(*fixedImages); ok && g.Container != nil {
+		pull := images.pull
+		images.set(func() { images.pull = nil })
+		row, _ := b.m.State().Groups.Get(group)
+		b.apply(&fsm.ImageWant{Group: group, Version: row.Version, Node: b.node(), Cause: model.CauseScaleUp})
+		b.pass(time.Second)
+		images.set(func() { images.pull = pull })
+	}
+	return b.place(group, 0, b.node(), nil)
 }
 
 func (b *bubble) want(id model.InstanceID, observed model.Observed, reason string) fsm.Instance {

@@ -12,7 +12,8 @@ type selfReport struct {
 	disk     []model.DiskUse
 	measured bool // disk was measured
 	ports    []model.PortProblem
-	runtime  *model.ContainerRuntime // nil without one
+	runtime  *model.ContainerRuntime // nil without one; its Images are in images
+	images   []model.NodeImage       // what is known of the images that the servers asked for
 	filler   string                  // a message about the instance that fills the data directory; "" if there is none
 	// now begins at 1 and grows with each change; acked is the newest number that the servers have
 	now, acked uint64
@@ -26,8 +27,13 @@ func (x *selfReport) report() *model.SelfReport {
 			troubles[i].Reason += "; " + x.filler
 		}
 	}
-	return &model.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured, Ports: x.ports,
-		Runtime: x.runtime}
+	report := &model.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured, Ports: x.ports}
+	if x.runtime != nil {
+		runtime := *x.runtime
+		runtime.Pulls, runtime.Images = true, x.images
+		report.Runtime = &runtime
+	}
+	return report
 }
 
 func (r *reporter) setSelf(troubles []model.Trouble) {
@@ -72,7 +78,8 @@ func (r *reporter) setFiller(text string) {
 // Containers that run, and the commands of their checks, don't need the runtime.
 func (r *reporter) setRuntime(now *model.ContainerRuntime) {
 	r.mu.Lock()
-	same := now == nil && r.self.runtime == nil || now != nil && r.self.runtime != nil && *now == *r.self.runtime
+	same := now == nil && r.self.runtime == nil || now != nil && r.self.runtime != nil &&
+		now.Version == r.self.runtime.Version && now.Down == r.self.runtime.Down
 	if !same {
 		r.self.runtime = now
 		r.self.now++
@@ -81,4 +88,13 @@ func (r *reporter) setRuntime(now *model.ContainerRuntime) {
 	if !same {
 		r.kick()
 	}
+}
+
+// setImages records what is known of the images that the servers asked for, and reports it.
+func (r *reporter) setImages(images []model.NodeImage) {
+	r.mu.Lock()
+	r.self.images = images
+	r.self.now++
+	r.mu.Unlock()
+	r.kick()
 }

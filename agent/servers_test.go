@@ -226,6 +226,9 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	alters, sparing := slices.Clone(s.alters), s.sparing
 	s.mu.Unlock()
 	out.Index = n.Assigned + uint64(len(alters))
+	for c := range st.PullsOn(r.Node) {
+		out.Images = append(out.Images, c.Image)
+	}
 	out.Unconfirmed = out.Unconfirmed || n.Restore.InventoryOwed || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		switch {

@@ -49,6 +49,7 @@ func (s *State) accountNode(row, before, after *Instance) {
 	assigned := before.agentKnows() != after.agentKnows() || after.agentKnows() &&
 		(before.Desired != after.Desired || before.Links.RestartSeq != after.Links.RestartSeq ||
 			before.Preparation() != after.Preparation())
+	waits = waits || held != holds && s.stopsForPull(row)
 	node, ok := s.Nodes.Get(row.Node)
 	if !ok || held == holds && !assigned && !waits {
 		return

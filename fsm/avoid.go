@@ -8,9 +8,10 @@ import (
 )
 
 const (
-	avoidLimit = 64         // entries on one node (R39)
-	avoidFor   = model.Hour // how long a group avoids a node
-	avoidNodes = 3          // a version that has failed on this many nodes avoids no node
+	avoidLimit = 64               // entries on one node (R39)
+	avoidFor   = model.Hour       // how long a group avoids a node
+	pullAgain  = 5 * model.Minute // how long a version stays away from a node that could not pull its image
+	avoidNodes = 3                // a version that has failed on this many nodes avoids no node
 )
 
 // AvoidEntry is part of a node's row. It makes a group avoid the node, because an instance of the group failed there,
@@ -22,13 +23,26 @@ type AvoidEntry struct {
 	Until   model.Time `cbor:"2,keyasint"`
 	Reason  string     `cbor:"3,keyasint,omitempty"`
 	Version uint64     `cbor:"4,keyasint,omitempty"` // the version that avoids the node; 0 means all: a person asked
+	// Pull says that the node could not pull the version's image. Nothing of the version is placed there until then.
+	Pull bool `cbor:"5,keyasint,omitempty"`
 }
 
 // Avoids returns the entry that makes a version of a group avoid the node at cluster time now. It returns false if
 // there is no such entry.
 func (n *Node) Avoids(group model.GroupID, version uint64, now model.Time) (AvoidEntry, bool) {
 	for _, a := range n.Avoid {
-		if a.Group == group && now < a.Until && (a.Version == 0 || a.Version == version) {
+		if a.Group == group && now < a.Until && !a.Pull && (a.Version == 0 || a.Version == version) {
+			return a, true
+		}
+	}
+	return AvoidEntry{}, false
+}
+
+// PullFailed returns the entry that keeps a version of a group away from the node because the node could not pull the
+// version's image. It returns false if there is no such entry.
+func (n *Node) PullFailed(group model.GroupID, version uint64, now model.Time) (AvoidEntry, bool) {
+	for _, a := range n.Avoid {
+		if a.Pull && a.Group == group && a.Version == version && now < a.Until {
 			return a, true
 		}
 	}
@@ -48,16 +62,30 @@ func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 
 // avoid adds an entry for the instance's group to the avoid list of the instance's node. If version is 0, the entry is
 // for all versions, and replaces an older entry for all versions. Otherwise it replaces an older entry for a single
-// version. If the list is full, the entry that expires first is removed. A group of role system never avoids a node,
-// because each of its instances belongs to one node.
+// version. A group of role system never avoids a node, because each of its instances belongs to one node.
 func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	node, ok := s.Nodes.Get(inst.Node)
 	group, known := s.Groups.Get(inst.Group)
 	if !ok || !known || group.Role == model.RoleSystem {
 		return
 	}
+	s.addAvoid(node, AvoidEntry{Group: inst.Group, Until: s.Now.Add(avoidFor), Reason: clipReason(reason),
+		Version: version}, func(a AvoidEntry) bool {
+		return !a.Pull && a.Group == inst.Group && (a.Version == 0) == (version == 0)
+	})
+}
+
+// avoidPull keeps a version of a group away from a node for pullAgain, because the node could not pull its image.
+func (s *State) avoidPull(node *Node, group model.GroupID, version uint64, words string) {
+	s.addAvoid(node, AvoidEntry{Group: group, Until: s.Now.Add(pullAgain), Reason: model.ClipText(words, maxAgentText),
+		Version: version, Pull: true}, func(a AvoidEntry) bool { return a.Pull && a.Group == group })
+}
+
+// addAvoid adds an entry to a node's list, in place of the expired entries and of those for which replaced returns
+// true. If the list is full, the entry that expires first is removed.
+func (s *State) addAvoid(node *Node, next AvoidEntry, replaced func(AvoidEntry) bool) {
 	list := slices.DeleteFunc(slices.Clone(node.Avoid), func(a AvoidEntry) bool {
-		return a.Until <= s.Now || a.Group == inst.Group && (a.Version == 0) == (version == 0)
+		return a.Until <= s.Now || replaced(a)
 	})
 	if len(list) >= avoidLimit {
 		first := 0
@@ -68,8 +96,7 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 		}
 		list = slices.Delete(list, first, first+1)
 	}
-	list = append(list,
-		AvoidEntry{Group: inst.Group, Until: s.Now.Add(avoidFor), Reason: clipReason(reason), Version: version})
+	list = append(list, next)
 	slices.SortFunc(list, compareAvoid)
 	s.putAvoid(node, list)
 }
@@ -81,7 +108,7 @@ func (s *State) avoidOnRequest(inst *Instance, message string) {
 }
 
 func compareAvoid(a, b AvoidEntry) int {
-	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), count(a.Pull)-count(b.Pull))
 }
 
 func (s *State) putAvoid(node *Node, list []AvoidEntry) {
@@ -143,7 +170,9 @@ func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
 	}
 	for _, id := range nodes {
 		if node, ok := s.Nodes.Get(id); ok {
-			s.stopAvoiding(node, func(a AvoidEntry) bool { return a.Group == inst.Group && a.Version == inst.Version })
+			s.stopAvoiding(node, func(a AvoidEntry) bool {
+				return !a.Pull && a.Group == inst.Group && a.Version == inst.Version
+			})
 		}
 	}
 }

@@ -28,7 +28,8 @@ func CheckPresent(s State) error {
 	c := &checker{s: &s, memory: map[model.NodeID]Usage{}, waits: map[model.NodeID]int64{},
 		sums: map[model.GroupID]groupSum{}}
 	for _, part := range []func(){
-		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.nodeIndexes, c.unsettledIndexes, c.groups, c.jobs, c.versions,
+		c.scalars, c.instances, c.slots, func() { checkPulls(c) }, c.nodes, c.indexes, c.nodeIndexes,
+		c.unsettledIndexes, c.groups, c.jobs, c.versions,
 		c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes,
 		c.jobSums, c.rails, c.trustKeys, c.joinTokens, c.trustMembers, c.people, c.newcomers, c.rights, c.accessTokens,
 	} {
@@ -231,7 +232,8 @@ func (c *checker) nodes() {
 		c.want(oneOf(n.Health, model.HealthOnline, model.HealthDegraded, model.HealthUnreachable, model.HealthOffline),
 			"node %s: health is %q", id, n.Health)
 		c.want(n.Promised == c.waits[id],
-			"node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
+			"node %s: it says %d bytes are promised, the instances and claims that wait there sum up to %d",
+			id, n.Promised, c.waits[id])
 		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v",
 			id, n.Placed, c.memory[id])
 		// A node may have registered again with less memory than its instances take. CheckStep checks that no more instances
@@ -250,6 +252,7 @@ func (c *checker) nodes() {
 			len(n.Self.Troubles), n.Self.Since)
 		c.want(soundPorts(n.Self.Ports), "node %s: its ports are too many, or not in order: %v", id, n.Self.Ports)
 		c.want(soundDisk(n.Self.Disk), "node %s: its disk uses are too many, or not in order: %v", id, n.Self.Disk)
+		c.want(soundImages(n.Self.Runtime), "node %s: its images are too many, or not in order: %+v", id, n.Self.Runtime)
 		c.want(n.Self.Events.sound(c.s.Now), "node %s: the events of its agent's words are counted as %+v", id, n.Self.Events)
 		c.want(n.Health == model.HealthOffline || !n.Return.ConfirmedDead, "node %s is %s and confirmed dead", id, n.Health)
 	}

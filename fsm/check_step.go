@@ -32,6 +32,7 @@ func CheckStep(before, after State) error {
 		c.want(b.Index > a.Index && a.At.Add(requestMinimum) <= after.Now, "the outcome of request %s was rewritten", a.ID)
 	})
 	c.newRows(&before)
+	checkPlaced(c, &before)
 	c.assigned(&before)
 	c.listed(&before)
 	trust, _ := errors.AsType[Findings](CheckTrust(before, after))

@@ -98,6 +98,8 @@ var rowTables = [...]rowTable{
 	rows(25, "accesstokens", func(s *State) *Table[model.TokenID, *AccessToken] { return &s.AccessTokens },
 		func(t *AccessToken) model.TokenID { return t.ID }),
 	rows(21, "newcomers", func(s *State) *Table[string, *Newcomer] { return &s.Newcomers }, (*Newcomer).rowKey),
+	rows(26, "pulls", func(s *State) *Table[string, *Pull] { return &s.Pulls },
+		func(c *Pull) string { return slotPrefix(c.Group, c.Slot) }),
 }
 
 func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Table[K, *V], key func(*V) K) rowTable {

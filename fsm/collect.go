@@ -68,6 +68,9 @@ func (s *State) unusedVersions(job *Job, newest uint64) []*JobVersion {
 		for inst := range s.InstancesOf(id) {
 			used[inst.Version] = true
 		}
+		for c := range s.PullsOf(id) {
+			used[c.Version] = true
+		}
 	}
 	var unused []*JobVersion
 	for _, v := range s.Versions.From(versionKey(job.Name, 0)) {

@@ -111,6 +111,8 @@ var kinds = [...]kindInfo{
 	{108, "access.create", 1, func() Command { return new(AccessTokenCreate) }},
 	{109, "access.revoke", 1, func() Command { return new(AccessTokenRevoke) }},
 	{111, "access.login", 1, func() Command { return new(AccessLogin) }},
+	{113, "image.want", 1, func() Command { return new(ImageWant) }},
+	{114, "image.drop", 1, func() Command { return new(ImageDrop) }},
 }
 
 // Kind implements Command.
@@ -316,3 +318,9 @@ func (*AccessTokenRevoke) Kind() Kind { return 109 }
 
 // Kind implements Command.
 func (*AccessLogin) Kind() Kind { return 111 }
+
+// Kind implements Command.
+func (*ImageWant) Kind() Kind { return 113 }
+
+// Kind implements Command.
+func (*ImageDrop) Kind() Kind { return 114 }

@@ -15,10 +15,12 @@ import (
 // through addClassUse and countUnheard.
 type instances struct {
 	Instances Table[model.InstanceID, *Instance]
+	Pulls     Table[string, *Pull] // by slotPrefix
 
 	// by inGroupKey; the values are rows and not ids, because whole groups are read at once
 	inGroup   Table[string, *Instance]
 	onNode    Table[model.NodeID, *nodeInstances]
+	pullsOn   Table[string, *Pull]             // by pullOnNodeKey
 	departing Table[model.InstanceID, present] // stopping, or asked to stop
 
 	classUse     Table[model.ClassName, Usage] // sums over the instances that count toward quotas
@@ -27,6 +29,7 @@ type instances struct {
 
 func (s *instances) fork(undo *undoLog) {
 	s.Instances, s.inGroup, s.onNode = s.Instances.fork(undo), s.inGroup.fork(undo), s.onNode.fork(undo)
+	s.Pulls, s.pullsOn = s.Pulls.fork(undo), s.pullsOn.fork(undo)
 	s.departing, s.classUse, s.unheardReady = s.departing.fork(undo), s.classUse.fork(undo), s.unheardReady.fork(undo)
 }
 
@@ -80,6 +83,9 @@ func setSum[K ~string, V comparable](sums *Table[K, V], key K, sum V) {
 // index builds the indexes after the rows were read from a snapshot. It collects all instances of a node before it
 // writes the node's row in onNode. It refuses a snapshot in which two instances have the same port.
 func (s *instances) index() error {
+	for _, c := range s.Pulls.All() {
+		s.indexPull(nil, c)
+	}
 	onNode := map[model.NodeID]*nodeInstances{}
 	for _, i := range s.Instances.All() {
 		s.indexInstance(nil, i)
@@ -150,13 +156,15 @@ func (s *instances) InstancesOn(node model.NodeID) iter.Seq[*Instance] {
 	}
 }
 
-// PortOwner returns the instance that owns a port on a node, or false if the port is free.
+// PortOwner returns the instance that owns a port on a node, or the claim (Pull.Owner) that will. It returns false if
+// the port is free.
 func (s *instances) PortOwner(node model.NodeID, port int) (model.InstanceID, bool) {
-	n, ok := s.onNode.Get(node)
-	if !ok {
-		return "", false
+	if n, ok := s.onNode.Get(node); ok {
+		if owner, taken := n.ownerOf(port); taken {
+			return owner, true
+		}
 	}
-	return n.ownerOf(port)
+	return s.pullOwner(node, port)
 }
 
 // Departing iterates in order of id over the instances that are stopping or asked to stop, but are not terminal.

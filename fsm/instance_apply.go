@@ -35,7 +35,7 @@ func (s *instances) Successor(inst *Instance) (*Instance, bool) {
 
 // Room returns nil if the claims' memory and ports are free on the node, or a refusal. Codes: no_capacity_memory,
 // no_capacity_ports.
-func (s *State) Room(n *Node, claims Claims) *model.Error { return s.roomWith(n, claims, nil) }
+func (s *State) Room(n *Node, claims Claims) *model.Error { return s.roomWith(n, claims, nil, nil) }
 
 // ClaimsOf returns what an instance of spec takes from its node, including Settings.InstanceOverhead.
 func (s *rules) ClaimsOf(spec *model.GroupSpec, ports model.Ports) Claims {
@@ -61,7 +61,7 @@ func (c *InstancePlace) apply(s *State) error {
 	case s.Instances.Has(c.ID):
 		return model.Refuse(model.CodeConflict, "the instance id %s is taken", c.ID)
 	}
-	if refusal := s.TakesProgram(node, spec); refusal != nil {
+	if refusal := cmp.Or(s.TakesProgram(node, spec), s.hasImage(node, spec)); refusal != nil {
 		return refusal
 	}
 	claims := s.ClaimsOf(spec, c.Ports)
@@ -71,7 +71,7 @@ func (c *InstancePlace) apply(s *State) error {
 	if refusal := s.mayAwait(c, node, claims); refusal != nil {
 		return refusal
 	}
-	if refusal := s.roomWith(node, claims, c.Awaits); refusal != nil {
+	if refusal := s.roomWith(node, claims, c.Awaits, c.claimOf(s)); refusal != nil {
 		return refusal
 	}
 	old, refusal := s.slotFree(c, g, spec)
@@ -213,6 +213,9 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() && c.Version == g.Version {
 		inst.Links.Deployment = d.ID
 		inst.Links.WasReady = s.slotWasReady(inst)
+	}
+	if pull, ok := s.PullOf(g.ID, c.Slot); ok {
+		s.setPull(pull, nil)
 	}
 	s.setInstance(nil, inst)
 	s.claimVolumes(spec, inst)

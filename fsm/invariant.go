@@ -32,6 +32,7 @@ const (
 	S18 Invariant = "S18" // a write changes only the object that it names
 	S19 Invariant = "S19" // a revoked member, a spent or revoked join token and a replaced key never count again
 	S20 Invariant = "S20" // a rotation drops no CA as long as it waits for a member with a certificate of it
+	S21 Invariant = "S21" // a container is placed only where the image of its version's digest is
 )
 
 // The rules that hold some time after the last fault and the last request.
@@ -47,7 +48,7 @@ const (
 // Invariants lists the numbered rules, in the order of docs/proof.md.
 func Invariants() []Invariant {
 	return []Invariant{
-		S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S17, S18, S19, S20,
+		S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S17, S18, S19, S20, S21,
 		L1, L2, L3, L4, L5, L6,
 	}
 }

@@ -282,6 +282,7 @@ func (s *State) maybePurge(group model.GroupID) {
 		for _, inst := range rows {
 			s.setInstance(inst, nil)
 		}
+		s.dropPulls(s.PullsOf(id), func(*Pull) bool { return true })
 		s.setSharedBudgets(id, nil)
 		s.delGroup(id)
 	}

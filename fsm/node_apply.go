@@ -162,6 +162,7 @@ func (c *NodeHealth) apply(s *State) error {
 		for inst := range s.InstancesOn(c.ID) {
 			s.markLost(inst)
 		}
+		s.dropPullsOn(c.ID)
 	}
 	return nil
 }

@@ -2,8 +2,10 @@ package fsm
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
+	"github.com/outspan/outspan/internal/plant"
 	"github.com/outspan/outspan/model"
 )
 
@@ -14,6 +16,19 @@ type NodeRuntime struct {
 	Version   string     `cbor:"1,keyasint,omitempty"`
 	Down      string     `cbor:"2,keyasint,omitempty"` // why it does not answer; "" while it answers
 	DownSince model.Time `cbor:"3,keyasint,omitempty"` // when it last stopped answering; 0 while it answers
+	// Pulls says that the agent pulls what image.want asks for. Agents of older builds pull when they start an instance.
+	Pulls  bool        `cbor:"4,keyasint,omitempty"`
+	Images []NodeImage `cbor:"5,keyasint,omitempty"` // in order of digest, each digest once
+}
+
+// NodeImage is an image on a node, as its agent last reported it.
+type NodeImage struct {
+	Digest string           `cbor:"1,keyasint"`
+	State  model.ImageState `cbor:"2,keyasint"`
+	Bytes  int64            `cbor:"3,keyasint,omitempty"`
+	Total  int64            `cbor:"4,keyasint,omitempty"`
+	Words  string           `cbor:"5,keyasint,omitempty"`
+	Moved  model.Time       `cbor:"6,keyasint"` // time of the last progress
 }
 
 const maxRuntimeVersion = 64 // bytes
@@ -26,6 +41,9 @@ func (s *State) takeRuntime(old *NodeRuntime, r *model.SelfReport) *NodeRuntime 
 	now := &NodeRuntime{
 		Version: model.ClipText(r.Runtime.Version, maxRuntimeVersion), Down: model.ClipText(r.Runtime.Down, maxAgentText),
 	}
+	if r.Runtime.Pulls {
+		now.Pulls, now.Images = true, s.keptImages(old, r.Runtime.Images)
+	}
 	if now.Down != "" {
 		now.DownSince = s.Now
 		if old != nil && old.DownSince != 0 {
@@ -33,6 +51,66 @@ func (s *State) takeRuntime(old *NodeRuntime, r *model.SelfReport) *NodeRuntime 
 		}
 	}
 	return now
+}
+
+// keptImages returns those images of a report that the state keeps: valid ones, each digest once, in order, at most
+// MaxImages.
+func (s *State) keptImages(old *NodeRuntime, images []model.NodeImage) []NodeImage {
+	var kept []NodeImage
+	for _, image := range images {
+		state, known := image.State.Known()
+		if !known || !model.ValidDigest(image.Digest) {
+			continue
+		}
+		next := NodeImage{Digest: image.Digest, State: state, Bytes: max(image.Bytes, 0), Total: max(image.Total, 0),
+			Words: model.ClipText(image.Words, maxAgentText), Moved: s.Now}
+		if was, known := old.image(image.Digest); known && was.State == next.State && was.Bytes == next.Bytes {
+			next.Digest, next.Moved = was.Digest, was.Moved
+		}
+		kept = append(kept, next)
+	}
+	slices.SortStableFunc(kept, compareImages)
+	kept = slices.CompactFunc(kept, func(a, b NodeImage) bool { return a.Digest == b.Digest })
+	return slices.Clip(kept[:min(len(kept), model.MaxImages)])
+}
+
+func compareImages(a, b NodeImage) int { return cmp.Compare(a.Digest, b.Digest) }
+
+func soundImages(r *NodeRuntime) bool {
+	return r == nil || len(r.Images) <= model.MaxImages && (r.Pulls || len(r.Images) == 0) &&
+		slices.IsSortedFunc(r.Images, func(a, b NodeImage) int { return cmp.Or(compareImages(a, b), -1) })
+}
+
+// image returns what the agent last reported about an image. It returns false if the agent did not report it.
+func (r *NodeRuntime) image(digest string) (NodeImage, bool) {
+	if r == nil {
+		return NodeImage{}, false
+	}
+	at, ok := slices.BinarySearchFunc(r.Images, digest, func(a NodeImage, digest string) int {
+		return cmp.Compare(a.Digest, digest)
+	})
+	if !ok {
+		return NodeImage{}, false
+	}
+	return r.Images[at], true
+}
+
+// Image returns what the node's agent last reported about an image, or false if it reported nothing.
+func (n *Node) Image(digest string) (NodeImage, bool) { return n.Self.Runtime.image(digest) }
+
+// LacksImage reports whether the group's program is an image that the node's agent pulls on order and does not have
+// yet. Nothing that needs the image is placed there meanwhile.
+func (n *Node) LacksImage(spec *model.GroupSpec) bool {
+	if !n.Pulls(spec) || plant.Is(plant.PlacedBeforePulled) {
+		return false
+	}
+	image, _ := n.Image(spec.Container.ImageDigest())
+	return image.State != model.ImagePresent
+}
+
+// Pulls reports whether the group's program is an image, and the node's agent pulls images on order.
+func (n *Node) Pulls(spec *model.GroupSpec) bool {
+	return spec.Container != nil && n.Self.Runtime != nil && n.Self.Runtime.Pulls
 }
 
 // tellRuntime touches what depends on whether the node can run containers, and emits an event, if that has changed.

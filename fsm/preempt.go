@@ -124,7 +124,7 @@ func (s *State) mayAwait(c *InstancePlace, node *Node, claims Claims) *model.Err
 			return model.Refuse(model.CodeStale, "instance %s is not stopped for the room of %s", id, c.ID)
 		}
 	}
-	if s.roomWith(node, claims, nil) == nil {
+	if s.roomWith(node, claims, nil, c.claimOf(s)) == nil {
 		return model.Refuse(model.CodeStale, "node %s has room for %s: nothing needs to stop", node.Name, c.ID)
 	}
 	return nil

@@ -97,7 +97,7 @@ func (h *randomLog) step(seed uint64, accepted map[string]int) {
 	e := w.entry(h.term)
 	draws := []func() []Command{w.newcomers}
 	if h.restores {
-		draws = append(draws, w.people, w.rights, w.founding, w.accessTokens)
+		draws = append(draws, w.people, w.rights, w.founding, w.accessTokens, w.pulling)
 	}
 	for _, draw := range draws {
 		if group := draw(); group != nil {

@@ -152,8 +152,8 @@ func (s *State) forgetAside(node model.NodeID, name string) {
 }
 
 // SlotsThatDiffer lists, in order, the slots of a group that may differ from a slot that never had an instance. Usually
-// these are the slots with volumes. They are all slots below count if the instances of the group hold their slots (see
-// holdsSlot) and the state may lack one of these instances. The list is never nil.
+// these are the slots with volumes or claims (Pull). They are all slots below count if the instances of the group hold
+// their slots (see holdsSlot) and the state may lack one of these instances. The list is never nil.
 func (s *State) SlotsThatDiffer(group model.GroupID, count int) []int {
 	slots := []int{}
 	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {
@@ -168,6 +168,9 @@ func (s *State) SlotsThatDiffer(group model.GroupID, count int) []int {
 			break
 		}
 		slots = append(slots, v.Slot)
+	}
+	for c := range s.PullsOf(group) {
+		slots = append(slots, c.Slot)
 	}
 	slices.Sort(slots)
 	return slices.Compact(slots)

@@ -28,9 +28,10 @@ func (n *Node) FreeBytes() int64 {
 	return n.Allocatable().MemoryBytes - n.Placed.MemoryBytes - n.Promised
 }
 
-// promisedOn returns how much more memory the waiting preemptors on a node need than their victims still have.
+// promisedOn returns how much more memory the waiting preemptors on a node need than their victims still have, and the
+// claims to the node than the instances that stop for them.
 func (s *instances) promisedOn(node model.NodeID) int64 {
-	sum := int64(0)
+	sum := s.heldForPulls(node)
 	for inst := range s.InstancesOn(node) {
 		if inst.WaitsForRoom() && inst.holdsClaims() {
 			sum += max(inst.Claims.Resources.MemoryBytes-s.heldBy(inst.Links.Awaits), 0)
@@ -113,11 +114,15 @@ func (s *State) endWaiting(inst *Instance, cause model.Cause, reason string) *In
 	return &freed
 }
 
-// keepPromises stops all preemptors that wait on a node if the node has registered with less memory than is placed and
-// promised there.
+// keepPromises ends all claims to a node and stops all preemptors that wait there, if the node has registered with less
+// memory than is placed and promised there.
 func (s *State) keepPromises(id model.NodeID) {
 	n, ok := s.Nodes.Get(id)
 	if !ok || n.FreeBytes() >= 0 {
+		return
+	}
+	s.dropPullsOn(id)
+	if n, _ = s.Nodes.Get(id); n.FreeBytes() >= 0 {
 		return
 	}
 	var waiting []*Instance
@@ -132,16 +137,18 @@ func (s *State) keepPromises(id model.NodeID) {
 	}
 }
 
-// roomWith returns what Room would return if the instances in awaits had stopped.
-func (s *State) roomWith(n *Node, claims Claims, awaits []model.InstanceID) *model.Error {
-	free := n.FreeBytes() + s.heldBy(awaits)
+// roomWith returns what Room would return if the instances in awaits had stopped and there were no claim own, which may
+// be nil.
+func (s *State) roomWith(n *Node, claims Claims, awaits []model.InstanceID, own *Pull) *model.Error {
+	free := n.FreeBytes() + s.heldBy(awaits) + own.takes(&s.instances)
 	if claims.Resources.MemoryBytes > free {
 		return model.Refuse(model.CodeNoMemory, "node %s has %d MiB left, %d MiB are needed", n.Name, free>>20,
 			claims.Resources.MemoryBytes>>20)
 	}
 	for _, p := range claims.Ports {
 		port := p.Number
-		if owner, taken := s.PortOwner(n.ID, port); taken && !slices.Contains(awaits, owner) {
+		if owner, taken := s.PortOwner(n.ID, port); taken && !slices.Contains(awaits, owner) &&
+			(own == nil || owner != own.Owner()) {
 			return model.Refuse(model.CodeNoPorts, "port %d of node %s belongs to instance %s", port, n.Name, owner)
 		}
 	}

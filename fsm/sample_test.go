@@ -171,6 +171,7 @@ func sampleState() State {
 	putSample(&s.Roles, func(r *RightsRole) rights.RoleName { return r.Name })
 	putSample(&s.Bindings, (*RightsBinding).rowKey)
 	putSample(&s.AccessTokens, func(t *AccessToken) model.TokenID { return t.ID })
+	putSample(&s.Pulls, func(c *Pull) string { return slotPrefix(c.Group, c.Slot) })
 	if err := s.buildIndexes(); err != nil {
 		panic(err)
 	}

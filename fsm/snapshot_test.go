@@ -60,6 +60,7 @@ func dump(s State) map[string]any {
 		"requests": rowsOf(s.Requests), "requestLog": rowsOf(s.requestLog), "requestsOf": rowsOf(s.requestsOf),
 
 		"instances": rowsOf(s.Instances), "inGroup": rowsOf(s.inGroup), "onNode": onNode,
+		"pulls": rowsOf(s.Pulls), "pullsOn": rowsOf(s.pullsOn),
 		"departing": rowsOf(s.departing), "classUse": rowsOf(s.classUse), "unheardReady": rowsOf(s.unheardReady),
 
 		"jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions), "groups": rowsOf(s.Groups),

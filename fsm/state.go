@@ -26,7 +26,7 @@ type State struct {
 
 	fleet     // Nodes, Drains
 	jobs      // Jobs, Versions, Groups, Deployments, Services, Budgets
-	instances // Instances
+	instances // Instances, Pulls
 	moves     // Volumes, Transfers, Backups
 	rules     // Settings, SettingsIndex, Classes, Actors, Rails
 	history   // Events, Requests

@@ -86,6 +86,7 @@ const (
 const (
 	CodeImageUnresolved Code = "image_unresolved"  // nobody could tell the digest of an image
 	CodeImagePull       Code = "image_pull_failed" // a node could not pull an image
+	CodeImagePulling    Code = "image_pulling"     // the image is not on the node yet
 )
 
 // Codes of join tokens and of the members that they admit.
@@ -149,9 +150,8 @@ func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dime
 // Unplaceable reports whether c says why an instance can't be placed: it fits on no node, or a quota is used up.
 func (c Code) Unplaceable() bool {
 	switch c {
-	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeNoRuntime, CodeRuntimeDown, CodeConstraint, CodeVolumeNoNode,
-		CodeVolumeInUse,
-		CodeVolumeOffline, CodeAntiAffinity:
+	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeNoRuntime, CodeRuntimeDown, CodeImagePull, CodeImagePulling,
+		CodeConstraint, CodeVolumeNoNode, CodeVolumeInUse, CodeVolumeOffline, CodeAntiAffinity:
 		return true
 	}
 	return strings.HasPrefix(string(c), string(QuotaExceeded("")))

@@ -68,4 +68,41 @@ type ContainerRuntime struct {
 	Version string `cbor:"1,keyasint,omitempty"`
 	// Down says why the runtime does not answer; "" means that it answers. Containers that run already go on without it.
 	Down string `cbor:"2,keyasint,omitempty"`
+	// Pulls says that the agent pulls the images that its assignments name, before an instance needs them. Servers then
+	// place a container on the node only once its image is there.
+	Pulls bool `cbor:"3,keyasint,omitempty"`
+	// Images lists the images that the agent was asked for or runs, at most MaxImages of them.
+	Images []NodeImage `cbor:"4,keyasint,omitempty"`
+}
+
+// MaxImages is the largest number of images that are recorded for one node.
+const MaxImages = 64
+
+// NodeImage is what an agent reports about one image.
+type NodeImage struct {
+	Digest string     `cbor:"1,keyasint"` // of the image's index
+	State  ImageState `cbor:"2,keyasint"`
+	Bytes  int64      `cbor:"3,keyasint,omitempty"` // pulled so far
+	Total  int64      `cbor:"4,keyasint,omitempty"` // to pull in all; 0 means that it is not known yet
+	Words  string     `cbor:"5,keyasint,omitempty"` // the registry's words, if the pull failed; at most 256 bytes
+}
+
+// ImageState is how far an agent is with an image. The set is closed.
+type ImageState string
+
+// The states of an image on a node.
+const (
+	ImagePulling ImageState = "pulling"
+	ImagePresent ImageState = "present"
+	ImageFailed  ImageState = "failed" // the last try failed; the agent tries again while the image is wanted
+)
+
+// Known returns the constant that equals x. ok is false if there is none.
+func (x ImageState) Known() (known ImageState, ok bool) {
+	for _, known := range [...]ImageState{ImagePulling, ImagePresent, ImageFailed} {
+		if x == known {
+			return known, true
+		}
+	}
+	return "", false
 }

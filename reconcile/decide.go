@@ -49,6 +49,7 @@ var passes = [...]func(*pass){
 	(*pass).markEvictions,   // instances that have to leave their node
 	(*pass).stepTransfers,   // volumes that are being moved
 	(*pass).viewGroups,      // fills in the views of the groups found above
+	(*pass).reviewPulls,     // images that nothing needs any more, or that can't be pulled
 	(*pass).stopSurplus,     // instances that are not wanted any more
 	(*pass).place,           // missing instances, by class
 	(*pass).rebalance,       // instances that would be better elsewhere

@@ -148,7 +148,7 @@ func (p *pass) rolloutWaits(g *groupView) *model.Error {
 			return why
 		}
 	}
-	return nil
+	return p.pullWaits(g)
 }
 
 // slotWaits returns what the rollout of one slot waits for through no fault of the new version, or nil.

@@ -244,7 +244,7 @@ func (p *pass) stopDrained(g *groupView, slot *slotView) {
 		p.stopFor(&d, inst)
 	case g.stopFirst(g.spec.Eviction.Order):
 		n := p.takeover(g, slot, leaveDrained, urgentMove)
-		if _, why := p.peek(n); why != nil {
+		if why := p.secured(n); why != nil {
 			p.unplaced(n, why)
 			p.acceptDowntime(&d, inst)
 			return
@@ -276,6 +276,9 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 // acceptDowntime stops an instance whose replacement fits nowhere, if the operator accepted downtime for its group. The
 // caller must have recorded why no replacement fits.
 func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
+	if _, pulls := p.state().PullOf(inst.Group, inst.Slot); pulls {
+		return // there is room, and the image is on its way
+	}
 	if d.drain.Options.AcceptsDowntime(inst.Group) {
 		p.stopFor(d, inst)
 	}

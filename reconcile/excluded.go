@@ -28,8 +28,8 @@ func (e *excluded) add(code model.Code, nodes int) {
 func rank(code model.Code) int {
 	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeNoRuntime, model.CodeRuntimeDown,
 		model.CodeConstraint, model.CodeVolumeNoNode,
-		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting, model.CodeNoPorts,
-		model.CodeNoMemory}, code)
+		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting,
+		model.CodeImagePull, model.CodeImagePulling, model.CodeNoPorts, model.CodeNoMemory}, code)
 }
 
 // main returns a code without rank if there is one, because it is not about a node, so no other node would help. It
@@ -88,6 +88,8 @@ func exclusion(code model.Code, nodes int) string {
 		model.CodeVolumeNoNode:    {"has no copy of its volume", "have no copy of its volume"},
 		model.CodeAntiAffinity:    {"is kept apart from others of its group", "are kept apart from others of its group"},
 		model.CodeReplicaEvicting: {"builds a copy already", "build a copy already"},
+		model.CodeImagePull:       {"could not pull its image", "could not pull its image"},
+		model.CodeImagePulling:    {"pulls too many images already", "pull too many images already"},
 		model.CodeNoPorts:         {"has no free port for it", "have no free port for it"},
 		model.CodeNoMemory:        {"has too little memory", "have too little memory"},
 	}[code]
@@ -136,4 +138,38 @@ func closedBy(n *fsm.Node) string {
 		return "without known capacity"
 	}
 	return "held back after flapping"
+}
+
+// unblockPlacement returns what would help a placement that failed with this code, or "" if nothing is known to help.
+func unblockPlacement(code model.Code) string {
+	switch code {
+	case model.CodeNoMemory:
+		return "add a node, scale something down, or accept downtime"
+	case model.CodeNoPorts:
+		return "free the port on another node, or use a dynamic one"
+	case model.CodeNoNodes:
+		return "add or uncordon a node"
+	case model.CodeNoRuntime:
+		return "install containerd on a node, or add a node that has it"
+	case model.CodeRuntimeDown:
+		return "start containerd there: systemctl start containerd"
+	case model.CodeImagePull:
+		return "see to the registry, or to the nodes' credentials for it; it is tried again within 5 minutes"
+	case model.CodeConstraint:
+		return "add a node that meets the constraints, or relax them"
+	case model.CodeAntiAffinity:
+		return "add or uncordon a node that has none of the group, or with another value of the distinct attribute"
+	case model.CodeReplicaEvicting:
+		return "the builds that go on there end"
+	case model.CodeVolumeNoNode:
+		return "uncordon or enable the node that has its data"
+	case model.CodeVolumeOffline:
+		return "bring the home node back, or: outspan volume restore BACKUP --node NODE --attach"
+	case model.QuotaExceeded("memory"), model.QuotaExceeded("instances"):
+		return "scale something of the class down, or raise the quota: outspan class set CLASS --quota-memory SIZE " +
+			"--quota-instances N"
+	case model.CodeRetryLimit:
+		return "fix what makes it fail, or run a new version"
+	}
+	return ""
 }

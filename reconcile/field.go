@@ -119,6 +119,11 @@ func (f *field) census() {
 		f.same[row.at]++
 		f.countSpread(v, 1)
 	}
+	for c := range f.pass.state().PullsOf(f.group.id) {
+		if v := f.pass.candidates().view(c.Node); v != nil {
+			f.count(v)
+		}
+	}
 	for _, slot := range f.group.open {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			if inst == nil || f.pass.gone[inst.ID] {

@@ -123,6 +123,7 @@ var hardFilters = [...]func(*field, *nodeView) model.Code{
 	filterEligible,
 	filterProgram,
 	filterConstraints,
+	filterImage,
 	filterStaticPorts,
 	filterMemory,
 }
@@ -185,7 +186,7 @@ func (f *field) excludeLasting(v *nodeView) model.Code {
 	if code := cmp.Or(filterEligible(f, v), filterProgram(f, v)); code != "" {
 		return code
 	}
-	return filterConstraints(f, v)
+	return cmp.Or(filterConstraints(f, v), filterImage(f, v))
 }
 
 // exclude returns the code of the first filter that excludes the node, or "".

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -115,7 +116,11 @@ func (f *forecaster) on(id model.NodeID) []*fsm.Instance {
 func (f *forecaster) node(id model.NodeID) []model.Forecast {
 	var out []model.Forecast
 	for _, inst := range f.on(id) {
-		out = append(out, f.settled(f.instance(id, inst), inst))
+		one := f.settled(f.instance(id, inst), inst)
+		if text := pullText(f.before, inst.Group, one.Target); text != "" {
+			one.Note = strings.TrimPrefix(one.Note+"; "+text, "; ")
+		}
+		out = append(out, one)
 	}
 	return append(out, f.kept(id)...)
 }
@@ -156,7 +161,7 @@ func (f *forecaster) instance(id model.NodeID, inst *fsm.Instance) model.Forecas
 		return out
 	}
 	if b, blocked := f.p.blockerOf(&d, planned); blocked && b.Code != model.CodeReplacementPending &&
-		b.Code != model.CodeStopping {
+		b.Code != model.CodeStopping && b.Code != model.CodeImagePulling {
 		f.nothingAllowed(&b, out)
 		out.Blocker, out.Never = &b, lasting(b.Code)
 		if out.Action != model.ActionLeave {
@@ -233,7 +238,7 @@ func lasting(code model.Code) bool {
 	}
 	switch code {
 	case model.CodeBudgetMinReady, model.CodeBudgetRate, model.CodeActorRate, model.CodeReplicaEvicting,
-		model.CodeReplacementPending, model.CodeStopping, model.CodePaused, model.CodeHold:
+		model.CodeReplacementPending, model.CodeStopping, model.CodePaused, model.CodeHold, model.CodeImagePulling:
 		return false
 	}
 	return true

@@ -51,6 +51,9 @@ func (p *pass) shut(n *need) model.Code {
 	if v == nil || v.node.Health == model.HealthOffline || v.refusal != nil {
 		return ""
 	}
+	if _, claimed := p.state().PullOf(n.group.id, n.slot); claimed {
+		return "" // the room on the node is the slot's own
+	}
 	if p.state().Transfers.Len() > 0 { // a transfer may have reserved room for the slot
 		if _, moves := p.state().TransferOf(n.group.id, n.slot); moves {
 			return ""

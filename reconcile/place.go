@@ -35,6 +35,8 @@ type need struct {
 	build    bool          // the instance makes an extra copy of the group's data
 	leaves   bool          // the new instance must not be on the replaced one's node
 
+	secure bool // the replaced instance stops first: peek also claims the node and orders the image there
+
 	spare      bool // if the commands in first are refused, place without them
 	regardless bool // if nothing fits, carry out the commands in first alone
 }
@@ -87,6 +89,9 @@ func (p *pass) placeAll(n *need) {
 // unplaced records why a need can't be met. It records the reason for the instance that should be replaced, or as a
 // refusal if the slots are empty.
 func (p *pass) unplaced(n *need, why *unplaced) {
+	if _, waits := p.state().PullOf(n.group.id, n.slot); waits && why.code == model.CodeImagePulling {
+		return // waitForPull has recorded what the slot waits for
+	}
 	if p.givesUpSurge(n, why) {
 		return
 	}
@@ -116,12 +121,15 @@ func (p *pass) placeNeed(n *need) *unplaced {
 	if why := p.unsettled(n, f); why != nil {
 		return why
 	}
+	if done, why := p.usePull(n, f); done {
+		return why
+	}
 	if n.home != "" {
 		return p.placeAt(n, f)
 	}
 	var last *model.Error
 	v, why := p.choose(n, f, func(v *nodeView) (bool, model.Code) {
-		if last = p.tryPlace(n, f, v); last == nil {
+		if last = p.pullOrPlace(n, f, v); last == nil {
 			return true, ""
 		}
 		return false, last.Code
@@ -160,7 +168,8 @@ func (p *pass) unsettled(n *need, f *field) *unplaced {
 }
 
 // peek returns the node that placeNeed would choose, and reserves room on that node until the decision ends. If the
-// need has a home node, peek only checks that node and reserves nothing.
+// need has a home node, peek only checks that node and reserves nothing. If n.secure is set, peek claims a node whose
+// agent pulls images, and returns why the need must wait until the image is there.
 func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
@@ -173,12 +182,33 @@ func (p *pass) peek(n *need) (model.NodeID, *unplaced) {
 	if why := p.quotaAfter(n, f); why != nil {
 		return "", why
 	}
-	if n.home != "" {
-		return n.home, p.homeProblem(n, f)
+	if node, why, held := p.heldFor(n); held {
+		return node, why
 	}
-	v, why := p.choose(n, f, func(*nodeView) (bool, model.Code) { return true, "" })
+	if n.home != "" {
+		why := p.homeProblem(n, f)
+		if why == nil && n.secure {
+			why = p.securedAt(n, f, p.candidates().view(n.home))
+		}
+		return n.home, why
+	}
+	v, why := p.choose(n, f, func(v *nodeView) (bool, model.Code) {
+		if !n.secure || !v.node.Pulls(f.spec) {
+			return true, ""
+		}
+		refusal := p.claim(n, f, v, false)
+		if refusal != nil {
+			return false, refusal.Code
+		}
+		return true, ""
+	})
 	if v == nil {
 		return "", why
+	}
+	if node, why, held := p.heldFor(n); held {
+		f.count(v)
+		f.putBack(v)
+		return node, why
 	}
 	f.reserve(v)
 	p.nodes.moved(v)
@@ -245,6 +275,8 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	switch why.code {
 	case model.CodeNoPorts:
 		p.explainPorts(f, why)
+	case model.CodeImagePull:
+		why.message += ": " + p.registryWords(f)
 	case model.CodeConstraint:
 		if c := f.spec.Container; c != nil && len(c.Platforms) > 0 {
 			why.message += ": its image is for " + strings.Join(c.Platforms, ", ")
@@ -312,7 +344,7 @@ func (p *pass) placeAt(n *need, f *field) *unplaced {
 	if why := p.homeProblem(n, f); why != nil {
 		return why
 	}
-	if refusal := p.tryPlace(n, f, p.candidates().view(n.home)); refusal != nil {
+	if refusal := p.pullOrPlace(n, f, p.candidates().view(n.home)); refusal != nil {
 		return &unplaced{code: refusal.Code, message: refusal.Message, out: excluded{{Code: refusal.Code, Nodes: 1}}}
 	}
 	return nil
@@ -331,7 +363,12 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 	case v.refusal != nil && !v.detour:
 		return why(model.CodeVolumeNoNode, "its only possible %s", v.refusal.Message)
 	}
-	if code := f.exclude(v); code != "" {
+	switch code := f.exclude(v); code {
+	case "":
+	case model.CodeImagePull:
+		failed, _ := v.node.PullFailed(f.group.id, f.version, p.in.Now)
+		return why(code, "its only possible node %s could not pull its image: %s", v.node.Name, failed.Reason)
+	default:
 		return why(code, "its only possible node %s: %s", v.node.Name, code)
 	}
 	return nil
@@ -356,36 +393,4 @@ func (p *pass) tryPlace(n *need, f *field, v *nodeView) *model.Error {
 		p.changed(v.node.ID)
 	}
 	return refusal
-}
-
-// unblockPlacement returns what would help a placement that failed with this code, or "" if nothing is known to help.
-func unblockPlacement(code model.Code) string {
-	switch code {
-	case model.CodeNoMemory:
-		return "add a node, scale something down, or accept downtime"
-	case model.CodeNoPorts:
-		return "free the port on another node, or use a dynamic one"
-	case model.CodeNoNodes:
-		return "add or uncordon a node"
-	case model.CodeNoRuntime:
-		return "install containerd on a node, or add a node that has it"
-	case model.CodeRuntimeDown:
-		return "start containerd there: systemctl start containerd"
-	case model.CodeConstraint:
-		return "add a node that meets the constraints, or relax them"
-	case model.CodeAntiAffinity:
-		return "add or uncordon a node that has none of the group, or with another value of the distinct attribute"
-	case model.CodeReplicaEvicting:
-		return "the builds that go on there end"
-	case model.CodeVolumeNoNode:
-		return "uncordon or enable the node that has its data"
-	case model.CodeVolumeOffline:
-		return "bring the home node back, or: outspan volume restore BACKUP --node NODE --attach"
-	case model.QuotaExceeded("memory"), model.QuotaExceeded("instances"):
-		return "scale something of the class down, or raise the quota: outspan class set CLASS --quota-memory SIZE " +
-			"--quota-instances N"
-	case model.CodeRetryLimit:
-		return "fix what makes it fail, or run a new version"
-	}
-	return ""
 }

@@ -164,6 +164,10 @@ func describeOne(c fsm.Command) string {
 	switch c := c.(type) {
 	case *fsm.InstancePlace:
 		return fmt.Sprintf("place %s slot %d on node %s", c.Group, c.Slot, c.Node)
+	case *fsm.ImageWant:
+		return fmt.Sprintf("pull the image of %s slot %d on node %s", c.Group, c.Slot, c.Node)
+	case *fsm.ImageDrop:
+		return fmt.Sprintf("give up the image of %s slot %d", c.Group, c.Slot)
 	case *fsm.InstanceStop:
 		return fmt.Sprintf("stop instance %s (%s)", c.ID, c.Cause)
 	case *fsm.InstancePrepare:

@@ -142,8 +142,9 @@ func (p *pass) lowerRuns(g *groupView) bool {
 func (p *pass) bestHole(n *need, f *field) *preemption {
 	var best *preemption
 	var reasons hindrances
+	claimed, holds := p.state().PullOf(n.group.id, n.slot)
 	for _, v := range p.candidates().views {
-		if v.detour || n.home != "" && v.node.ID != n.home || !p.suitable(n, f, v) {
+		if v.detour || holds && v.node.ID != claimed.Node || n.home != "" && v.node.ID != n.home || !p.suitable(n, f, v) {
 			continue
 		}
 		h := p.preemptionOn(n, f, v)
@@ -201,6 +202,13 @@ func oldest(victims []*fsm.Instance) uint64 {
 // takeHole returns the refusal, and the next try skips the victim to blame, or else the node.
 func (p *pass) takeHole(n *need, f *field, h *preemption) *model.Error {
 	v := h.view
+	if v.node.LacksImage(f.spec) { // nothing is stopped before the image is there
+		refusal := p.claim(n, f, v, true)
+		if refusal != nil {
+			v.shut = refusal
+		}
+		return refusal
+	}
 	row, _ := p.state().Groups.Get(n.group.id)
 	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
 	c := &fsm.InstancePlace{ID: id, Group: n.group.id, Slot: n.slot, Version: n.version, Node: v.node.ID, Cause: n.cause,

@@ -220,7 +220,7 @@ func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
 		return false // the instance no longer holds its slot
 	}
 	n := p.takeover(p.groups[i], slot, leaveAsked, urgentMove)
-	_, nowhere := p.peek(n)
+	nowhere := p.secured(n)
 	if nowhere != nil {
 		p.unplaced(n, nowhere)
 	}

@@ -26,6 +26,9 @@ func TestProperties(t *testing.T) {
 		w.run("node n3 n4 rack=b")
 		w.run("node n5 memory=400MiB rack=c")
 		w.run("budget both max_down=50%")
+		for _, id := range w.nodes[:4] {
+			w.run("runtime " + string(id) + rapid.SampledFrom([]string{" pulls", " pulls", ""}).Draw(rt, "runtime"))
+		}
 		var lines []string
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
 			line := drawLine(rt, w)
@@ -47,7 +50,7 @@ func TestProperties(t *testing.T) {
 func drawLine(rt *rapid.T, w *world) string {
 	node := func() string { return rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node") }
 	job := func() string {
-		return rapid.SampledFrom([]string{"web", "db", "mon", "lock", "roll", "kv"}).Draw(rt, "job")
+		return rapid.SampledFrom([]string{"web", "db", "mon", "lock", "roll", "kv", "img", "img"}).Draw(rt, "job")
 	}
 	instance := func() string {
 		var names []string
@@ -63,7 +66,10 @@ func drawLine(rt *rapid.T, w *world) string {
 		return rapid.SampledFrom(names).Draw(rt, "instance")
 	}
 	count := rapid.IntRange(0, 4).Draw(rt, "count")
-	switch rapid.IntRange(0, 30).Draw(rt, "what") {
+	switch rapid.IntRange(0, 32).Draw(rt, "what") {
+	case 31, 32:
+		return "registry " + rapid.SampledFrom([]string{"slow", "up", "no such host", node() + " slow", node()}).
+			Draw(rt, "registry")
 	case 29, 30:
 		return drawLimit(rt)
 	case 25, 26, 27, 28:
@@ -130,6 +136,9 @@ func jobLine(job string, count, cmd, variant int) string {
 			[...]string{"", "update_order=stop_first", "max_down=3 blocking", "unreachable=0s"}[variant]
 	case "mon":
 		more = "role=system"
+	case "img":
+		more = fmt.Sprintf("image=reg/app%d ", cmd) + [...]string{"", "order=stop_first update_order=stop_first",
+			"role=system", "exclusive port=p:8080"}[variant]
 	case "lock":
 		more = "exclusive"
 	case "roll":
@@ -211,6 +220,7 @@ func wentOffline(before, after fsm.State, id model.GroupID) bool {
 func (w *world) comeToRest(t rapid.TB) {
 	w.run("settings paused=false")
 	w.run("sync on")
+	clear(w.registry)
 	for _, n := range w.nodes {
 		if node, _ := w.state.Nodes.Get(n); node.Health == model.HealthOffline || w.live[n].Silent {
 			w.run("return " + string(n))

@@ -126,7 +126,7 @@ func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 	next, ok := p.state().Successor(inst)
 	switch {
 	case g.pinned():
-		if _, why := p.peek(p.takeover(g, slot, leaveRebuilt, urgentMove)); why != nil {
+		if why := p.secured(p.takeover(g, slot, leaveRebuilt, urgentMove)); why != nil {
 			p.unplaced(&need{group: g, slot: slot.n, replaces: inst}, why)
 			return
 		}

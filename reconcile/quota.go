@@ -41,7 +41,7 @@ func surges(cause model.Cause) bool {
 // downtime lets the instance stop.
 func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *model.Error) {
 	n := p.takeover(g, g.slot(inst.Slot), leaveDrained, urgentMove)
-	if _, nowhere := p.peek(n); nowhere != nil {
+	if nowhere := p.secured(n); nowhere != nil {
 		p.unplaced(n, nowhere)
 		p.acceptDowntime(d, inst)
 		return

@@ -100,12 +100,11 @@ type joined struct {
 	counted bool
 }
 
-// shares reports whether a field can take its nodes from a ranking. A ranking ignores affinities and static ports, so a
-// field with either can't.
+// shares reports whether a field can take its nodes from a ranking. A ranking ignores affinities, images and static
+// ports, so a field with any of them can't.
 func (f *field) shares() bool {
-	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port model.PortSpec) bool {
-		return port.Static != 0
-	})
+	static := func(port model.PortSpec) bool { return port.Static != 0 }
+	return len(f.spec.Affinities) == 0 && f.spec.Container == nil && !slices.ContainsFunc(f.spec.Ports, static)
 }
 
 // join fills a field from a ranking. Nodes that have changed since the ranking was made are scored immediately.

@@ -244,7 +244,8 @@ func (b *balancer) view(id model.GroupID) *groupView {
 }
 
 // eachTarget visits the nodes that placement would choose for one more instance of the group, the best first, until
-// visit returns false. It takes at most targetsSeen nodes, and skips those that the group must avoid.
+// visit returns false. It takes at most targetsSeen nodes, and skips those that the group must avoid or that lack its
+// image.
 func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 	var back []*nodeView
 	for len(back) < targetsSeen {
@@ -253,7 +254,8 @@ func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 			break
 		}
 		back = append(back, v)
-		if _, avoided := v.node.Avoids(f.group.id, f.version, b.p.in.Now); !avoided && !visit(&b.all[v.at]) {
+		_, avoided := v.node.Avoids(f.group.id, f.version, b.p.in.Now)
+		if !avoided && !v.node.LacksImage(f.spec) && !visit(&b.all[v.at]) {
 			break
 		}
 	}

@@ -178,7 +178,31 @@ func (r *rehearsal) work() {
 			r.commit(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Instances: done})
 		}
 	}
+	r.pull()
 	r.in.Now = r.in.Now.Add(r.took.next())
+}
+
+// pull makes the agents of nodes that can be heard report the images of the claims to them as present.
+func (r *rehearsal) pull() {
+	if r.in.State.Pulls.Len() == 0 {
+		return
+	}
+	before := r.in.State
+	for _, c := range before.Pulls.All() {
+		n, known := r.in.State.Nodes.Get(c.Node)
+		if !known || r.in.Live[c.Node].Silent || r.in.State.Pulled(c) {
+			continue
+		}
+		self := &model.SelfReport{Gen: n.Self.Gen + 1, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true,
+			Ports: n.Self.Ports}
+		self.Runtime = &model.ContainerRuntime{Version: n.Self.Runtime.Version, Down: n.Self.Runtime.Down, Pulls: true,
+			Images: []model.NodeImage{{Digest: c.Digest(), State: model.ImagePresent}}}
+		for _, image := range n.Self.Runtime.Images {
+			self.Runtime.Images = append(self.Runtime.Images, model.NodeImage{Digest: image.Digest, State: image.State,
+				Bytes: image.Bytes, Total: image.Total, Words: image.Words})
+		}
+		r.commit(&fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Self: self})
+	}
 }
 
 // workOn returns what an agent reports next about an instance; nil if nothing about it changes.

@@ -213,7 +213,7 @@ func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
 }
 
 // roomAfter reports whether an instance of the new version would fit: on the old instance's node without that instance,
-// or on another node now. If not, it records why.
+// or on another node now. Its image must be there too. If not, it records why.
 func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 	n := p.takeover(g, slot, leaveRolled, urgentRoll)
 	n.version = g.row.Version
@@ -224,15 +224,23 @@ func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 			return false
 		}
 	}
+	n.secure = true
+	if _, why, held := p.heldFor(n); held {
+		return why == nil
+	}
 	v := p.candidates().view(slot.holder.Node)
 	if f != nil && v != nil && f.excludeLasting(v) == "" &&
 		v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes && f.portsInPlace(v, slot.holder) {
-		return true
+		why := p.securedAt(n, f, v)
+		if why != nil {
+			p.unplaced(n, why)
+		}
+		return why == nil
 	}
 	if g.system() {
 		n.home = slot.holder.Node
 	}
-	if _, why := p.peek(n); why != nil {
+	if why := p.secured(n); why != nil {
 		p.unplaced(n, why)
 		return false
 	}

@@ -91,6 +91,8 @@ type world struct {
 	term       uint64
 	hooks      map[model.InstanceID]hookOutcome
 
+	registry map[model.NodeID]string // what a registry answers to a node, and to all ("") : see cmdRegistry
+
 	events     fsm.EventKey // the first event that was not shown yet
 	remembered fsm.State
 }
@@ -102,6 +104,8 @@ type agentSim struct {
 	boot    int
 	running map[model.InstanceID]model.InstanceStatus
 	order   []model.InstanceID
+	pulls   bool // it pulls images on order
+	images  []model.NodeImage
 }
 
 // fatal is the part of *testing.T or *rapid.T that a world needs.
@@ -115,7 +119,7 @@ func newWorld(t fatal) *world {
 		t: t, state: fsm.NewState(), live: map[model.NodeID]fsm.Liveness{}, agents: map[model.NodeID]*agentSim{},
 		specs: map[model.JobName]model.JobSpec{},
 		names: map[model.InstanceID]string{}, ids: map[string]model.InstanceID{}, now: 1000, term: 1,
-		hooks: map[model.InstanceID]hookOutcome{},
+		hooks: map[model.InstanceID]hookOutcome{}, registry: map[model.NodeID]string{},
 	}
 	settings := model.DefaultSettings()
 	settings.Rescheduler = "off" // tests that are about the rescheduler turn it on
@@ -232,6 +236,16 @@ func (w *world) say(c fsm.Command) string {
 		if len(c.Awaits) > 0 {
 			text += fmt.Sprintf(" when %v have stopped", c.Awaits)
 		}
+	case *fsm.ImageWant:
+		text = fmt.Sprintf("want %s/%d v%d on %s (%s)", c.Group, c.Slot, c.Version, c.Node, c.Cause)
+		if c.After != "" {
+			text += " after " + w.names[c.After]
+		}
+		if c.Bare {
+			text += " without room"
+		}
+	case *fsm.ImageDrop:
+		text = strings.TrimSpace(fmt.Sprintf("drop %s/%d %s", c.Group, c.Slot, c.Failed))
 	case *fsm.InstanceStop:
 		text = fmt.Sprintf("stop %s (%s)", c.ID, c.Cause)
 		if c.Bypass {

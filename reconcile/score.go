@@ -1,6 +1,9 @@
 package reconcile
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/model"
+)
 
 // Weights of the soft rules, in points. The score for a node's use is at most the constant full.
 const (
@@ -59,12 +62,17 @@ func (f *field) affinity(n *fsm.Node) int64 {
 }
 
 // constantBonus returns the part of a node's score that stays the same while instances are placed: affinities, recent
-// failures, the avoid list, and whether the node waits for its turn in a drain.
+// failures, the avoid list, whether the node has the image, and whether it waits for its turn in a drain.
 func (f *field) constantBonus(v *nodeView) int64 {
 	total := f.affinity(v.node)
 	if v.avoided {
 		if _, avoided := v.node.Avoids(f.group.id, f.version, f.pass.in.Now); avoided {
 			total -= avoidedThere
+		}
+	}
+	if c := f.spec.Container; c != nil {
+		if image, _ := v.node.Image(c.ImageDigest()); image.State == model.ImagePresent {
+			total += imageThere
 		}
 	}
 	if v.detour {

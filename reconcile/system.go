@@ -57,10 +57,16 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 	var needs []*need
 	var fresh *need // the latest need for slots that never had an instance; it covers missing[begun:ended]
 	next, begun, ended, missing, seats := 0, 0, 0, p.systemMissing(g), g.systemSeats()
+	claims, claimed := map[model.NodeID]*fsm.Pull{}, map[int]bool{}
+	for c := range p.state().PullsOf(g.id) {
+		claims[c.Node], claimed[c.Slot] = c, true
+	}
 	for i, n := range missing {
 		seat, known := seats[n.ID]
-		if !known {
-			seat.slot = g.freshSlot(&next)
+		if c, ok := claims[n.ID]; !known && ok {
+			seat.slot = c.Slot
+		} else if !known {
+			seat.slot = g.freshSlot(&next, claimed)
 		}
 		version := p.version(g, seat.last)
 		switch {
@@ -135,13 +141,13 @@ func (g *groupView) systemSeats() map[model.NodeID]systemSeat {
 	return seats
 }
 
-// freshSlot returns the smallest number, from *next on, of a slot that never had an instance. It sets *next to the
-// following number.
-func (g *groupView) freshSlot(next *int) int {
+// freshSlot returns the smallest number, from *next on, of a slot that never had an instance and is not claimed. It
+// sets *next to the following number.
+func (g *groupView) freshSlot(next *int, claimed map[int]bool) int {
 	for {
 		n := *next
 		*next++
-		if v := g.known(n); v == nil || v.holder == nil && v.last == nil {
+		if v := g.known(n); !claimed[n] && (v == nil || v.holder == nil && v.last == nil) {
 			return n
 		}
 	}

@@ -80,7 +80,7 @@ func (p *pass) stopTroubled(g *groupView, slot *slotView, w leaveReason, by stri
 			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 	case g.stopFirst(g.spec.Eviction.Order), p.state().MustStopFirst(inst) != nil:
 		n := p.takeover(g, slot, w, urgentMove)
-		if _, why := p.peek(n); why != nil {
+		if why := p.secured(n); why != nil {
 			p.unplaced(n, why)
 			return
 		}

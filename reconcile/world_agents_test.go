@@ -20,6 +20,10 @@ func (w *world) register(id model.NodeID, shape model.NodeShape) {
 	}
 	n, _ := w.state.Nodes.Get(id)
 	report := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true, Incarnation: w.state.Incarnation}
+	if a.pulls {
+		report.Self = &model.SelfReport{Gen: 1, Runtime: &model.ContainerRuntime{Version: "2.1", Pulls: true,
+			Images: slices.Clone(a.images)}}
+	}
 	for _, inst := range a.order {
 		if status, ok := a.running[inst]; ok {
 			status.Generation++
@@ -56,6 +60,7 @@ func (w *world) work(nodes []string) bool {
 		if len(nodes) > 0 && !slices.Contains(nodes, string(id)) || !w.reach(id) {
 			continue
 		}
+		changed = w.pull(id) || changed
 		var todo []*fsm.Instance
 		for inst := range w.state.InstancesOn(id) {
 			if !inst.Terminal() {
@@ -106,11 +111,112 @@ func (w *world) cmdTroubled(args []string) string {
 	return out
 }
 
+// imageVocabulary returns the commands of scenarios about container runtimes and images, by name.
+func imageVocabulary() map[string]func(*world, []string) string {
+	return map[string]func(*world, []string) string{
+		"runtime":  (*world).cmdRuntime,
+		"registry": (*world).cmdRegistry,
+		"images":   (*world).cmdImages,
+	}
+}
+
+// cmdRuntime makes an agent report its container runtime: runtime n1; runtime n1 gone (it does not answer); runtime n1
+// pulls (the agent pulls on order).
 func (w *world) cmdRuntime(args []string) string {
-	n, _ := w.state.Nodes.Get(model.NodeID(args[0]))
-	return w.must(w.apply("agent:"+model.Actor(args[0]), &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch,
-		Self: &model.SelfReport{Gen: n.Self.Gen + 1,
-			Runtime: &model.ContainerRuntime{Version: "2.1", Down: strings.Join(args[1:], " ")}}}))
+	down := strings.Join(args[1:], " ")
+	if down == "pulls" {
+		w.agents[model.NodeID(args[0])].pulls, down = true, ""
+	}
+	return w.reportRuntime(model.NodeID(args[0]), down)
+}
+
+func (w *world) reportRuntime(id model.NodeID, down string) string {
+	n, _ := w.state.Nodes.Get(id)
+	a := w.agents[id]
+	runtime := &model.ContainerRuntime{Version: "2.1", Down: down, Pulls: a.pulls}
+	if a.pulls {
+		runtime.Images = slices.Clone(a.images)
+	}
+	return w.must(w.apply("agent:"+model.Actor(id), &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch,
+		Self: &model.SelfReport{Gen: n.Self.Gen + 1, Troubles: n.Self.Troubles, Runtime: runtime}}))
+}
+
+// pull makes an agent pull the images that its node is asked for, as w.registry says, and report what has changed. It
+// drops what is neither wanted nor there.
+func (w *world) pull(id model.NodeID) bool {
+	a := w.agents[id]
+	n, _ := w.state.Nodes.Get(id)
+	if !a.pulls || n.Self.Runtime == nil || n.Self.Runtime.Down != "" {
+		return false
+	}
+	next := slices.DeleteFunc(slices.Clone(a.images), func(image model.NodeImage) bool {
+		return image.State != model.ImagePresent && !w.wanted(id, image.Digest)
+	})
+	for c := range w.state.PullsOn(id) {
+		i := slices.IndexFunc(next, func(image model.NodeImage) bool { return image.Digest == c.Digest() })
+		if i < 0 {
+			next, i = append(next, model.NodeImage{Digest: c.Digest()}), len(next)
+		}
+		if next[i].State == model.ImagePresent {
+			continue
+		}
+		next[i].Total, next[i].Words = 40<<20, ""
+		switch registry := w.registry[id] + w.registry[""]; registry {
+		case "":
+			next[i].State, next[i].Bytes = model.ImagePresent, 40<<20
+		case "slow":
+			next[i].State, next[i].Bytes = model.ImagePulling, 10<<20
+		default:
+			next[i].State, next[i].Words = model.ImageFailed, registry
+		}
+	}
+	if slices.Equal(next, a.images) {
+		return false
+	}
+	a.images = next
+	w.reportRuntime(id, "")
+	return true
+}
+
+func (w *world) wanted(id model.NodeID, digest string) bool {
+	for c := range w.state.PullsOn(id) {
+		if c.Digest() == digest {
+			return true
+		}
+	}
+	return false
+}
+
+// cmdRegistry says what the registry answers from now on: registry slow (agents pull and get no further); registry no
+// such host (the pulls fail); registry up. A node in front makes it the answer to this node: registry n1 slow.
+func (w *world) cmdRegistry(args []string) string {
+	id := model.NodeID(args[0])
+	if w.agents[id] == nil {
+		id = ""
+	} else {
+		args = args[1:]
+	}
+	if w.registry[id] = strings.Join(args, " "); w.registry[id] == "up" {
+		delete(w.registry, id)
+	}
+	return ""
+}
+
+// cmdImages prints the claims, and what each node has of images.
+func (w *world) cmdImages([]string) string {
+	var out strings.Builder
+	for _, c := range w.state.Pulls.All() {
+		fmt.Fprintf(&out, "%s/%d v%d on %s for %s (%s), %d MiB\n", c.Group, c.Slot, c.Version, c.Node, c.Name(), c.Cause,
+			c.MemoryBytes>>20)
+	}
+	for _, id := range w.nodes {
+		if n, ok := w.state.Nodes.Get(id); ok && n.Self.Runtime != nil {
+			for _, image := range n.Self.Runtime.Images {
+				fmt.Fprintf(&out, "%s %s %s\n", id, image.Digest[len(image.Digest)-4:], image.State)
+			}
+		}
+	}
+	return out.String()
 }
 
 func (w *world) status(inst *fsm.Instance, observed model.Observed, reason string) string {

@@ -46,7 +46,7 @@ func (w *world) groupKey(g *model.GroupSpec, key, value string) {
 	case "cpu":
 		g.Resources.CPU = int64(number(value))
 	case "image":
-		g.Exec, g.Container = model.ExecSpec{}, &model.ContainerSpec{Image: value + "@sha256:" + strings.Repeat("0", 64)}
+		g.Exec, g.Container = model.ExecSpec{}, &model.ContainerSpec{Image: fmt.Sprintf("%s@sha256:%064x", value, value)}
 	case "platforms":
 		g.Container.Platforms = strings.Split(value, ",")
 	case "cmd":

@@ -189,8 +189,6 @@ func vocabulary() map[string]func(*world, []string) string {
 		// no check fails any more
 		"troubled": (*world).cmdTroubled,
 		"well":     (*world).cmdTroubled,
-		// runtime n1 no socket: the agent reports a container runtime, and why it does not answer
-		"runtime": (*world).cmdRuntime,
 		// return n1: the agent registers again and still runs its instances; reboot n1: the agent registers again after a
 		// reboot, which ended its instances
 		"return": func(w *world, a []string) string { return w.comeBack(model.NodeID(a[0]), false) },
@@ -228,15 +226,13 @@ func vocabulary() map[string]func(*world, []string) string {
 func (w *world) run(line string) string {
 	w.t.Helper()
 	words := strings.Fields(line)
-	command, ok := vocabulary()[words[0]]
-	if !ok {
-		command, ok = volumeVocabulary()[words[0]]
-	}
-	if !ok {
-		command, ok = budgetVocabulary()[words[0]]
-	}
-	if !ok {
-		command, ok = roleVocabulary()[words[0]]
+	var command func(*world, []string) string
+	ok := false
+	for _, commands := range []func() map[string]func(*world, []string) string{vocabulary, imageVocabulary,
+		volumeVocabulary, budgetVocabulary, roleVocabulary} {
+		if command, ok = commands()[words[0]]; ok {
+			break
+		}
 	}
 	if !ok {
 		w.t.Fatalf("%s: no such command", w.at)

@@ -11,6 +11,7 @@ type assignments struct {
 	index    uint64
 	register bool // if true, the agent must register again, and list is empty
 	list     []assignment
+	images   []string // digests to pull
 }
 
 type assignment struct {
@@ -35,7 +36,7 @@ func assignmentsOf(s fsm.State, node model.NodeID, epoch uint64) assignments {
 		set.register = true
 		return set
 	}
-	set.index = n.Assigned
+	set.index, set.images = n.Assigned, imagesFor(&s, node)
 	for i := range s.InstancesOn(node) {
 		if i.Terminal() || i.WaitsForRoom() {
 			continue

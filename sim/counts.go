@@ -87,6 +87,7 @@ const (
 	CountQuotaRefused
 	CountMinutes
 	CountOfflineProved
+	CountPulls
 
 	counters // number of counters
 )
@@ -174,6 +175,7 @@ var counterNames = [counters]string{
 	"placements refused by a quota",
 	"minutes of cluster time",
 	"nodes found offline in time in the end",
+	"images pulled",
 }
 
 // String implements fmt.Stringer.

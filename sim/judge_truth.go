@@ -11,6 +11,7 @@ import (
 // use different ports (S1). No other program may have the same identity or volume (S2).
 func (j *judge) started(p *program) {
 	j.fits(p)
+	j.imaged(p)
 	if p.spec == nil || !p.spec.OneHolder() {
 		return
 	}

@@ -26,6 +26,7 @@ type machine struct {
 	waits                []func() // functions whose time came while the machine was frozen
 	programs             []*program
 	lease                lease
+	images               map[string]bool // digests on disk
 	troubles             []model.Trouble // what the agent finds wrong with the machine
 
 	session
@@ -45,7 +46,8 @@ type session struct {
 	seen        uint64     // index of the newest assignments that were accepted; on disk
 	generation  uint64     // generation of the last status; on disk
 	facts       factsCount // generations of the facts in this epoch
-	self        selfCount  // generations of the agent's reports about its machine in this epoch
+	pulls       []*pull
+	self        selfCount // generations of the agent's reports about its machine in this epoch
 }
 
 // selfCount has two generations of the agent's reports about its own machine: now is that of the latest report, and
@@ -65,7 +67,7 @@ func newMachine(w *world, index int, r *rand.Rand) *machine {
 		memory: w.scenario.memory[r.IntN(len(w.scenario.memory))] * mib, joined: w.now,
 	}
 	m.labels = map[string]string{"rack": string(rune('a' + index%3))}
-	m.home = -1
+	m.home, m.images = -1, map[string]bool{}
 	m.generation = 1000
 	return m
 }
@@ -194,7 +196,7 @@ func (m *machine) soon(d model.Duration, do func()) {
 func (m *machine) replace() {
 	m.replaced = false
 	m.id += "r"
-	m.seen, m.joined, m.lease = 0, m.w.now, lease{}
+	m.seen, m.joined, m.lease, m.images = 0, m.w.now, lease{}, map[string]bool{}
 	for s := range servers {
 		m.w.net.hears[m.index][s] = hearing{}
 	}

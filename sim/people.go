@@ -76,8 +76,11 @@ func (p *performer) jobs(kind ActionKind) {
 		}
 		name := pick(p.r, names...)
 		j := spec(p.r, name)
-		p.clients.ask(fmt.Sprintf("submit %s x%d %s", name, j.Groups[0].Count, j.Groups[0].Exec.Command),
-			&fsm.JobSubmit{Spec: j})
+		behaves := j.Groups[0].Exec.Command
+		if p.scenario.images {
+			contain(p.r, &j)
+		}
+		p.clients.ask(fmt.Sprintf("submit %s x%d %s", name, j.Groups[0].Count, behaves), &fsm.JobSubmit{Spec: j})
 		return
 	}
 	name, ok := key(p.r, p.s.Jobs)

@@ -147,7 +147,15 @@ func (p *program) boot() {
 	}
 }
 
-func (p *program) behaves(word string) bool { return p.spec != nil && p.spec.Exec.Command == word }
+func (p *program) behaves(word string) bool {
+	switch {
+	case p.spec == nil:
+		return false
+	case p.spec.Container != nil:
+		return p.spec.Container.Command == word
+	}
+	return p.spec.Exec.Command == word
+}
 
 // in calls the function do after the time d, unless this run of the process has ended by then.
 func (p *program) in(d model.Duration, do func()) {

@@ -27,6 +27,7 @@ type scenario struct {
 	hookFails   int            // percentage of hooks that fail
 	weights     []weight
 	jobs        []model.JobName // names that jobs can have; empty means all
+	images      bool            // most groups run containers; see images.go
 	fair        bool            // jobs of class batch may preempt each other
 	tune        func(*model.Settings)
 }
@@ -117,7 +118,7 @@ func scenarios() []*scenario {
 
 func scenarioOf(cfg Config) *scenario {
 	all := scenarios()
-	for _, s := range all {
+	for _, s := range append(all, imageScenario()) {
 		if s.name == cfg.Scenario {
 			return s
 		}

@@ -154,6 +154,7 @@ func (m *machine) accept(set assignments) {
 		return
 	}
 	m.converge(set)
+	m.wantImages(set.images)
 	if !m.opened {
 		m.opened, m.full = true, true
 	}
@@ -212,7 +213,7 @@ func (m *machine) flush() {
 		}
 	}
 	if m.full || m.self.said < m.self.now {
-		report.Self = &model.SelfReport{Gen: m.self.now, Troubles: m.troubles}
+		report.Self = &model.SelfReport{Gen: m.self.now, Troubles: m.troubles, Runtime: m.runtime()}
 	}
 	token, full, epoch := m.sending, m.full, m.epoch
 	m.w.step(CountReports)

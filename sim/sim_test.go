@@ -16,6 +16,7 @@ import (
 
 const (
 	fixed       = 66 // TestSeeds runs the seeds 1 to fixed
+	imaged      = 8  // and the seeds 1 to imaged with images
 	traceLines  = 60
 	shrinkLimit = 20 * time.Second
 )
@@ -108,6 +109,9 @@ func TestSeeds(t *testing.T) {
 	for seed := uint64(1); seed <= fixed; seed++ {
 		jobs = append(jobs, job{seed, all[seed%uint64(len(all))].name})
 	}
+	for seed := uint64(1); seed <= imaged; seed++ {
+		jobs = append(jobs, job{seed, imageScenario().name})
+	}
 	total := runAll(t, jobs, runtime.GOMAXPROCS(0))
 	t.Log(total)
 	for _, c := range Counters() {
@@ -120,7 +124,7 @@ func TestSeeds(t *testing.T) {
 // TestDeterminism checks that a seed determines its history: a second run must be the same bit for bit, although Go
 // iterates over maps in a random order.
 func TestDeterminism(t *testing.T) {
-	for _, s := range scenarios() {
+	for _, s := range append(scenarios(), imageScenario()) {
 		for seed := uint64(100); seed < 101; seed++ {
 			cfg := Config{Seed: seed, Scenario: s.name}
 			first, second := Run(cfg), Run(cfg)

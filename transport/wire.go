@@ -152,6 +152,9 @@ type Assignments struct {
 	// WithGrace lists instances that the state does not have and that must stop. No other instance fills their slots, so
 	// the agent lets them use their grace.
 	WithGrace []model.InstanceID `cbor:"10,keyasint,omitempty"`
+	// Images lists the images that the node needs soon, each as NAME@DIGEST, each digest once. The agent pulls them, and
+	// gives up pulls of images that are not listed.
+	Images []string `cbor:"11,keyasint,omitempty"`
 }
 
 // Assignment is one instance to run or to stop.

@@ -52,6 +52,13 @@ const (
 	// NotReadyAtOnce moves instances at once from a node whose agent reports troubles, without waiting for the tolerations
 	// of their groups.
 	NotReadyAtOnce Bug = "not_ready_at_once"
+	// PlacedBeforePulled places a container on a node that does not have its image yet.
+	PlacedBeforePulled Bug = "placed_before_pulled"
+	// RoomNotHeld keeps no room for an instance whose image is being pulled. Another instance can take the room meanwhile.
+	RoomNotHeld Bug = "room_not_held"
+	// ResolvedTwice orders an image by its name, so that the agent asks the registry again what the name stands for. The
+	// digest that the servers have stored is ignored.
+	ResolvedTwice Bug = "resolved_twice"
 	// MapOrder chooses between equally good nodes by the order of a map.
 	MapOrder Bug = "map_order"
 	// SkipUnknown skips a log entry that can't be read. The server should stop instead.
@@ -111,7 +118,8 @@ const (
 func All() []Bug {
 	return []Bug{
 		WedgedFollower, HungDisk, VerifyLeader, DivergentSnapshot, StuckTransfer, UnreadNotify,
-		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, NotReadyAtOnce, MapOrder, SkipUnknown,
+		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, NotReadyAtOnce,
+		PlacedBeforePulled, RoomNotHeld, ResolvedTwice, MapOrder, SkipUnknown,
 		RestoreForgives, DroppedKey, EarlyDrop, SpentToken, VoidCounts, ReplacedKey,
 		EpochAgain, GenerationsOnly, GuessedSize, OldCopyByClock, ForgottenVolume, DrainForgetsMoves, PrefixInWrites,
 		AbsentNodesCount, LeaseByRole, OlderLineage,

@@ -38,6 +38,9 @@ func proofs() []proof {
 		{bug: ReplaceBeforeFencing, room: "sim", test: "TestSeed",
 			seeds: []string{"7018", "7025", "7032", "7034"}, want: "S2: "},
 		{bug: NotReadyAtOnce, room: "sim", test: "TestSeed", seeds: []string{"7002", "7004", "7006", "7009"}, want: "S6: "},
+		{bug: PlacedBeforePulled, room: "fsm", test: "TestImageIsThereFirst", seeds: []string{"1"}, want: "S21: "},
+		{bug: RoomNotHeld, room: "fsm", test: "TestPullHoldsItsRoom", seeds: []string{"1"}, want: "S1: "},
+		{bug: ResolvedTwice, room: "fsm", test: "TestPullNamesTheDigest", seeds: []string{"1"}, want: "S21: "},
 		{bug: MapOrder, room: "sim", test: "TestSeed", seeds: []string{"7002", "7003", "7000"}, want: "S5: "},
 		{bug: SkipUnknown, room: "cluster", test: "TestDamagedEntry", seeds: []string{"1"}, want: "S5: "},
 

@@ -212,6 +212,13 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		a.Instances = append(a.Instances, one)
 	}
 	a.Transfers = r.transferOrders(q.Node)
+	digests := map[string]bool{}
+	for c := range r.PullsOn(q.Node) {
+		if !digests[c.Digest()] {
+			digests[c.Digest()] = true
+			a.Images = append(a.Images, c.Image)
+		}
+	}
 	return a
 }
 

@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outspan/outspan/agent/image"
+	"github.com/outspan/outspan/model"
+)
+
+func digestNumber(n int) string { return fmt.Sprintf("sha256:%064d", n) }
+
+func imageNumber(n int) string { return fmt.Sprintf("reg/app%d@%s", n, digestNumber(n)) }
+
+// pulling is a puller with a registry whose answers the test sets, in fake time.
+type pulling struct {
+	*puller
+	images *fixedImages
+	mu     sync.Mutex
+	told   []model.NodeImage
+	tells  int
+}
+
+func inPuller(t *testing.T, pull func(context.Context, string, func(int64)) error, f func(p *pulling)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pulling{images: &fixedImages{pull: pull}}
+		p.puller = newPuller(&nodeImages{Images: p.images, patience: time.Hour}, func(list []model.NodeImage) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.told, p.tells = slices.Clone(list), p.tells+1
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		p.begin(ctx)
+		ended := make(chan struct{})
+		go func() { defer close(ended); p.run(ctx) }()
+		f(p)
+		cancel()
+		<-ended
+	})
+}
+
+// reported lists what was last reported, as "number state bytes words".
+func (p *pulling) reported() string {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var texts []string
+	for _, k := range p.told {
+		number := strings.TrimLeft(strings.TrimPrefix(k.Digest, "sha256:"), "0")
+		texts = append(texts, strings.TrimSpace(fmt.Sprintf("%s %s %d %s", number, k.State, k.Bytes, k.Words)))
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (p *pulling) wants(t *testing.T, want string) {
+	t.Helper()
+	if got := p.reported(); got != want {
+		t.Errorf("reported %q, want %q", got, want)
+	}
+}
+
+// Images are pulled by their digest, two at a time, and progress is reported every five seconds at most.
+func TestPullsOnOrder(t *testing.T) {
+	inPuller(t, func(_ context.Context, name string, progress func(int64)) error {
+		if !strings.Contains(name, "@sha256:") {
+			t.Errorf("S21: pulls %s, by its name alone", name)
+		}
+		for i := range 10 {
+			time.Sleep(time.Second)
+			progress(int64(i + 1))
+		}
+		return nil
+	}, func(p *pulling) {
+		p.want([]string{imageNumber(1), imageNumber(2), imageNumber(3)})
+		p.wants(t, "1 pulling 0, 2 pulling 0, 3 pulling 0")
+		time.Sleep(9500 * time.Millisecond)
+		synctest.Wait()
+		if p.tells > 3 {
+			t.Errorf("%d reports within 9.5 s", p.tells)
+		}
+		time.Sleep(time.Second)
+		if got := p.reported(); strings.Count(got, "pulling 0") != 1 || strings.Count(got, "present 10") != 2 {
+			t.Errorf("after two pulls: %s", got)
+		}
+		p.want([]string{imageNumber(1), imageNumber(2), imageNumber(3)}) // the same list again changes nothing
+		time.Sleep(11 * time.Second)
+		if got := p.reported(); strings.Count(got, "present") != 3 {
+			t.Errorf("after three: %s", got)
+		}
+		p.want(nil)
+		if got := p.reported(); strings.Count(got, "present") != 3 {
+			t.Errorf("what was pulled is still there: %s", got)
+		}
+	})
+}
+
+// A failure is reported with the registry's words and tried again while the image is wanted. A pull that nobody wants
+// any more ends at once.
+func TestPullsFailAndEnd(t *testing.T) {
+	var tries, ended int
+	works := false
+	inPuller(t, func(ctx context.Context, name string, _ func(int64)) error {
+		switch {
+		case name == imageNumber(2):
+			<-ctx.Done()
+			ended++
+			return ctx.Err()
+		case works:
+			return nil
+		}
+		tries++
+		return model.Refuse(image.CodePullFailed, "manifest unknown")
+	}, func(p *pulling) {
+		p.want([]string{imageNumber(1), imageNumber(2)})
+		p.wants(t, "1 failed 0 manifest unknown, 2 pulling 0")
+		time.Sleep(pullAgain + time.Second)
+		synctest.Wait()
+		if tries != 2 {
+			t.Errorf("%d tries", tries)
+		}
+		p.want([]string{imageNumber(1)})
+		p.wants(t, "1 failed 0 manifest unknown")
+		if ended != 1 {
+			t.Error("a pull that nobody wants goes on")
+		}
+		works = true
+		time.Sleep(pullAgain)
+		p.wants(t, "1 present 0")
+	})
+}
+
+// An agent reports that it pulls on order, and pulls what a claim to its node asks for before anything is placed.
+func TestAgentPullsForClaims(t *testing.T) {
+	n := newPuller(nil, nil)
+	n.begin(t.Context())
+	n.want([]string{imageNumber(1)}) // a node without a runtime does nothing
+	var r reporter
+	r.self.runtime = &model.ContainerRuntime{Version: "2.1"}
+	r.self.images = []model.NodeImage{{Digest: digestNumber(1), State: model.ImagePresent}}
+	if got := r.self.report().Runtime; !got.Pulls || len(got.Images) != 1 || got.Version != "2.1" {
+		t.Errorf("reports %+v", got)
+	}
+}
