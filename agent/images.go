@@ -209,7 +209,7 @@ func (i *instance) holdImage(ctx context.Context, want transport.Assignment) boo
 			now := i.wanted()
 			if now.Desired != model.DesiredRunning || now.Spec.Container == nil || now.Spec.Container.Image != name {
 				cancel()
-				_ = <-pulled // it has ended
+				<-pulled //nolint:errcheck // it was canceled
 				return false
 			}
 		}

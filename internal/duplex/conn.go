@@ -147,7 +147,8 @@ func (c *Conn) remove(l *Lane) {
 func (c *Conn) Close(err error) {
 	c.Fail(err)
 	c.write.Lock()
-	c.write.Unlock() //nolint:staticcheck // it only waits
+	defer c.write.Unlock()
+	c.buf = nil
 }
 
 // Send sends a frame. It blocks until the frame is written. After an error the stream has ended.
