@@ -164,7 +164,11 @@ func TestGroupUses(t *testing.T) {
 	eventually(t, "it to be counted", func() bool { return cpu() > 0 })
 	b.stop(second, nil)
 	b.await(second, model.ObservedStopped)
-	if u := b.uses()["web/g"]; u.Processes != 0 || u.MemoryBytes != driver.Unknown || u.CPU <= 0 {
-		t.Errorf("after the end: %+v", u)
-	}
+	eventually(t, "the group to be gone", func() bool {
+		u, there := b.uses()["web/g"]
+		if there && (u.Processes != 0 || u.MemoryBytes != driver.Unknown || u.CPU <= 0) {
+			t.Errorf("after the end: %+v", u)
+		}
+		return !there
+	})
 }

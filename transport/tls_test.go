@@ -192,7 +192,7 @@ func TestClientRefuses(t *testing.T) {
 			tls.Server(c, &tls.Config{Certificates: []tls.Certificate{must(tls.X509KeyPair(cert, key))(t)}}).Handshake()
 		})
 		_, err = me.DialAPI(t.Context(), "tcp", addr)
-		wantCode(t, err, model.CodeCertificateRefused, addr, "expired", "clocks")
+		wantCode(t, err, model.CodeCertificateRefused, addr, "expired at", "the clock here says", "date -u")
 	})
 	t.Run("no TLS", func(t *testing.T) {
 		addr := rawServer(t, func(c net.Conn) { io.WriteString(c, "220 mail.example.com ESMTP\r\n") })
