@@ -69,6 +69,9 @@ func (c *Pull) Name() string {
 	return name
 }
 
+// Bare reports whether the claim holds no room.
+func (c *Pull) Bare() bool { return c.MemoryBytes == 0 }
+
 // Owner returns the name under which a claim owns static ports, as in PortOwner: GROUP/SLOT.
 func (c *Pull) Owner() model.InstanceID {
 	return model.InstanceID(strings.TrimSuffix(slotPrefix(c.Group, c.Slot), "/"))
