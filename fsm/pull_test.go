@@ -126,6 +126,22 @@ func TestPullHoldsItsRoom(t *testing.T) {
 	sound(t, s)
 }
 
+// Claims that own a static port on every node refuse it to a job, but neither to their own job nor to a higher class.
+func TestPortsOfClaimsCanBeAskedFor(t *testing.T) {
+	s := run(t, pullState(t), 2000, wantImage(0, "n1"), wantImage(1, "n2"))
+	if after, refusal := attempt(s, 3000, &JobSubmit{Spec: pulledJob(2)}); refusal != nil {
+		t.Errorf("the next version of the job: %v; %v", refusal, Check(after))
+	}
+	other := pulledJob(1)
+	for class, want := range map[model.ClassName]model.Code{"": model.CodeNoPorts, model.ClassCritical: ""} {
+		other.Name, other.Class = "other", class
+		_, refusal := attempt(s, 3000, &JobSubmit{Spec: other})
+		if (refusal != nil) != (want != "") || refusal != nil && refusal.Code != want {
+			t.Errorf("another job of class %q: %v, want %q", class, refusal, want)
+		}
+	}
+}
+
 // A claim takes over the room of an instance that stops for it: it needs only what it takes beyond that.
 func TestPullAfterAnInstance(t *testing.T) {
 	filler := model.JobSpec{Name: "big", Groups: []model.GroupSpec{{Name: "one", Count: 1,
