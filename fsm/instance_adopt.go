@@ -135,7 +135,7 @@ func (c *InstanceAdopt) apply(s *State) error {
 	g, _ := s.Groups.Get(place.Group)
 	spec, _ := s.Spec(place.Group, place.Version)
 	claims := s.ClaimsOf(spec, place.Ports)
-	if refusal := s.Room(node, claims); refusal != nil {
+	if refusal := s.roomWith(node, claims, nil, place.claimOf(s)); refusal != nil {
 		return refusal
 	}
 	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // t can't continue, because the instance uses the volumes

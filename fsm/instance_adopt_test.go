@@ -77,6 +77,26 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
+// The claim of its own slot does not keep an unknown instance from being adopted, and ends.
+func TestAdoptEndsAClaim(t *testing.T) {
+	s := pullState(t)
+	job := pulledJob(1)
+	job.Groups[0].Count, job.Groups[0].Replacement = 1, model.ReplacementSpec{Identity: "same"}
+	s = run(t, s, 1000, &JobSubmit{Spec: job})
+	g, _ := s.Groups.Get("web/http")
+	spec, _ := s.Spec(g.ID, g.Version)
+	want := wantImage(0, "n1")
+	want.Version = g.Version
+	s = run(t, s, 1000, want, &RestoreMark{})
+	s = inventory(t, s, "n1", []model.InstanceStatus{{ID: "x", Generation: 5, Observed: model.ObservedReady}},
+		model.Holding{ID: "x", Group: g.ID, Spec: spec.Digest(), Ports: model.Ports{{Name: "http", Number: 8080}}})
+	s = run(t, inventory(t, s, "n2", nil), 2000, &RestoreMark{Confirm: true}, &InstanceAdopt{ID: "x"})
+	sound(t, s)
+	if n, _ := s.Nodes.Get("n1"); s.Pulls.Len() != 0 || n.Promised != 0 {
+		t.Errorf("%d claims, %d promised", s.Pulls.Len(), n.Promised)
+	}
+}
+
 // When an instance is adopted, the row of its volume gets the node and the epoch of the data that the instance uses,
 // instead of those in the restored state.
 func TestAdoptWithVolume(t *testing.T) {

@@ -217,6 +217,7 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *model.GroupS
 	if pull, ok := s.PullOf(g.ID, c.Slot); ok {
 		s.setPull(pull, nil)
 	}
+	dropPullsAfter(s, c.Awaits)
 	s.setInstance(nil, inst)
 	s.claimVolumes(spec, inst)
 	if old == nil && c.Cause == model.CauseNodeDraining {

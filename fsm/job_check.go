@@ -203,11 +203,11 @@ func (a *surroundings) freeOn(node model.NodeID, port, rank int) bool {
 	if !taken {
 		return a.s.Nodes.Has(node)
 	}
-	inst, ok := a.s.Instances.Get(owner)
-	if !ok {
-		return false
+	group := model.GroupID(owner) // the name of a claim begins with that of its group
+	if inst, ok := a.s.Instances.Get(owner); ok {
+		group = inst.Group
 	}
-	holder, ok := a.s.Jobs.Get(jobOf(inst.Group))
+	holder, ok := a.s.Jobs.Get(jobOf(group))
 	return ok && (holder.Name == a.job || a.s.ClassRank(holder.Class) > rank)
 }
 

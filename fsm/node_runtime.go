@@ -35,14 +35,13 @@ const maxRuntimeVersion = 64 // bytes
 
 // takeRuntime returns what the state keeps of a report about the container runtime, or nil for a node without one.
 func (s *State) takeRuntime(old *NodeRuntime, r *model.SelfReport) *NodeRuntime {
-	if r.Runtime == nil {
+	told := keptRuntime(r.Runtime)
+	if told == nil {
 		return nil
 	}
-	now := &NodeRuntime{
-		Version: model.ClipText(r.Runtime.Version, maxRuntimeVersion), Down: model.ClipText(r.Runtime.Down, maxAgentText),
-	}
-	if r.Runtime.Pulls {
-		now.Pulls, now.Images = true, s.keptImages(old, r.Runtime.Images)
+	now := &NodeRuntime{Version: told.Version, Down: told.Down, Pulls: told.Pulls}
+	for _, image := range told.Images {
+		now.Images = append(now.Images, s.nodeImage(old, image))
 	}
 	if now.Down != "" {
 		now.DownSince = s.Now
@@ -53,25 +52,46 @@ func (s *State) takeRuntime(old *NodeRuntime, r *model.SelfReport) *NodeRuntime 
 	return now
 }
 
+// keptRuntime returns what the state keeps of a report's words about a container runtime, which may be nil.
+func keptRuntime(r *model.ContainerRuntime) *model.ContainerRuntime {
+	if r == nil {
+		return nil
+	}
+	kept := &model.ContainerRuntime{Version: model.ClipText(r.Version, maxRuntimeVersion),
+		Down: model.ClipText(r.Down, maxAgentText), Pulls: r.Pulls}
+	if r.Pulls {
+		kept.Images = keptImages(r.Images)
+	}
+	return kept
+}
+
 // keptImages returns those images of a report that the state keeps: valid ones, each digest once, in order, at most
 // MaxImages.
-func (s *State) keptImages(old *NodeRuntime, images []model.NodeImage) []NodeImage {
-	var kept []NodeImage
-	for _, image := range images {
-		state, known := image.State.Known()
-		if !known || !model.ValidDigest(image.Digest) {
-			continue
-		}
-		next := NodeImage{Digest: image.Digest, State: state, Bytes: max(image.Bytes, 0), Total: max(image.Total, 0),
-			Words: model.ClipText(image.Words, maxAgentText), Moved: s.Now}
-		if was, known := old.image(image.Digest); known && was.State == next.State && was.Bytes == next.Bytes {
-			next.Digest, next.Moved = was.Digest, was.Moved
-		}
-		kept = append(kept, next)
+func keptImages(images []model.NodeImage) []model.NodeImage {
+	kept := slices.DeleteFunc(slices.Clone(images), func(image model.NodeImage) bool {
+		_, known := image.State.Known()
+		return !known || !model.ValidDigest(image.Digest)
+	})
+	slices.SortStableFunc(kept, func(a, b model.NodeImage) int { return cmp.Compare(a.Digest, b.Digest) })
+	kept = slices.CompactFunc(kept, func(a, b model.NodeImage) bool { return a.Digest == b.Digest })
+	kept = kept[:min(len(kept), model.MaxImages)]
+	for i := range kept {
+		image := &kept[i]
+		image.Bytes, image.Total = max(image.Bytes, 0), max(image.Total, 0)
+		image.Words = model.ClipText(image.Words, maxAgentText)
 	}
-	slices.SortStableFunc(kept, compareImages)
-	kept = slices.CompactFunc(kept, func(a, b NodeImage) bool { return a.Digest == b.Digest })
-	return slices.Clip(kept[:min(len(kept), model.MaxImages)])
+	return slices.Clip(kept)
+}
+
+// nodeImage returns the row of an image that keptImages has returned. old is what the node's agent reported before.
+func (s *State) nodeImage(old *NodeRuntime, image model.NodeImage) NodeImage {
+	state, _ := image.State.Known()
+	next := NodeImage{Digest: image.Digest, State: state, Bytes: image.Bytes, Total: image.Total, Words: image.Words,
+		Moved: s.Now}
+	if was, known := old.image(image.Digest); known && was.State == next.State && was.Bytes == next.Bytes {
+		next.Digest, next.Moved = was.Digest, was.Moved
+	}
+	return next
 }
 
 func compareImages(a, b NodeImage) int { return cmp.Compare(a.Digest, b.Digest) }

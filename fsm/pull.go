@@ -17,7 +17,8 @@ import (
 const maxPulls = 64
 
 // Pull is the claim of a slot to a node whose image is being pulled, or was pulled and is not used yet. A slot has at
-// most one. It ends when the slot gets an instance, when the node goes offline, and when the leader drops it.
+// most one. It ends when the slot gets an instance, when the node goes offline, when a preemptor gets the room that it
+// was to take over, and when the leader drops it.
 type Pull struct {
 	Group   model.GroupID `cbor:"1,keyasint"`
 	Slot    int           `cbor:"2,keyasint"`
@@ -68,6 +69,9 @@ func (c *Pull) Name() string {
 	name, _, _ := strings.Cut(c.Image, "@")
 	return name
 }
+
+// Bare reports whether the claim holds no room.
+func (c *Pull) Bare() bool { return c.MemoryBytes == 0 }
 
 // Owner returns the name under which a claim owns static ports, as in PortOwner: GROUP/SLOT.
 func (c *Pull) Owner() model.InstanceID {
@@ -165,6 +169,15 @@ func (s *State) dropPulls(rows iter.Seq[*Pull], drop func(*Pull) bool) {
 // dropPullsOn ends all claims to a node.
 func (s *State) dropPullsOn(node model.NodeID) {
 	s.dropPulls(s.PullsOn(node), func(*Pull) bool { return true })
+}
+
+// dropPullsAfter ends the claims that were to take over the room of instances, because a preemptor gets it.
+func dropPullsAfter(s *State, awaits []model.InstanceID) {
+	for _, id := range awaits {
+		if victim, ok := s.Instances.Get(id); ok && s.stopsForPull(victim) {
+			s.dropPulls(s.PullsOf(victim.Group), func(c *Pull) bool { return c.After == id })
+		}
+	}
 }
 
 // Pulled reports whether the image of a claim is on its node.

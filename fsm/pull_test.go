@@ -126,6 +126,22 @@ func TestPullHoldsItsRoom(t *testing.T) {
 	sound(t, s)
 }
 
+// Claims that own a static port on every node refuse it to a job, but neither to their own job nor to a higher class.
+func TestPortsOfClaimsCanBeAskedFor(t *testing.T) {
+	s := run(t, pullState(t), 2000, wantImage(0, "n1"), wantImage(1, "n2"))
+	if after, refusal := attempt(s, 3000, &JobSubmit{Spec: pulledJob(2)}); refusal != nil {
+		t.Errorf("the next version of the job: %v; %v", refusal, Check(after))
+	}
+	other := pulledJob(1)
+	for class, want := range map[model.ClassName]model.Code{"": model.CodeNoPorts, model.ClassCritical: ""} {
+		other.Name, other.Class = "other", class
+		_, refusal := attempt(s, 3000, &JobSubmit{Spec: other})
+		if (refusal != nil) != (want != "") || refusal != nil && refusal.Code != want {
+			t.Errorf("another job of class %q: %v, want %q", class, refusal, want)
+		}
+	}
+}
+
 // A claim takes over the room of an instance that stops for it: it needs only what it takes beyond that.
 func TestPullAfterAnInstance(t *testing.T) {
 	filler := model.JobSpec{Name: "big", Groups: []model.GroupSpec{{Name: "one", Count: 1,
@@ -161,6 +177,34 @@ func TestPullAfterAnInstance(t *testing.T) {
 	next.Version = 2
 	s = run(t, s, 6000, reportImage(s, "n1", 2, model.ImagePresent), next)
 	promised(0)
+}
+
+// S1: a preemptor that gets the room and the port which a claim was to take over ends the claim.
+func TestPreemptorTakesTheRoomOfAClaim(t *testing.T) {
+	job := pulledJob(1)
+	job.Groups[0].Budget = &model.BudgetSpec{MinReady: &model.Amount{}}
+	next := pulledJob(2)
+	next.Groups[0].Budget = job.Groups[0].Budget
+	taker := model.JobSpec{Name: "big", Class: model.ClassCritical, Groups: []model.GroupSpec{{Name: "one", Count: 1,
+		Exec: model.ExecSpec{Command: "/bin/big"}, Resources: model.Resources{MemoryBytes: 700 << 20},
+		Ports: []model.PortSpec{{Name: "http", Static: 8080}}}}}
+	s := run(t, pullState(t), 2000, &JobSubmit{Spec: job})
+	s = run(t, s, 2000, reportImage(s, "n1", 1, model.ImagePresent))
+	g, _ := s.Groups.Get("web/http")
+	place := placePulled("i1", 0, "n1")
+	place.Version = g.Version
+	s = run(t, s, 2000, place, observed("n1", "i1", model.ObservedReady), &JobSubmit{Spec: next}, &JobSubmit{Spec: taker},
+		&ImageWant{Group: "web/http", Version: g.Version + 1, Node: "n1", Cause: model.CauseRollout, After: "i1"})
+	n, _ := s.Nodes.Get("n1")
+	s = must(t, s, &InstanceStop{ID: "i1", Cause: model.CausePreempted, By: "b"},
+		&InstancePlace{ID: "b", Group: "big/one", Version: 1, Node: "n1", Cause: model.CauseScaleUp,
+			Ports: model.Ports{{Name: "http", Number: 8080}}, Awaits: []model.InstanceID{"i1"}, NodeVersion: n.Version})
+	s = run(t, s, 3000, observedAt("n1", "i1", model.ObservedStopped, 2))
+	sound(t, s)
+	n, _ = s.Nodes.Get("n1")
+	if s.Pulls.Len() != 0 || n.Promised != 0 || n.Placed.MemoryBytes != 700<<20 {
+		t.Errorf("%d claims, %d promised, %+v placed", s.Pulls.Len(), n.Promised, n.Placed)
+	}
 }
 
 // A claim ends with the node, with the job, with less memory at a registration, and when it is dropped. A failure keeps

@@ -70,6 +70,7 @@ func (c *NodeReport) Trim(s *State) {
 	if c.Self != nil {
 		self := *c.Self
 		self.Troubles, self.Disk, self.Ports = keptTroubles(&self), toldDisk(&self), keptPorts(&self)
+		self.Runtime = keptRuntime(self.Runtime)
 		c.Self = &self
 	}
 }

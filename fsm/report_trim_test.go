@@ -57,6 +57,33 @@ func TestTrimmedReportSaysTheSame(t *testing.T) {
 	}
 }
 
+// The log gets no more of a container runtime than the state keeps, and the state is the same.
+func TestTrimKeepsWhatTheStateKeepsOfARuntime(t *testing.T) {
+	s := aloneState(t)
+	n, _ := s.Nodes.Get("n1")
+	runtime := &model.ContainerRuntime{Version: strings.Repeat("2", 999), Down: strings.Repeat("x", 999), Pulls: true,
+		Images: []model.NodeImage{{Digest: "odd", State: model.ImagePresent}, {Digest: digestOf(2), State: "odd"}}}
+	for i := range 4 * model.MaxImages {
+		runtime.Images = append(runtime.Images, model.NodeImage{Digest: fmt.Sprintf("sha256:%064d", (999-i)/2),
+			State: model.ImageFailed, Bytes: int64(i) - 9, Total: -1, Words: strings.Repeat("w", 999)})
+	}
+	c := &NodeReport{ID: "n1", Epoch: n.Agent.Epoch, Self: &model.SelfReport{Gen: n.Self.Gen + 1, Runtime: runtime}}
+	short := *c
+	short.Trim(&s)
+	got := short.Self.Runtime
+	if len(got.Images) != model.MaxImages || len(got.Version) != maxRuntimeVersion || len(got.Down) != maxAgentText {
+		t.Errorf("the log gets %d images, and %d and %d bytes", len(got.Images), len(got.Version), len(got.Down))
+	}
+	for _, image := range got.Images {
+		if len(image.Words) > maxAgentText || image.Bytes < 0 || image.Total < 0 {
+			t.Errorf("the log gets %+v", image)
+		}
+	}
+	if len(runtime.Images) != 2+4*model.MaxImages || !bytes.Equal(afterReport(t, s, &short), afterReport(t, s, c)) {
+		t.Error("a trimmed report leads to another state, or the report itself was changed")
+	}
+}
+
 // Of two statuses of an unknown instance the newer one counts, also if only the older one says that it has stopped.
 func TestTrimKeepsTheNewestOfUnknown(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})

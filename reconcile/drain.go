@@ -276,8 +276,8 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 // acceptDowntime stops an instance whose replacement fits nowhere, if the operator accepted downtime for its group. The
 // caller must have recorded why no replacement fits.
 func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
-	if _, pulls := p.state().PullOf(inst.Group, inst.Slot); pulls {
-		return // there is room, and the image is on its way
+	if c, pulls := p.state().PullOf(inst.Group, inst.Slot); pulls && !(c.Bare() && p.state().Pulled(c)) {
+		return // there is room, or the image for a preemption is on its way
 	}
 	if d.drain.Options.AcceptsDowntime(inst.Group) {
 		p.stopFor(d, inst)

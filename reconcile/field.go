@@ -108,7 +108,7 @@ func (f *field) scoreAll() {
 
 // census counts the group's instances when the field is made. The counts by node and by domain include only the
 // instances that are not leaving. The counts by value of a distinct attribute include all, because a leaving instance
-// still occupies the value of its node.
+// still occupies the value of its node. A claim counts as an instance, unless it holds no room.
 func (f *field) census() {
 	f.same = make([]int32, len(f.views))
 	for row := range f.group.quietRows() {
@@ -120,7 +120,7 @@ func (f *field) census() {
 		f.countSpread(v, 1)
 	}
 	for c := range f.pass.state().PullsOf(f.group.id) {
-		if v := f.pass.candidates().view(c.Node); v != nil {
+		if v := f.pass.candidates().view(c.Node); v != nil && !c.Bare() {
 			f.count(v)
 		}
 	}

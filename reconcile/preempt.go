@@ -139,12 +139,25 @@ func (p *pass) lowerRuns(g *groupView) bool {
 // class, then of the next class, and so on. Among equals, the one whose oldest victim is youngest is best, and then a
 // hash decides. If a node will soon have room anyway, or if no preemption is possible, the result has no victims, and
 // why says the reason.
+//
+// A node that the need's slot has claimed comes first, because the image is there. If nothing can be preempted there
+// any more, another node may do.
 func (p *pass) bestHole(n *need, f *field) *preemption {
+	if c, ok := p.state().PullOf(n.group.id, n.slot); ok {
+		if h := f.bestHole(n, c.Node); h.why == "" || h.soon() {
+			return h
+		}
+	}
+	return f.bestHole(n, n.home)
+}
+
+// bestHole is pass.bestHole on the node only, or on any node if only is "".
+func (f *field) bestHole(n *need, only model.NodeID) *preemption {
 	var best *preemption
 	var reasons hindrances
-	claimed, holds := p.state().PullOf(n.group.id, n.slot)
+	p := f.pass
 	for _, v := range p.candidates().views {
-		if v.detour || holds && v.node.ID != claimed.Node || n.home != "" && v.node.ID != n.home || !p.suitable(n, f, v) {
+		if v.detour || only != "" && v.node.ID != only || !p.suitable(n, f, v) {
 			continue
 		}
 		h := p.preemptionOn(n, f, v)

@@ -123,9 +123,12 @@ func (p *pass) usePull(n *need, f *field) (done bool, why *unplaced) {
 	case refusal == nil:
 		return true, nil
 	case rank(refusal.Code) < 0: // no other node would do
+		if n.replaces == nil && fsm.IsQuota(refusal.Code) && len(n.group.slot(n.slot).leaving) == 0 {
+			p.dropPull(c) // what the quota does not allow keeps no room from others
+		}
 		return true, &unplaced{code: refusal.Code, message: refusal.Message}
 	}
-	if c.MemoryBytes > 0 { // a claim without room stays, because room may be made by preemption
+	if !c.Bare() { // a claim without room stays, because room may be made by preemption
 		p.dropPull(c)
 	}
 	return false, nil
@@ -139,10 +142,12 @@ func (p *pass) pullOrPlace(n *need, f *field, v *nodeView) *model.Error {
 	return p.tryPlace(n, f, v)
 }
 
-// claim claims a node for a need and orders the image there. A bare claim keeps no room.
+// claim claims a node for a need and orders the image there, if the class's quota has room for the instance. A bare
+// claim keeps no room.
 func (p *pass) claim(n *need, f *field, v *nodeView, bare bool) *model.Error {
-	if why := p.quotaAfter(n, f); why != nil {
-		return model.Refuse(why.code, "%s", why.message)
+	job, _ := n.group.id.Split()
+	if refusal := p.state().CheckQuota(job, f.claim, n.replaces); refusal != nil {
+		return refusal
 	}
 	c := &fsm.ImageWant{Group: n.group.id, Slot: n.slot, Version: n.version, Node: v.node.ID, Cause: n.cause, Bare: bare}
 	if n.secure && n.replaces != nil && n.replaces.Node == v.node.ID {
@@ -188,10 +193,11 @@ func (p *pass) secured(n *need) *unplaced {
 	return why
 }
 
-// heldFor returns the node that a need's slot has claimed, for peek. It returns false if the slot has no claim.
+// heldFor returns the node that a need's slot has claimed, for peek. It returns false if the slot has no claim. If
+// n.secure is set, a claim without room is none.
 func (p *pass) heldFor(n *need) (model.NodeID, *unplaced, bool) {
 	c, ok := p.state().PullOf(n.group.id, n.slot)
-	if !ok || c.Version != n.version {
+	if !ok || c.Version != n.version || n.secure && c.Bare() {
 		return "", nil, false
 	}
 	if n.secure && !p.state().Pulled(c) {

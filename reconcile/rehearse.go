@@ -190,7 +190,7 @@ func (r *rehearsal) pull() {
 	before := r.in.State
 	for _, c := range before.Pulls.All() {
 		n, known := r.in.State.Nodes.Get(c.Node)
-		if !known || r.in.Live[c.Node].Silent || r.in.State.Pulled(c) {
+		if !known || n.Self.Runtime == nil || r.in.Live[c.Node].Silent || r.in.State.Pulled(c) {
 			continue
 		}
 		self := &model.SelfReport{Gen: n.Self.Gen + 1, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true,

@@ -169,6 +169,6 @@ func (a *app) forward(ctx context.Context, ref, ports, bind string) error {
 		Ready: func(number int) {
 			fmt.Fprintf(a.Out, "forwarding %s to port %d of instance %s; Ctrl-C ends it\n", l.Addr(), number, ref)
 		},
-		Refused: func(why string) { fmt.Fprintf(a.Err, "a connection was refused: %s\n", why) },
+		Refused: func(why string) { fmt.Fprintf(a.Err, "a connection was refused: %s\n", term.OneLine(why)) },
 	})
 }
