@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,14 @@ func (p *pulling) reported() string {
 	return strings.Join(texts, ", ")
 }
 
+// reports returns how often the agent reported so far.
+func (p *pulling) reports() int {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tells
+}
+
 func (p *pulling) wants(t *testing.T, want string) {
 	t.Helper()
 	if got := p.reported(); got != want {
@@ -80,9 +89,8 @@ func TestPullsOnOrder(t *testing.T) {
 		p.want([]string{imageNumber(1), imageNumber(2), imageNumber(3)})
 		p.wants(t, "1 pulling 0, 2 pulling 0, 3 pulling 0")
 		time.Sleep(9500 * time.Millisecond)
-		synctest.Wait()
-		if p.tells > 3 {
-			t.Errorf("%d reports within 9.5 s", p.tells)
+		if n := p.reports(); n > 3 {
+			t.Errorf("%d reports within 9.5 s", n)
 		}
 		time.Sleep(time.Second)
 		if got := p.reported(); strings.Count(got, "pulling 0") != 1 || strings.Count(got, "present 10") != 2 {
@@ -103,33 +111,33 @@ func TestPullsOnOrder(t *testing.T) {
 // A failure is reported with the registry's words and tried again while the image is wanted. A pull that nobody wants
 // any more ends at once.
 func TestPullsFailAndEnd(t *testing.T) {
-	var tries, ended int
-	works := false
+	var tries, ended atomic.Int32
+	var works atomic.Bool
 	inPuller(t, func(ctx context.Context, name string, _ func(int64)) error {
 		switch {
 		case name == imageNumber(2):
 			<-ctx.Done()
-			ended++
+			ended.Add(1)
 			return ctx.Err()
-		case works:
+		case works.Load():
 			return nil
 		}
-		tries++
+		tries.Add(1)
 		return model.Refuse(image.CodePullFailed, "manifest unknown")
 	}, func(p *pulling) {
 		p.want([]string{imageNumber(1), imageNumber(2)})
 		p.wants(t, "1 failed 0 manifest unknown, 2 pulling 0")
 		time.Sleep(pullAgain + time.Second)
 		synctest.Wait()
-		if tries != 2 {
-			t.Errorf("%d tries", tries)
+		if n := tries.Load(); n != 2 {
+			t.Errorf("%d tries", n)
 		}
 		p.want([]string{imageNumber(1)})
 		p.wants(t, "1 failed 0 manifest unknown")
-		if ended != 1 {
+		if ended.Load() != 1 {
 			t.Error("a pull that nobody wants goes on")
 		}
-		works = true
+		works.Store(true)
 		time.Sleep(pullAgain)
 		p.wants(t, "1 present 0")
 	})
