@@ -84,8 +84,9 @@ func TestStats(t *testing.T) {
 	b.stop(id, nil)
 	b.await(id, model.ObservedStopped)
 	all = b.stats(srv.URL, url.Values{"instance": {string(id)}})
-	if len(all) != 1 || all[0].Use != nil || all[0].Problem.Code != model.CodeNotRunning ||
-		!strings.Contains(all[0].Problem.Message, "has ended") {
+	// The agent may have forgotten it already.
+	if len(all) == 1 && (all[0].Use != nil || all[0].Problem.Code != model.CodeNotRunning ||
+		!strings.Contains(all[0].Problem.Message, "has ended")) || len(all) > 1 {
 		t.Errorf("of an ended instance: %+v", all)
 	}
 	if all = b.stats(srv.URL, url.Values{"instance": {"nothing"}}); len(all) != 0 {
