@@ -6,10 +6,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
-// The words of a registry are what is new to the reader: not the name of the image again, and not the path of a request.
-// So the cause is not cut away from a long message.
+// The words of a registry are what is new to the reader: not the name of the image again, and not the path of a
+// request. So the cause is not cut away from a long message.
 func TestWords(t *testing.T) {
 	const name = "registry.lan:5000/team/web"
 	dgst := "sha256:" + strings.Repeat("a", 64)
@@ -35,5 +38,19 @@ func TestWords(t *testing.T) {
 	}
 	if got := shortDigest("pull web@"+dgst+": not found", dgst); got != "pull web@sha256:aaaaaaaaaaaa: not found" {
 		t.Error(got)
+	}
+}
+
+// An answer that gRPC gave up waiting for means that containerd does not answer, and the message has its socket.
+func TestDown(t *testing.T) {
+	s := &Store{cfg: Config{Socket: "/run/c.sock"}}
+	for _, code := range []codes.Code{codes.Unavailable, codes.DeadlineExceeded} {
+		if got := s.down(status.Error(code, "no connection")); !strings.Contains(got.Error(),
+			"containerd at /run/c.sock does not answer") {
+			t.Errorf("%s: %v", code, got)
+		}
+	}
+	if other := status.Error(codes.NotFound, "no image"); s.down(other) != other {
+		t.Error("another error has changed")
 	}
 }

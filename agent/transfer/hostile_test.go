@@ -163,7 +163,8 @@ func TestOwnersOfCopiesOfContainers(t *testing.T) {
 	target.owner = Account{UID: ours, Groups: []int{65534}}
 	target.mayRunAs = map[int]Account{web: {UID: web, Groups: []int{web}}}
 	target.start()
-	before := map[string]owner{"data": {web, web}, "data/empty": {web, web}, "log": {web, web}, "log/001": {forbidden, web}}
+	before := map[string]owner{"data": {web, web}, "data/empty": {web, web}, "log": {web, web},
+		"log/001": {forbidden, web}}
 	after := map[string]owner{"data": {web, web}, "data/empty": {web, web}, "log": {web, web}, "log/001": {ours, 65534}}
 	for name, to := range before {
 		if err := os.Lchown(source.path(slotPath, name), to.uid, to.gid); err != nil {

@@ -62,7 +62,7 @@ func (r *reading) jobGroup(g *fsm.Group) api.JobGroup {
 	}
 	v.Degraded = r.degraded(g)
 	v.Pending = max(0, v.Count-v.Placed)
-	if rolls := r.rolls(g); (v.Pending > 0 || rolls) && !r.undecided {
+	if (v.Pending > 0 || rolls(&r.State, g)) && !r.undecided {
 		why := r.waiting().Groups[g.ID]
 		if v.Pending > 0 || why.Code.Unplaceable() {
 			v.Reason, v.Message = string(why.Code), r.veil.text(why.Message)
@@ -72,13 +72,13 @@ func (r *reading) jobGroup(g *fsm.Group) api.JobGroup {
 }
 
 // rolls reports whether a rollout of the group's job goes on.
-func (r *reading) rolls(g *fsm.Group) bool {
+func rolls(s *fsm.State, g *fsm.Group) bool {
 	name, _ := g.ID.Split()
-	j, ok := r.Jobs.Get(name)
+	j, ok := s.Jobs.Get(name)
 	if !ok {
 		return false
 	}
-	d, ok := r.Deployments.Get(j.Deployment)
+	d, ok := s.Deployments.Get(j.Deployment)
 	return ok && d.Status == model.DeploymentRolling
 }
 

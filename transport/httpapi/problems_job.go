@@ -122,7 +122,7 @@ func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 // unplaced adds a problem if instances of a group, or those of its next version, fit nowhere. To find the reason, the
 // server computes a whole decision, so unplaced asks for it only if instances are missing or a rollout goes on.
 func (p *problems) unplaced(g *fsm.Group) {
-	if g.Role != model.RoleSystem && g.Ready >= g.Count && !p.r.rolls(g) {
+	if g.Role != model.RoleSystem && g.Ready >= g.Count && !rolls(&p.r.State, g) {
 		return
 	}
 	one := p.r.jobGroup(g)
