@@ -120,7 +120,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		a.shared.images = &nodeImages{Images: cfg.Images, patience: cfg.Containers.pullTimeout()}
 		a.shared.images.forgot() // what an earlier agent has not released
 	}
-	a.puller = newPuller(a.shared.images, reports.setImages)
+	a.puller = newPuller(a.shared.images, reports.setImages, cfg.Log.Named("images"))
 	a.shared.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
 	a.supervisors = newSupervisors(a.shared)
 	a.shared.peers.changed = a.supervisors.peersChanged

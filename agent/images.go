@@ -177,7 +177,13 @@ func (a *Agent) lookAtRuntime(ctx context.Context, limit time.Duration) (up bool
 		now.Down = "the node can't run containers: " + why
 	}
 	a.setProblem("container runtime", now.Down)
-	a.shared.reports.setRuntime(&now)
+	turned := a.shared.reports.setRuntime(&now)
+	switch {
+	case turned && now.Down != "":
+		a.log.Warn("the container runtime does not answer; containers that run go on", "error", now.Down)
+	case turned:
+		a.log.Info("the container runtime answers again", "version", now.Version)
+	}
 	return now.Down == ""
 }
 
@@ -255,7 +261,7 @@ func (a *Agent) serveImage(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("the registry named no digest")
 	}
 	if err != nil {
-		writeProblem(w, model.Refuse(model.CodeImageUnresolved, "%s", model.ClipText(err.Error(), maxRegistryWords)))
+		writeProblem(w, model.Refuse(model.CodeImageUnresolved, "%s", model.ClipText(bare(err), maxRegistryWords)))
 		return
 	}
 	writeJSON(w, transport.ResolvedImage{Digest: digest, Platforms: model.KeptPlatforms(platforms)})

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/model"
 )
 
@@ -22,6 +24,7 @@ const (
 type puller struct {
 	images *nodeImages
 	tell   func([]model.NodeImage)
+	log    hclog.Logger
 	turns  chan struct{} // has an element for each pull that runs
 
 	mu     sync.Mutex
@@ -38,11 +41,11 @@ type knownImage struct {
 }
 
 // newPuller returns a puller that does nothing before begin. images may be nil, for a node without a container runtime.
-func newPuller(images *nodeImages, tell func([]model.NodeImage)) *puller {
+func newPuller(images *nodeImages, tell func([]model.NodeImage), log hclog.Logger) *puller {
 	if images == nil {
 		return nil
 	}
-	return &puller{images: images, tell: tell, turns: make(chan struct{}, pullsAtOnce)}
+	return &puller{images: images, tell: tell, log: log, turns: make(chan struct{}, pullsAtOnce)}
 }
 
 // begin lets pulls run until ctx ends.
@@ -146,11 +149,13 @@ func (p *puller) pull(ctx context.Context, name string, k *knownImage) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
+			p.log.Info("an image is on this node", "image", name, "fetched", bytes)
 			p.set(k, func(image *model.NodeImage) {
 				image.State, image.Words, image.Bytes, image.Total = model.ImagePresent, "", bytes, bytes
 			})
 			return
 		case !runtimeDown(err): // while the runtime is down, the servers know that the pull gets no further
+			p.log.Warn("an image can't be pulled for now", "image", name, "error", bare(err))
 			p.set(k, func(image *model.NodeImage) {
 				image.State, image.Words = model.ImageFailed, model.ClipText(message(err), maxRegistryWords/2)
 			})

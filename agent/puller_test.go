@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/model"
 )
@@ -26,6 +28,25 @@ type pulling struct {
 	mu     sync.Mutex
 	told   []model.NodeImage
 	tells  int
+	logged lockedText
+}
+
+// lockedText is the output of a log.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func inPuller(t *testing.T, pull func(context.Context, string, func(int64)) error, f func(p *pulling)) {
@@ -35,7 +56,7 @@ func inPuller(t *testing.T, pull func(context.Context, string, func(int64)) erro
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.told, p.tells = slices.Clone(list), p.tells+1
-		})
+		}, hclog.New(&hclog.LoggerOptions{Output: &p.logged}))
 		ctx, cancel := context.WithCancel(t.Context())
 		p.begin(ctx)
 		ended := make(chan struct{})
@@ -140,12 +161,18 @@ func TestPullsFailAndEnd(t *testing.T) {
 		works.Store(true)
 		time.Sleep(pullAgain)
 		p.wants(t, "1 present 0")
+		for _, line := range []string{"can't be pulled for now: image=" + imageNumber(1) + ` error="manifest unknown"`,
+			"an image is on this node: image=" + imageNumber(1)} {
+			if got := p.logged.String(); !strings.Contains(got, line) {
+				t.Errorf("the log lacks %q:\n%s", line, got)
+			}
+		}
 	})
 }
 
 // An agent reports that it pulls on order, and pulls what a claim to its node asks for before anything is placed.
 func TestAgentPullsForClaims(t *testing.T) {
-	n := newPuller(nil, nil)
+	n := newPuller(nil, nil, nil)
 	n.begin(t.Context())
 	n.want([]string{imageNumber(1)}) // a node without a runtime does nothing
 	var r reporter

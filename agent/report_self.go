@@ -75,11 +75,13 @@ func (r *reporter) setFiller(text string) {
 }
 
 // setRuntime records what is known of the container runtime, and reports a change. nil means that the node has none.
-// Containers that run, and the commands of their checks, don't need the runtime.
-func (r *reporter) setRuntime(now *model.ContainerRuntime) {
+// Containers that run, and the commands of their checks, don't need the runtime. turned is true if it stopped answering
+// or answers again.
+func (r *reporter) setRuntime(now *model.ContainerRuntime) (turned bool) {
 	r.mu.Lock()
-	same := now == nil && r.self.runtime == nil || now != nil && r.self.runtime != nil &&
-		now.Version == r.self.runtime.Version && now.Down == r.self.runtime.Down
+	old := r.self.runtime
+	same := now == nil && old == nil || now != nil && old != nil && now.Version == old.Version && now.Down == old.Down
+	turned = now != nil && (now.Down != "") != (old != nil && old.Down != "")
 	if !same {
 		r.self.runtime = now
 		r.self.now++
@@ -88,6 +90,7 @@ func (r *reporter) setRuntime(now *model.ContainerRuntime) {
 	if !same {
 		r.kick()
 	}
+	return turned
 }
 
 // setImages records what is known of the images that the servers asked for, and reports it.

@@ -308,6 +308,14 @@ func message(err error) string {
 	return text
 }
 
+// bare returns the message of an error without its code and hint.
+func bare(err error) string {
+	if refused, ok := errors.AsType[*model.Error](err); ok {
+		return refused.Message
+	}
+	return err.Error()
+}
+
 // exitText describes an exit for the agent's own status page.
 func exitText(e driver.Exit) string {
 	if e.Message != "" {

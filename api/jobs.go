@@ -42,7 +42,7 @@ type JobGroup struct {
 	Ready   int        `json:"ready"`
 	Placed  int        `json:"placed" doc:"instances that count toward the count"`
 	Pending int        `json:"pending"`
-	Reason  string     `json:"reason" doc:"the code of why something is pending"`
+	Reason  string     `json:"reason" doc:"the code of why something is pending, or of why a rollout can't place its next instance"`
 	Message string     `json:"message" doc:"the same in words"`
 
 	Degraded model.Code `json:"degraded,omitempty" doc:"volume_home_node_offline: a node with its data is offline (P19)"`

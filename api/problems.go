@@ -34,6 +34,7 @@ const (
 	ProblemNodeFormat        ProblemCode = "node_format"
 	ProblemInstanceDisk      ProblemCode = "instance_disk"
 	ProblemPort              ProblemCode = "port_closed"
+	ProblemRuntime           ProblemCode = "runtime_down"
 	ProblemDeployment        ProblemCode = "deployment_failed"
 	ProblemRetryLimit        ProblemCode = "retry_limit"
 	ProblemCrashLoop         ProblemCode = "crash_loop"

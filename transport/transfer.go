@@ -47,6 +47,8 @@ type TransferOrder struct {
 	PeerName string `cbor:"15,keyasint,omitempty"`
 	// User is the user that the job file names for the group's programs. Fetch and restore only.
 	User string `cbor:"16,keyasint,omitempty"`
+	// Container says that the group runs an image, whose programs are users of the image. Fetch and restore only.
+	Container bool `cbor:"17,keyasint,omitempty"`
 }
 
 // VolumeData is data of a volume on a node's disk, in use or not. An agent lists it at PathAgentVolumes.

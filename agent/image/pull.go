@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,9 +26,8 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 		return model.Refuse(CodeInvalidName, "image %q has no digest", ref)
 	}
 	dgst := canonical.Digest().String()
-	failed := func(err error) error { // the words of the registry come early, because messages are cut
-		words := strings.ReplaceAll(err.Error(), "@"+dgst, "")
-		return model.Refuse(CodePullFailed, "pull %s: %s", strings.TrimSuffix(canonical.String(), "@"+dgst), words)
+	failed := func(err error) error { // short, because messages are cut, and the cause stands at the end
+		return model.Refuse(CodePullFailed, "%s", shortDigest("pull "+canonical.String()+": "+words(err), dgst))
 	}
 	if err := s.pulls.begin(ctx, dgst); err != nil {
 		return failed(fmt.Errorf("another pull of it did not end: %w", err))

@@ -41,9 +41,7 @@ func (c Config) Resolve(ctx context.Context, ref string) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, err
 	}
-	refuse := func(err error) error {
-		return model.Refuse(CodeUnresolved, "image %s can't be resolved: %v", ref, err)
-	}
+	refuse := func(err error) error { return model.Refuse(CodeUnresolved, "%s", words(err)) }
 	resolver := c.resolver(ctx)
 	name, found, err := resolver.Resolve(ctx, named.String())
 	if err != nil {

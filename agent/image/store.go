@@ -107,7 +107,8 @@ func (s *Store) Check(ctx context.Context) (version string, err error) {
 
 // down turns an error of containerd into CodeRuntimeDown if it did not answer. Other errors stay as they are.
 func (s *Store) down(err error) error {
-	if errdefs.IsUnavailable(err) || status.Code(err) == codes.Unavailable ||
+	code := status.Code(err)
+	if errdefs.IsUnavailable(err) || code == codes.Unavailable || code == codes.DeadlineExceeded ||
 		errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err) {
 		return model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %v", s.cfg.Socket, err)
 	}

@@ -150,6 +150,46 @@ func TestOwnersOfCopies(t *testing.T) {
 	}
 }
 
+// The owner of a container's volume is a user of its image, who has the same id on the target. So its files keep that
+// owner in a move and in a restore, if a job may run as it there.
+func TestOwnersOfCopiesOfContainers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to give files away")
+	}
+	const web, forbidden, ours = 1000, 1001, 500_002
+	source, target, fetch := pair(t, 1<<20, nil)
+	target.stop()
+	target.backups = source.backups
+	target.owner = Account{UID: ours, Groups: []int{65534}}
+	target.mayRunAs = map[int]Account{web: {UID: web, Groups: []int{web}}}
+	target.start()
+	before := map[string]owner{"data": {web, web}, "data/empty": {web, web}, "log": {web, web},
+		"log/001": {forbidden, web}}
+	after := map[string]owner{"data": {web, web}, "data/empty": {web, web}, "log": {web, web}, "log/001": {ours, 65534}}
+	for name, to := range before {
+		if err := os.Lchown(source.path(slotPath, name), to.uid, to.gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verified := func(id model.TransferID) {
+		t.Helper()
+		target.await(id, model.SideVerified)
+		if d := cmp.Diff(after, ownersBelow(t, target.path(stagingDir, string(id), "tree"), after),
+			cmp.AllowUnexported(owner{})); d != "" {
+			t.Errorf("%s: %s", id, d)
+		}
+	}
+	source.order(order(transport.TaskServe, "t1"))
+	fetch.Container = true
+	target.order(fetch)
+	verified("t1")
+	source.order(order(transport.TaskBackup, "b1"))
+	restore := order(transport.TaskRestore, "r1")
+	restore.Backup, restore.Sum, restore.Container = "b1", source.await("b1", model.SideVerified).Sum, true
+	target.order(restore)
+	verified("r1")
+}
+
 // Data that was put aside and is attached again never left the node. So its files keep their owners.
 func TestOwnersOfFoundDataStay(t *testing.T) {
 	if os.Geteuid() != 0 {

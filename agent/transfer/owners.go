@@ -13,7 +13,8 @@ type Account struct {
 
 // owners decides which accounts of this node own the files of a copy. A file gets the user of the slot, unless it
 // belonged to another user at the source, and a job may name that user on this node. So another node, or whoever wrote
-// a backup, can create only files here that a job on this node could create.
+// a backup, can create only files here that a job on this node could create. The user of a container is one of its
+// image and has the same id on each node, so its files keep it in the same way.
 type owners struct {
 	t      *task
 	theirs int                // user id that owned the volumes at their source; 0 if that was root or is not known
@@ -53,7 +54,7 @@ func (t *task) readdress(m *manifest) error {
 
 // of returns the account on this node that gets the files that belonged to uid at the source.
 func (o *owners) of(uid int) (Account, error) {
-	if uid != o.theirs || uid == 0 {
+	if uid != o.theirs || uid == 0 || o.t.Container {
 		known, asked := o.others[uid]
 		if !asked && len(o.others) < maxOwners {
 			known.Account, known.ok = o.t.m.cfg.MayRunAs(uid)

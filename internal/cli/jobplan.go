@@ -259,9 +259,9 @@ func runtimeText(r *api.Runtime) string {
 	case r == nil:
 		return ""
 	case r.Down != "":
-		return fmt.Sprintf("containerd %s does not answer: %s", r.Version, r.Down)
+		return "none: " + r.Down
 	}
-	return "containerd " + r.Version
+	return r.Version
 }
 
 // pinned returns a copy of spec with the images that a plan found.

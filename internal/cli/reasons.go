@@ -244,5 +244,7 @@ var unplacedHints = map[model.Code]string{
 	model.CodeRuntimeDown:  "start containerd on the node: systemctl start containerd",
 	model.CodeNoNodes:      "add a node, or uncordon one; list them with: outspan node ls",
 	model.CodeAntiAffinity: "they are placed when there is a node for each, or another value of the distinct attribute",
-	model.CodeRetryLimit:   "fix what makes it fail, and run a new version",
+	model.CodeImagePull: "see to the registry, or to the nodes' access to it; it is tried again within 5 minutes, and " +
+		"at once after: outspan job restart JOB",
+	model.CodeRetryLimit: "fix what makes it fail, and run a new version",
 }

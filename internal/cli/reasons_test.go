@@ -248,6 +248,7 @@ func TestHintOfUnplaced(t *testing.T) {
 		{"no_capacity_memory", 7, []string{room, why}, nil},
 		{"constraint_unmatched", 7, []string{"change the constraint", "outspan node label", why}, []string{room}},
 		{"no_nodes_active", 0, []string{"outspan node ls"}, []string{room, why}},
+		{"image_pull_failed", 7, []string{"the registry", "outspan job restart", why}, []string{room}},
 	} {
 		address := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodPost {

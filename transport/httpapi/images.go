@@ -127,8 +127,8 @@ func (q *imageQuestion) ask(ctx context.Context, g *model.GroupSpec) (transport.
 		refusal = known
 	}
 	return transport.ResolvedImage{}, refusal.
-		WithHint("name the image with its digest (%s@sha256:...), or keep that of the current version with --keep-images",
-			name)
+		WithHint("check its name, the registry and the nodes' access to it; without an answer, name its digest "+
+			"(%s@sha256:...), or keep that of the current version with --keep-images", name)
 }
 
 func wordsOf(err error) string {

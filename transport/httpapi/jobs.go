@@ -61,11 +61,25 @@ func (r *reading) jobGroup(g *fsm.Group) api.JobGroup {
 		v.Count = max(v.Placed, r.eligibleNodes(g))
 	}
 	v.Degraded = r.degraded(g)
-	if v.Pending = max(0, v.Count-v.Placed); v.Pending > 0 && !r.undecided {
+	v.Pending = max(0, v.Count-v.Placed)
+	if (v.Pending > 0 || rolls(&r.State, g)) && !r.undecided {
 		why := r.waiting().Groups[g.ID]
-		v.Reason, v.Message = string(why.Code), r.veil.text(why.Message)
+		if v.Pending > 0 || why.Code.Unplaceable() {
+			v.Reason, v.Message = string(why.Code), r.veil.text(why.Message)
+		}
 	}
 	return v
+}
+
+// rolls reports whether a rollout of the group's job goes on.
+func rolls(s *fsm.State, g *fsm.Group) bool {
+	name, _ := g.ID.Split()
+	j, ok := s.Jobs.Get(name)
+	if !ok {
+		return false
+	}
+	d, ok := s.Deployments.Get(j.Deployment)
+	return ok && d.Status == model.DeploymentRolling
 }
 
 // degraded returns a code if a local volume of one of the group's slots is on an offline node, because that slot can't

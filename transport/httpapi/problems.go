@@ -25,6 +25,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemStateDiffers, api.ProblemHold, api.ProblemRestore, api.ProblemPaused, api.ProblemNodeOffline,
 		api.ProblemNodeUnreachable,
 		api.ProblemNodeDegraded, api.ProblemNodeCertificate, api.ProblemNodeFormat, api.ProblemPort,
+		api.ProblemRuntime,
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
 		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring, api.ProblemNewcomerWaiting,
@@ -248,6 +249,11 @@ func (p *problems) nodes() {
 			p.add(api.ProblemNodeDegraded, subject, "outspan node status "+n.Name, "%s", n.Self.Words())
 		case n.Health == model.HealthDegraded:
 			p.add(api.ProblemNodeDegraded, subject, "outspan node status "+n.Name, "other machines can't reach it")
+		}
+		if x := n.Self.Runtime; x != nil && x.Down != "" && n.Intent != model.IntentDisabled &&
+			n.Health != model.HealthOffline {
+			p.add(api.ProblemRuntime, subject, "start containerd there: systemctl start containerd",
+				"it takes no new containers, and those that run go on: %s", x.Down)
 		}
 	}
 }

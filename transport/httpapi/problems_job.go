@@ -119,22 +119,26 @@ func (p *problems) told(g *fsm.Group, inst *fsm.Instance) string {
 	return fmt.Sprintf("%s on node %s", cmp.Or(reason, "no reason is known"), p.r.nodeName(inst.Node))
 }
 
-// unplaced adds a problem if instances of a group fit nowhere. To find the reason, the server computes a whole
-// decision, so unplaced asks for it only if instances are missing.
+// unplaced adds a problem if instances of a group, or those of its next version, fit nowhere. To find the reason, the
+// server computes a whole decision, so unplaced asks for it only if instances are missing or a rollout goes on.
 func (p *problems) unplaced(g *fsm.Group) {
-	if g.Role != model.RoleSystem && g.Ready >= g.Count {
+	if g.Role != model.RoleSystem && g.Ready >= g.Count && !rolls(&p.r.State, g) {
 		return
 	}
 	one := p.r.jobGroup(g)
 	why := model.Code(one.Reason)
-	if one.Pending == 0 || !why.Unplaceable() {
+	if !why.Unplaceable() || one.Pending == 0 && why == model.CodeImagePulling {
 		return
 	}
 	next := "outspan why " + string(g.ID)
 	if out := p.r.waiting().Groups[g.ID].Unblock; out != "" {
 		next = out + "; " + next
 	}
-	p.add(api.ProblemUnplaced, "group/"+string(g.ID), next, "%s wait: %s", ofThem(one.Pending, one.Count), one.Message)
+	who := "its rollout waits"
+	if one.Pending > 0 {
+		who = ofThem(one.Pending, one.Count) + " wait"
+	}
+	p.add(api.ProblemUnplaced, "group/"+string(g.ID), next, "%s: %s", who, one.Message)
 }
 
 func ofThem(n, all int) string { return fmt.Sprintf("%d of %d instances", n, max(n, all)) }

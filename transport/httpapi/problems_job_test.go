@@ -114,6 +114,47 @@ func TestProblemOfACrashLoop(t *testing.T) {
 	wantProblem(t, r, "retry_limit group/web/http: 1 of 3 instances failed: "+why+wayOut)
 }
 
+// A rollout whose next instance fits nowhere is a problem, and the job says why, although all instances of the old
+// version are ready. A pull that goes on is only the reason.
+func TestProblemOfARolloutThatFitsNowhere(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.place("inst-c", 2, "01N1", model.ObservedReady)
+	reason := func() any { return get(t, r.cli(), "/v1/jobs/web")["groups"].([]any)[0].(map[string]any)["reason"] }
+	waits := func(code model.Code) {
+		r.waiting.Groups = map[model.GroupID]model.Blocker{"web/http": {Code: code, Message: "no node has it"}}
+	}
+	waits(model.CodeImagePull)
+	r.apply(&fsm.DeploymentStep{ID: "web-1", Status: model.DeploymentRolling})
+	wantProblem(t, r, "unschedulable group/web/http: its rollout waits: no node has it -> outspan why web/http")
+	if got := reason(); got != "image_pull_failed" {
+		t.Errorf("reason %v", got)
+	}
+	waits(model.CodeImagePulling)
+	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
+	if got := problemsNow(t, r, ""); len(got) > 0 || reason() != "image_pulling" {
+		t.Errorf("while it pulls: %q, %v", got, reason())
+	}
+	waits(model.CodeImagePull)
+	r.apply(&fsm.DeploymentStep{ID: "web-1", Status: model.DeploymentSucceeded})
+	if got := problemsNow(t, r, ""); len(got) > 0 || reason() != "" {
+		t.Errorf("the rollout has ended: %q, %v", got, reason())
+	}
+}
+
+// A container runtime that does not answer is a problem of its node until it answers, or the node is offline.
+func TestProblemOfARuntime(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	r.withRuntime("01N1", "containerd does not answer")
+	wantProblem(t, r, "runtime_down node/n1: it takes no new containers, and those that run go on: containerd does not "+
+		"answer -> start containerd there: systemctl start containerd")
+	r.withRuntime("01N1", "")
+	if got := problemsNow(t, r, ""); len(got) > 0 {
+		t.Errorf("it answers again: %q", got)
+	}
+}
+
 // Instances that fit nowhere are one problem per group, with the reason and what to do. If there are many such groups,
 // eight are listed, and one more line says how many others there are.
 func TestProblemOfWhatFitsNowhere(t *testing.T) {

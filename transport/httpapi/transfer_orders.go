@@ -89,7 +89,8 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 	case transport.TaskRetire, transport.TaskDrop:
 		o.Epochs = t.Epochs
 	case transport.TaskFetch:
-		o.Token, o.User = t.Token, r.userOf(t.Group)
+		o.Token = t.Token
+		o.User, o.Container = r.programOf(t.Group)
 		if n, ok := r.Nodes.Get(t.From); ok {
 			o.Peer, o.PeerName = n.Agent.APIAddress, n.Name
 		}
@@ -97,18 +98,19 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 		if b, ok := r.Backups.Get(t.Backup); ok {
 			o.Sum = b.Sum
 		}
-		o.User = r.userOf(t.Group)
+		o.User, o.Container = r.programOf(t.Group)
 	}
 	return o
 }
 
-// userOf returns the user that runs a group's programs, or "" if the job file names no user.
-func (r *reading) userOf(group model.GroupID) string {
+// programOf returns the user that runs a group's programs, or "" if the job file names no user, and whether they are
+// containers. The user of a container is one of its image, so it is not returned.
+func (r *reading) programOf(group model.GroupID) (user string, container bool) {
 	spec, ok := r.Policy(group)
 	if !ok {
-		return ""
+		return "", false
 	}
-	return spec.Exec.User
+	return spec.Exec.User, spec.Container != nil
 }
 
 // epochs returns the epochs of the data in a transfer's volumes, in the order of t.Names. The epoch of a volume that

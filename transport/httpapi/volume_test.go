@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -128,13 +129,27 @@ func TestTransferOrders(t *testing.T) {
 	}
 }
 
-// The order for the target of a migration names the user who must own the volume, which is the user of the job. The
-// order for the source names no user.
+// The order for the target of a migration names the user who must own the volume, which is the user of the job, or says
+// that the job runs an image, whose users own it. The order for the source does neither.
 func TestTransferOrdersNameTheUser(t *testing.T) {
+	t.Run("program", func(t *testing.T) {
+		transferOrdersName(t, "postgres", false, func(g *model.GroupSpec) { g.Exec.User = "postgres" })
+	})
+	t.Run("container", func(t *testing.T) {
+		transferOrdersName(t, "", true, func(g *model.GroupSpec) {
+			g.Exec = model.ExecSpec{}
+			g.Container = &model.ContainerSpec{Image: "reg/web@sha256:" + strings.Repeat("a", 64), User: "postgres"}
+		})
+	})
+}
+
+func transferOrdersName(t *testing.T, user string, container bool, change func(*model.GroupSpec)) {
 	r := withVolume(t)
 	job := spec("web", 1)
 	job.Groups[0].Volumes = []model.VolumeSpec{{Name: "data", Kind: model.VolumeLocal, Path: "/data"}}
-	job.Groups[0].Exec.User = "postgres"
+	change(&job.Groups[0])
+	r.withRuntime("01N1", "")
+	r.withRuntime("01N2", "")
 	r.apply(&fsm.JobSubmit{Spec: job})
 	id := model.TransferID(post(t, r.cli(), volumeURL+"/migrate",
 		map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
@@ -143,12 +158,16 @@ func TestTransferOrdersNameTheUser(t *testing.T) {
 	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"),
 		Instances: []model.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: model.ObservedStopped}}})
 	r.apply(&fsm.TransferStep{ID: id, Phase: model.TransferCopying})
-	for name, want := range map[string]string{"n1": "", "n2": "postgres"} {
+	for _, name := range []string{"n1", "n2"} {
 		node := model.NodeID("01N" + name[1:])
 		got := must(r.client(pki.RoleAgent, name).
 			Assignments(t.Context(), transport.AssignmentsRequest{Node: node, Epoch: r.epoch(node)}))(t)
-		if len(got.Transfers) != 1 || got.Transfers[0].User != want {
-			t.Errorf("%s is told %+v, want user %q", name, got.Transfers, want)
+		want := [2]any{"", false}
+		if name == "n2" {
+			want = [2]any{user, container}
+		}
+		if o := got.Transfers; len(o) != 1 || [2]any{o[0].User, o[0].Container} != want {
+			t.Errorf("%s is told %+v, want %v", name, o, want)
 		}
 	}
 }
