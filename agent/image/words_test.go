@@ -50,7 +50,7 @@ func TestDown(t *testing.T) {
 			t.Errorf("%s: %v", code, got)
 		}
 	}
-	if other := status.Error(codes.NotFound, "no image"); s.down(other) != other {
+	if other := status.Error(codes.NotFound, "no image"); !errors.Is(s.down(other), other) {
 		t.Error("another error has changed")
 	}
 }
