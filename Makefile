@@ -44,13 +44,13 @@ build: ## build the static binary bin/outspan
 demo: build ## build, then show a cluster at work on this machine (within a minute, cleans up after itself)
 	$(BIN) demo
 
-test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (< 8 min)
+test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (25 min on two cores)
 	$(REPORT) -label unit -- -timeout 6m $(UNITS)
 	$(REPORT) -label clusters -- -count=1 -short -timeout 8m ./e2e
 	$(REPORT) -label scripts -- -count=1 -short -timeout 8m -p 2 $(filter-out ./e2e,$(CLUSTERS))
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
-systems: build ## run the tests that take long: etcd, nats, redis and postgres under drains, moves of 1 GiB, reboots (as root, < 10 min)
+systems: build ## run the tests that take long: etcd, nats, redis and postgres under drains, moves of 1 GiB, reboots (as root, 25 min on two cores)
 	$(REPORT) -label systems -- -count=1 -timeout 33m -run '$(LONG)' ./e2e
 
 race: ## run the tests under the race detector (needs a C compiler)
