@@ -75,7 +75,7 @@ chaos: ## break a cluster of real processes in every way for CHAOSTIME, as root;
 	OUTSPAN_CHAOS=$(CHAOSTIME) OUTSPAN_CHAOS_LOG=1 OUTSPAN_E2E_REQUIRED=1 $(GO) test -v -count=1 -timeout 4h -run '^TestChaos$$' ./e2e
 	@echo 'chaos: 1 passed, 0 failed, 0 skipped'
 
-plants: ## plant 30 known bugs, one at a time: the tests of whole clusters must catch each (PLANT=name for one)
+plants: ## plant 33 known bugs, one at a time: the tests of whole clusters must catch each (PLANT=name for one)
 	PLANT=$(PLANT) $(GO) test -tags plants -count=1 -timeout 12m -v ./internal/plant
 
 mutants: ## change model, fsm and reconcile in MUTANTS places, one at a time: how many changes a test notices (about 15 min)
