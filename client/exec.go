@@ -75,7 +75,7 @@ func (i Instances) Exec(ctx context.Context, ref string, o ExecOptions) (code in
 	return s.result(ctx, end, err)
 }
 
-// ForwardOptions say what is called while a port is forwarded. Each may be nil.
+// ForwardOptions has the functions that Forward calls. Each may be nil.
 type ForwardOptions struct {
 	Ready func(port int) // called once, with the number of the port, before connections are accepted
 	// Refused is called for each connection that was not passed on, with the reason, such as that nothing accepts

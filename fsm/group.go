@@ -37,3 +37,22 @@ type Failure struct {
 	Version uint64       `cbor:"3,keyasint"`
 	Reason  string       `cbor:"4,keyasint"`
 }
+
+// wantedOn returns a group, its spec at a version, and a node, if the group still wants instances of that version.
+// Codes: not_found, stale.
+func wantedOn(s *State, group model.GroupID, version uint64, on model.NodeID) (*Group, *model.GroupSpec, *Node,
+	*model.Error) {
+	g, ok := s.Groups.Get(group)
+	spec, known := s.Spec(group, version)
+	node, there := s.Nodes.Get(on)
+	var refusal *model.Error
+	switch {
+	case !ok || !known:
+		refusal = model.Refuse(model.CodeNotFound, "there is no group %s at version %d", group, version)
+	case !there:
+		refusal = model.Refuse(model.CodeNotFound, "there is no node %s", on)
+	case g.Removed || g.Count == 0 || version > g.Version:
+		refusal = model.Refuse(model.CodeStale, "group %s changed: count %d, version %d", group, g.Count, g.Version)
+	}
+	return g, spec, node, refusal
+}

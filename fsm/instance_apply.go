@@ -46,16 +46,11 @@ func (s *rules) ClaimsOf(spec *model.GroupSpec, ports model.Ports) Claims {
 }
 
 func (c *InstancePlace) apply(s *State) error {
-	g, ok := s.Groups.Get(c.Group)
-	spec, known := s.Spec(c.Group, c.Version)
-	node, there := s.Nodes.Get(c.Node)
+	g, spec, node, refusal := wantedOn(s, c.Group, c.Version, c.Node)
+	if refusal != nil {
+		return refusal
+	}
 	switch {
-	case !ok || !known:
-		return model.Refuse(model.CodeNotFound, "there is no group %s at version %d", c.Group, c.Version)
-	case !there:
-		return model.Refuse(model.CodeNotFound, "there is no node %s", c.Node)
-	case g.Removed || g.Count == 0 || c.Version > g.Version:
-		return model.Refuse(model.CodeStale, "group %s changed: count %d, version %d", c.Group, g.Count, g.Version)
 	case !model.ValidName(string(c.ID)) || !c.Cause.Valid():
 		return model.Refuse(model.CodeInvalid, "%q is no instance id, or %q no cause", c.ID, c.Cause)
 	case s.Instances.Has(c.ID):

@@ -191,16 +191,11 @@ func (s *State) Pulled(c *Pull) bool {
 }
 
 func (c *ImageWant) apply(s *State) error {
-	g, ok := s.Groups.Get(c.Group)
-	spec, known := s.Spec(c.Group, c.Version)
-	node, there := s.Nodes.Get(c.Node)
+	g, spec, node, refusal := wantedOn(s, c.Group, c.Version, c.Node)
+	if refusal != nil {
+		return refusal
+	}
 	switch {
-	case !ok || !known:
-		return model.Refuse(model.CodeNotFound, "there is no group %s at version %d", c.Group, c.Version)
-	case !there:
-		return model.Refuse(model.CodeNotFound, "there is no node %s", c.Node)
-	case g.Removed || g.Count == 0 || c.Version > g.Version:
-		return model.Refuse(model.CodeStale, "group %s changed: count %d, version %d", c.Group, g.Count, g.Version)
 	case !node.Pulls(spec) || !c.Cause.Valid():
 		return model.Refuse(model.CodeInvalid, "%s needs no image on node %s, or %q is no cause", c.Group, node.Name, c.Cause)
 	case c.Slot < 0 || g.Role != model.RoleSystem && c.Slot >= g.Count && !s.runsInSlot(c.Group, c.Slot):

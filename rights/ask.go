@@ -31,7 +31,7 @@ type askList struct {
 	noun string // of one ask, for people
 	of   func(*Grant) *[]string
 	asks func(*model.GroupSpec) []string
-	// check returns what is wrong with a pattern other than "*", or "" if it is valid.
+	// check returns a hint if a pattern is not valid, and "" if it is. It does not get the pattern "*".
 	check   func(pattern string) (hint string)
 	matches func(pattern, name string) bool
 	// needed says that a grant without the list allows no such ask. Other lists restrict nothing if they are absent.

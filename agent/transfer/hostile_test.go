@@ -150,8 +150,8 @@ func TestOwnersOfCopies(t *testing.T) {
 	}
 }
 
-// The owner of a container's volume is a user of its image, who has the same id on the target. So its files keep that
-// owner in a move and in a restore, if a job may run as it there.
+// A container's volume belongs to a user of its image, whose id is the same on every node. So a move and a restore keep
+// that owner, if jobs may run as this id on the target.
 func TestOwnersOfCopiesOfContainers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")

@@ -101,8 +101,8 @@ func askAgents[T any](ctx context.Context, s *Server, state *fsm.State, path str
 	return silent
 }
 
-// askEach gets a path from the agents of some nodes, of which it asks this many at once. It passes each answer or error
-// to took, one at a time and in any order. It waits at most agentWait for one agent, and for none once ctx has ended.
+// askEach gets a path from the agents of some nodes, at most atOnce at a time. It passes each answer or error to took,
+// one at a time and in any order. It waits at most agentWait for one agent, and for none once ctx has ended.
 func askEach[T any](ctx context.Context, s *Server, nodes []*fsm.Node, target url.URL, atOnce int,
 	took func(*fsm.Node, T, error)) {
 	workFrom(ctx).end() // waiting for agents must not keep the caller's turn

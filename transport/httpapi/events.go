@@ -64,7 +64,7 @@ func (s *Server) eventOperations() []operation {
 // eventStream is one reader of events.
 type eventStream struct {
 	s        *Server
-	may      func(*fsm.State) error // refuses a reader who has lost the right
+	may      func(*fsm.State) error // returns an error once the reader has lost the right
 	sse      bool
 	after    fsm.EventKey
 	follow   bool
