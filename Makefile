@@ -50,11 +50,11 @@ test: build ## run every test, whole clusters of processes included; as root als
 	$(REPORT) -label scripts -- -count=1 -short -timeout 8m -p 2 $(filter-out ./e2e,$(CLUSTERS))
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
-systems: build ## run the tests that take long: etcd, nats, redis and postgres under drains, moves of 1 GiB, reboots (as root, 25 min on two cores)
-	$(REPORT) -label systems -- -count=1 -timeout 33m -run '$(LONG)' ./e2e
+systems: build ## run the tests that take long: etcd, nats, redis and postgres under drains, moves of 1 GiB, reboots (as root, 20 min on two cores)
+	$(REPORT) -label systems -- -count=1 -timeout 33m -parallel 2 -run '$(LONG)' ./e2e
 
-race: ## run the tests under the race detector (needs a C compiler)
-	$(REPORT) -label race -- -race -timeout 25m $(UNITS)
+race: ## run the tests under the race detector, but not sim, which has no goroutines (needs a C compiler)
+	$(REPORT) -label race -- -race -timeout 25m -p 3 $(filter-out %/sim,$(UNITS))
 
 lint: ## check format, vet and the linters of .golangci.yaml
 	$(LINT) run ./...

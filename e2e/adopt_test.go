@@ -23,6 +23,7 @@ import (
 // Then an agent can be revoked, and a machine joins with a token.
 func TestAdopt(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c := startCluster(t, options{servers: 3, agents: 2})
 	c.run(t, job{name: "web", count: 2})
 	running, instances, events := identities(c.instances()), c.living(t, "web"), len(c.events(t))

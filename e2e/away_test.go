@@ -24,6 +24,7 @@ import (
 // else was started or stopped.
 func TestServersAway(t *testing.T) {
 	long(t)
+	t.Parallel()
 	away := 6 * offlineAfter
 	if text := os.Getenv("OUTSPAN_AWAY"); text != "" {
 		var err error

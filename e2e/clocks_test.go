@@ -17,6 +17,7 @@ import (
 // is let in. A server that starts with such a clock does not harm the others, and is back once its clock is right.
 func TestClocks(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c := newClocks(t, options{servers: 3, agents: 3})
 	late := c.agents[2]
 	c.agents = c.agents[:2]

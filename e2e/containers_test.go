@@ -210,6 +210,7 @@ func get(t *testing.T, address string) string {
 // drained, and everything is stopped.
 func TestContainers(t *testing.T) {
 	long(t)
+	t.Parallel()
 	require(t, "containerd", "ctr", "runc", "busybox")
 	r := newContainerRig(t)
 	r.ctr(t, "neighbour", "leases", "create", "--id", "instance-other")

@@ -19,6 +19,7 @@ import (
 // are dead. No request fails, and the open connection never breaks.
 func TestAgentUpgrade(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c := startCluster(t, options{servers: 3, agents: 2})
 	port := c.freePort(t)
 	c.run(t, job{name: "web", count: 2, expose: port, more: "    distinct { attribute = \"node.id\" }\n"})

@@ -19,6 +19,7 @@ const day = 24 * time.Hour
 // servers refuse the first one and say what to do, and outspan join brings it back with its volume.
 func TestExpiredAgent(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c := newClocks(t, options{servers: 3, agents: 2})
 	c.found(t)
 	c.waitEligible(t, c.agents...)
@@ -124,6 +125,7 @@ func (m *member) logged(words string) error {
 // new certificate, without a token. The programs run all the time.
 func TestClusterExpired(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c := newClocks(t, options{servers: 3, agents: 2, unhurried: true})
 	c.found(t)
 	c.waitEligible(t, c.agents...)

@@ -28,6 +28,7 @@ type gossipView struct {
 // old one. A copy of the certificate of the revoked agent is soon refused.
 func TestRotateGossip(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c := newMembers(t, options{servers: 3, agents: 2, managed: true})
 	c.found(t)
 	c.waitEligible(t, c.agents...)

@@ -151,6 +151,7 @@ func (c *cluster) watchMembers(job string) (stop func() []string) {
 // No acknowledged message is lost, at least two members always run, and no member ever has two processes.
 func TestNats(t *testing.T) {
 	long(t)
+	t.Parallel()
 	require(t, "nats-server")
 	c := startCluster(t, options{servers: 3, agents: 4})
 	port := c.freePort(t)

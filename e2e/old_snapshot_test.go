@@ -16,6 +16,7 @@ import (
 // where it was moved to, and in the end the servers' state agrees with what runs.
 func TestOldSnapshot(t *testing.T) {
 	long(t)
+	t.Parallel()
 	t.Run("restored", func(t *testing.T) {
 		testOldSnapshot(t, func(c *cluster, saved string) { c.must(t, "server", "snapshot", "restore", saved, "--yes") })
 	})

@@ -12,6 +12,7 @@ import (
 // between stays a member.
 func TestOldSnapshotTrust(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c := newMembers(t, options{servers: 3, agents: 2, managed: true})
 	c.found(t)
 	c.waitEligible(t, c.agents...)

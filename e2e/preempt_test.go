@@ -45,6 +45,7 @@ func (c *cluster) writeClass(t *testing.T, class string, j job) string {
 // proves R10, R12, R44, R45, R46, R47
 func TestPreempt(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c := startCluster(t, options{servers: 3, agents: 2, memory: "1000MiB"})
 	c.runClass(t, "production", job{name: "mid", count: 1, memory: wholeNode, more: "    budget { min_ready = 0 }"}, false)
 	low := job{name: "low", count: 2, memory: halfNode, args: []string{"--ignore-term"},

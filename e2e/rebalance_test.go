@@ -45,6 +45,7 @@ const sleepers = `job "sleepers" {
 // proves R49, R54, R56, R57
 func TestRebalance(t *testing.T) {
 	long(t)
+	t.Parallel()
 	const jobs, perCycle = 7, 5
 	c := startCluster(t, options{servers: 1, agents: 4, memory: "16GiB"})
 	c.must(t, "settings", "set", "rescheduler=off", "rescheduler_min_age=1s", "rescheduler_cooldown=1s")

@@ -40,6 +40,7 @@ const filled = `job "agency" {
 // proves A8, P2
 func TestRefill(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c := newCluster(t, options{servers: 3, agents: 4})
 	seen := c.path("seen")
 	if err := os.WriteFile(seen, nil, 0o600); err != nil {

@@ -99,6 +99,7 @@ func (r *reboots) order() []string {
 // proves P39, L23
 func TestRoll(t *testing.T) {
 	long(t)
+	t.Parallel()
 	require(t, "unshare", "mount")
 	c := startCluster(t, options{servers: 3, agents: 4})
 	port := c.freePort(t)

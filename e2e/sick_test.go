@@ -12,6 +12,7 @@ import (
 // service are ready all the time. When there is space again, the machine accepts instances.
 func TestSickMachine(t *testing.T) {
 	long(t)
+	t.Parallel()
 	require(t)
 	c := newCluster(t, options{servers: 3, agents: 3})
 	sick := c.agents[0]

@@ -162,6 +162,7 @@ func (c *cluster) drainLeading(t *testing.T, node string) {
 // proves A8, R23
 func TestEtcd(t *testing.T) {
 	long(t)
+	t.Parallel()
 	require(t, "etcd", "etcdctl")
 	c := startCluster(t, options{servers: 3, agents: 4})
 	port := c.freePort(t)

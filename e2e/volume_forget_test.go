@@ -35,6 +35,7 @@ const remembering = `job "db" {
 // the data up with --lose-data, no program starts on data older than the volume's newest, or on an empty directory.
 func TestVolumeForgottenMachine(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c, first, seen := startRemembering(t)
 	backup := c.generation(t, first, "one")
 	c.generation(t, first, "two") // written after the backup

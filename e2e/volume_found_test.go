@@ -27,6 +27,7 @@ func movedSinceSnapshot(t *testing.T) (c *cluster, first, second *member, seen s
 // shows another command, which brings the data into use.
 func TestVolumeFound(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c, _, second, seen, saved := movedSinceSnapshot(t)
 	c.generation(t, second, "two")
 	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
@@ -72,6 +73,7 @@ func TestVolumeFound(t *testing.T) {
 // brings the copy into use.
 func TestVolumeFoundAside(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c, first, second, seen, saved := movedSinceSnapshot(t)
 	second.die(t)
 

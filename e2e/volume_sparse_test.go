@@ -20,6 +20,7 @@ var sparseAt = []int64{0, 1 << 30, 50<<30 - 5, sparseBytes - 10}
 // the end, the content is intact.
 func TestVolumeSparse(t *testing.T) {
 	long(t)
+	t.Parallel()
 	require(t, "strace")
 	c, source := startVolumes(t, 2)
 	target := c.agents[0]

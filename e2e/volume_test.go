@@ -163,6 +163,7 @@ func (c *cluster) waitAttached(t *testing.T, want *member) {
 // exactly one copy is attached and intact. The old copy is kept aside until the finished transfer is canceled.
 func TestVolumeMigrate(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c, source := startVolumes(t, 2)
 	target := c.agents[0]
 	if target == source {
@@ -234,6 +235,7 @@ func TestVolumeMigrate(t *testing.T) {
 // proves P20
 func TestVolumeBackupAndRestore(t *testing.T) {
 	long(t)
+	t.Parallel()
 	c, home := startVolumes(t, 2)
 	other := c.agents[0]
 	if other == home {

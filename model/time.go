@@ -25,6 +25,18 @@ func (t Time) Add(d Duration) Time {
 // Sub returns t - u.
 func (t Time) Sub(u Time) Duration { return Duration(t - u) }
 
+// Left returns how long it is from now until t, for people: rounded up to whole seconds, and 0 once t has come.
+func (t Time) Left(now Time) Duration {
+	if t == Never {
+		return Forever
+	}
+	left := max(t.Sub(now), 0)
+	if more := left % Second; more > 0 {
+		left += Second - more
+	}
+	return left
+}
+
 // Duration is a length of cluster time in milliseconds. In JSON and job files it is a string with units: "30s".
 type Duration int64
 

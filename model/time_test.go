@@ -100,6 +100,25 @@ func TestTimeAdds(t *testing.T) {
 	}
 }
 
+func TestTimeLeft(t *testing.T) {
+	tests := []struct {
+		at, now Time
+		want    Duration
+	}{
+		{595_881, 0, 9*Minute + 56*Second},
+		{2000, 1000, Second},
+		{1001, 1000, Second},
+		{1000, 1000, 0},
+		{1000, 5000, 0},
+		{Never, 5000, Forever},
+	}
+	for _, tt := range tests {
+		if got := tt.at.Left(tt.now); got != tt.want {
+			t.Errorf("from %d to %d are %s left, want %s", tt.now, tt.at, got, tt.want)
+		}
+	}
+}
+
 func FuzzParseDuration(f *testing.F) {
 	for _, text := range []string{"30s", "1h30m", "1.5s", "forever", "1e3s"} {
 		f.Add(text)

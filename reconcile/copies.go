@@ -53,7 +53,8 @@ func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
 	if at := p.tolerates(g, slot, copies); !p.reached(at) {
 		p.reasons.noRoom(slotKey{g.id, slot.n},
 			&unplaced{code: model.CodeReplacementPending,
-				message: fmt.Sprintf("its copy is kept on node %s; another one is built elsewhere in %s", where, at.Sub(p.in.Now))})
+				message: fmt.Sprintf("its copy is kept on node %s; another one is built elsewhere in %s", where,
+					at.Left(p.in.Now))})
 		return nil
 	}
 	return n

@@ -1,3 +1,5 @@
+//go:build !race
+
 package reconcile_test
 
 import (

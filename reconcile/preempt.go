@@ -87,7 +87,7 @@ func (p *pass) noPreemption(n *need, f *field) (why string, quiet bool) {
 	case p.state().NextOf(model.ByPreemption) > p.in.Now:
 		p.plan.wakeAt(p.state().NextOf(model.ByPreemption))
 		return fmt.Sprintf("so much was stopped to make room that the next stop is allowed in %s",
-			p.state().NextOf(model.ByPreemption).Sub(p.in.Now)), false
+			p.state().NextOf(model.ByPreemption).Left(p.in.Now)), false
 	case p.preempts.done >= preemptions:
 		p.plan.wakeAt(p.in.Now + 1)
 		return "others come first", true

@@ -152,10 +152,10 @@ func (p *pass) abortedError(inst *fsm.Instance) *model.Error {
 		return gate
 	case ownPart:
 		return model.Refuse(model.CodeFactsUnknown, "its agent says otherwise than the last report: %s (asked again in %s)",
-			e.Failure, max(e.RetryAt.Sub(p.in.Now), 0))
+			e.Failure, e.RetryAt.Left(p.in.Now))
 	}
 	return model.Refuse(model.CodeHookFailed, "%s (attempt %d; the next one in %s)", e.Failure, e.Aborts,
-		max(e.RetryAt.Sub(p.in.Now), 0)).
+		e.RetryAt.Left(p.in.Now)).
 		WithHint("see to what the hook complains of, or drain with --force")
 }
 

@@ -94,7 +94,7 @@ func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
 	if p.reached(r.at) {
 		return true
 	}
-	left := r.at.Sub(p.in.Now)
+	left := r.at.Left(p.in.Now)
 	if r.limited {
 		text := fmt.Sprintf("%d instances of version %d of %s failed, more than the %d that are replaced in "+
 			"%s; next try in %s", r.failures, version, g.id, g.spec.Reschedule.Attempts, g.spec.Reschedule.Interval, left)

@@ -43,7 +43,7 @@ func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
 			"repair the nodes, or end the hold: outspan settings resume hold")
 	case !p.reached(until):
 		p.wait(inst, model.CodeReplacementPending,
-			fmt.Sprintf("%s; its group tolerates that for %s more", troubledBy(n), until.Sub(p.in.Now)), "")
+			fmt.Sprintf("%s; its group tolerates that for %s more", troubledBy(n), until.Left(p.in.Now)), "")
 	default:
 		return true
 	}

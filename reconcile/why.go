@@ -133,7 +133,7 @@ func (e *Explanation) avoided(g *fsm.Group) string {
 	for _, n := range e.p.in.State.Nodes.All() {
 		a, avoided := n.Avoids(g.ID, g.Version, e.p.in.Now)
 		if avoided && e.p.in.State.Eligible(n) == nil {
-			nodes = append(nodes, fmt.Sprintf("%s for %s more (%s)", n.Name, a.Until.Sub(e.p.in.Now), a.Reason))
+			nodes = append(nodes, fmt.Sprintf("%s for %s more (%s)", n.Name, a.Until.Left(e.p.in.Now), a.Reason))
 		}
 	}
 	if len(nodes) == 0 {

@@ -19,7 +19,7 @@ func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
 		e.afterDrain(&out, n, d, part)
 	}
 	for _, a := range n.Avoiding(e.p.in.Now) {
-		out.State += fmt.Sprintf("; %s avoids it for %s more: %s", avoider(a), a.Until.Sub(e.p.in.Now), a.Reason)
+		out.State += fmt.Sprintf("; %s avoids it for %s more: %s", avoider(a), a.Until.Left(e.p.in.Now), a.Reason)
 	}
 	if live, ok := e.p.in.Live[n.ID]; ok && live.SeenBy != "" {
 		out.State += fmt.Sprintf("; the leader can't hear it, server %s can", live.SeenBy)

@@ -20,6 +20,9 @@ func deploymentColumns(a *app) []term.Column[api.Deployment] {
 		{Head: "version", Cell: func(d api.Deployment) string { return fmt.Sprint(d.Version) }},
 		{Head: "status", Cell: func(d api.Deployment) string { return string(d.Status) }},
 		{Head: "ready", Cell: func(d api.Deployment) string {
+			if d.Status.Ended() {
+				return "-" // its counts are of what runs now, which later versions have changed
+			}
 			ready, count := 0, 0
 			for _, g := range d.Groups {
 				ready, count = ready+g.Ready, count+g.Count
@@ -73,6 +76,9 @@ func (a *app) showDeployment(ctx context.Context, ref string) error {
 			term.Field{"Reason", d.Reason}, term.Field{"Promoted", term.YesNo(d.Promoted)},
 			term.Field{"Created", term.Stamp(&d.CreatedAt)}, term.Field{"Index", term.Number(d.Index)},
 		)
+		if d.Status.Ended() {
+			return // its counts are of what runs now
+		}
 		p.Section("Groups")
 		term.Rows(p, d.Groups, []term.Column[api.DeploymentGroup]{
 			{Head: "group", Cell: func(g api.DeploymentGroup) string { return g.Name }},

@@ -284,7 +284,16 @@ func drainCancel(a *app) *cobra.Command {
 		o client.WriteOptions) (client.Response[api.DrainWriteReply], error) {
 		return c.Cancel(ctx, ref, api.CancelBody{Uncordon: uncordon}, o)
 	}
-	cmd := drainVerb(a, "cancel", "cancel what has not begun; the cordon stays unless --uncordon", "is canceled", do)
+	cmd := drainVerb(a, "cancel", "cancel what has not begun; its nodes take no instances unless --uncordon",
+		"is canceled", do)
+	cancel := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := cancel(cmd, args)
+		if err == nil && !uncordon {
+			a.Note("its nodes stay draining and take no new instances, until: outspan node uncordon NODE")
+		}
+		return err
+	}
 	cmd.Flags().BoolVar(&uncordon, "uncordon", false, "take new instances on its nodes again")
 	return cmd
 }

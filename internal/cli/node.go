@@ -18,12 +18,17 @@ import (
 func nodeName(n api.Node) string { return n.Name }
 
 // nodeState returns a node's state for people. If the node drain policy, and not a person, has requested the eviction
-// of instances on the node, nodeState adds ",auto-evicting" (L22).
+// of instances on the node, nodeState adds ",auto-evicting" (L22). While the node is draining and its drain has ended,
+// nodeState adds how the drain ended, such as ",drained".
 func nodeState(n api.Node) string {
+	text := string(n.State)
 	if n.AutoEvicting {
-		return string(n.State) + ",auto-evicting"
+		text += ",auto-evicting"
 	}
-	return string(n.State)
+	if n.State == model.NodeDraining && n.DrainPhase != "" && n.DrainPhase != model.PhaseDraining {
+		text += "," + string(n.DrainPhase)
+	}
+	return text
 }
 
 func byNodeName(x, y api.Node) int { return cmp.Compare(x.Name, y.Name) }
@@ -32,7 +37,7 @@ func (a *app) nodeColumns() []term.Column[api.Node] {
 	return []term.Column[api.Node]{
 		{Head: "name", Of: "name", Cell: nodeName},
 		{Head: "id", Of: "id", Cell: func(n api.Node) string { return string(n.ID) }},
-		{Head: "state", Of: "state,auto_evicting", Cell: nodeState},
+		{Head: "state", Of: "state,auto_evicting,drain_phase", Cell: nodeState},
 		{Head: "eligible", Of: "eligible", Cell: func(n api.Node) string { return term.YesNo(n.Eligible) }},
 		{Head: "instances", Of: "instances", Cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
 		{Head: "cpu", Of: "allocated,capacity", Cell: func(n api.Node) string {

@@ -172,16 +172,21 @@ func (v statusVerb) command(a *app) *cobra.Command {
 	return cmd
 }
 
-// nodeStates returns the values of --wait for a node: the states of a node, and "eligible".
+// nodeStates returns the values of --wait for a node: the states of a node, "eligible", and "drained", which a node is
+// while it is draining and its drain has moved everything away.
 func nodeStates() []string {
-	return []string{"active", "eligible", "cordoned", "draining", "disabled", "degraded", "unreachable", "offline"}
+	return []string{
+		"active", "eligible", "cordoned", "draining", "drained", "disabled", "degraded", "unreachable", "offline",
+	}
 }
 
 func (a *app) waitForNode(ctx context.Context, ref string, until *waitFlags) error {
 	return waitUntil(ctx, a, until, waiting[api.Node]{
 		what: "node " + ref, read: of(a.client().Nodes.Get, ref), absent: true,
 		state: func(n api.Node) string { return string(n.State) },
-		done:  func(n api.Node) bool { return until.state == "eligible" && n.Eligible },
+		done: func(n api.Node) bool {
+			return until.state == "eligible" && n.Eligible || until.state == "drained" && n.DrainPhase == model.PhaseDrained
+		},
 	})
 }
 

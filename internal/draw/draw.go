@@ -14,7 +14,7 @@ import (
 // sim) they draw more cases, and different ones in every run. The flags -rapid.seed and -rapid.checks take precedence.
 func Main(m *testing.M) int {
 	if os.Getenv("OUTSPAN_SIM") == "" {
-		if err := errors.Join(flag.Set("rapid.seed", "20261"), flag.Set("rapid.checks", "60")); err != nil {
+		if err := errors.Join(flag.Set("rapid.seed", "20261"), flag.Set("rapid.checks", cases)); err != nil {
 			fmt.Fprintln(os.Stderr, "no property of these tests is drawn by rapid:", err)
 			return 2
 		}

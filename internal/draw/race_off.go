@@ -1,0 +1,6 @@
+//go:build !race
+
+package draw
+
+// cases is how many cases a property test draws.
+const cases = "60"
