@@ -55,10 +55,7 @@ func (e *Explanation) Why(object string) (model.WhyResult, *model.Error) {
 }
 
 func (e *Explanation) whyInstance(inst *fsm.Instance) model.WhyResult {
-	state := fmt.Sprintf("desired %s, observed %s", inst.Desired, inst.Status.Observed)
-	if inst.Status.Reason != "" {
-		state += " (" + inst.Status.Reason + ")"
-	}
+	state := fmt.Sprintf("desired %s, observed %s%s", inst.Desired, inst.Status.Observed, reported(&inst.Status))
 	if inst.Eviction.Requested && !inst.Terminal() {
 		state += ", to be evicted (" + string(inst.Eviction.Cause) + ")"
 	}
@@ -90,8 +87,8 @@ func (e *Explanation) whyGroup(g *fsm.Group) model.WhyResult {
 		State: fmt.Sprintf("%d of %d ready, %d running", g.Ready, g.Want(), g.Running)}
 	ailing := e.ailing(g)
 	for _, inst := range ailing[:min(len(ailing), ailingAtMost)] {
-		out.State += fmt.Sprintf("; instance %s on node %s is %s (%s)", inst.ID, e.p.nodeName(inst.Node),
-			inst.Status.Observed, inst.Status.Reason)
+		out.State += fmt.Sprintf("; instance %s on node %s is %s%s", inst.ID, e.p.nodeName(inst.Node),
+			inst.Status.Observed, reported(&inst.Status))
 	}
 	out.State += e.avoided(g)
 	out.Next = asItShouldBe
@@ -116,6 +113,25 @@ func (e *Explanation) whyGroup(g *fsm.Group) model.WhyResult {
 		out.Blockers = append(out.Blockers, e.Waiting(inst.ID)...)
 	}
 	return out
+}
+
+// reported returns what an agent reported of an instance beside its state, such as " (crash_loop, last exit code
+// 7, restarts: 3)", or "" if there is nothing.
+func reported(s *model.InstanceStatus) string {
+	var parts []string
+	if s.Reason != "" {
+		parts = append(parts, s.Reason)
+	}
+	if s.ExitCode != nil {
+		parts = append(parts, fmt.Sprintf("last exit code %d", *s.ExitCode))
+	}
+	if s.Restarts > 0 {
+		parts = append(parts, fmt.Sprintf("restarts: %d", s.Restarts))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
 }
 
 // avoider names what avoids a node: a group, or one version of it.
