@@ -359,7 +359,7 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 
 func deploymentFailed(d *api.Deployment) error {
 	return model.Refuse(codeEndedFailed, "deployment %s failed: %s", d.ID, d.Reason).
-		WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
+		WithHint("see: outspan why %s; what its programs wrote: outspan logs %s", d.ID, d.Job)
 }
 
 // settled reports whether a job is in the wanted state: it is stopped, or it is running and no group has more instances
