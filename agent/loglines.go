@@ -25,8 +25,9 @@ const (
 type lineSource struct {
 	log  Log
 	buf  []byte
-	have int   // number of bytes in buf
-	at   int64 // offset in the log of the first byte in buf
+	from int   // where the first line in buf begins; what is before it was taken
+	have int   // where the bytes in buf end
+	at   int64 // offset in the log of the byte at from
 	end  int   // length of the first line in buf; 0 while that line is not complete
 	fail error // error from reading the log, other than io.EOF
 
@@ -34,13 +35,12 @@ type lineSource struct {
 	lastEmpty int // value of lineMerge.reads after the last read that returned no bytes
 }
 
-// fill reads until buf begins with a line, nothing more can be read now, or the log fails. A full buf is a line. If
-// over is true, the log has ended, and the bytes that are left are a line too. fill adds 1 to reads for each read.
+// fill reads until buf has a line, nothing more can be read now, or the log fails. A full buf is a line. If over is
+// true, the log has ended, and the bytes that are left are a line too. fill adds 1 to reads for each read.
 func (s *lineSource) fill(over bool, reads *int) {
-	for s.end == 0 && s.fail == nil {
-		if nl := bytes.IndexByte(s.buf[:s.have], '\n'); nl >= 0 {
-			s.end = nl + 1
-			return
+	for s.fail == nil && !s.cut() {
+		if s.from > 0 { // once per read and not once per line, which would cost seconds for megabytes of short lines
+			s.from, s.have = 0, copy(s.buf, s.buf[s.from:s.have])
 		}
 		if s.have == len(s.buf) {
 			s.end = s.have
@@ -66,11 +66,18 @@ func (s *lineSource) fill(over bool, reads *int) {
 	}
 }
 
-// take removes the first line from buf, which is complete, and returns it.
+// cut finds the first line in buf, without a read. It returns false if buf has no complete line.
+func (s *lineSource) cut() bool {
+	if s.end == 0 {
+		s.end = bytes.IndexByte(s.buf[s.from:s.have], '\n') + 1
+	}
+	return s.end > 0
+}
+
+// take removes the first line from buf, which is complete, and returns it. The line is valid until the next fill.
 func (s *lineSource) take() []byte {
-	line := bytes.Clone(s.buf[:s.end])
-	s.have = copy(s.buf, s.buf[s.end:s.have])
-	s.at, s.end = s.at+int64(len(line)), 0
+	line := s.buf[s.from : s.from+s.end]
+	s.from, s.at, s.end = s.from+s.end, s.at+int64(len(line)), 0
 	return line
 }
 
@@ -117,6 +124,9 @@ func (m *lineMerge) run(ctx context.Context) bool {
 // oldest returns the source whose next line was written first, or nil if no source has a line now.
 func (m *lineMerge) oldest(over bool) *lineSource {
 	begin := m.reads // if no source has a line, all are read once
+	for _, s := range m.sources {
+		s.cut() // or the others would be read again for each line of this one
+	}
 	for looked := true; looked; {
 		looked = false
 		newest, found := 0, false

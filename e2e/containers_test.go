@@ -19,17 +19,18 @@ import (
 	"github.com/outspan/outspan/internal/testbed/ctrd"
 )
 
-// siteScript is what the image of TestContainers runs. A web server answers while the program runs.
+// siteScript is what the image of TestContainers runs. A web server answers while the program runs. A shell has its
+// background processes ignore SIGQUIT.
 const siteScript = `echo "site begins as $(id -u) at $(pwd) with $GREETING"
-trap 'echo "asked by QUIT"; exit 0' QUIT
-trap 'echo "asked by TERM"; exit 0' TERM
+trap 'echo "asked by QUIT"; kill $!; exit 0' QUIT
+trap 'echo "asked by TERM"; kill $!; exit 0' TERM
 httpd -f -p $OUTSPAN_IP:$OUTSPAN_PORT_HTTP -h /www &
 [ -d /data ] && echo kept >> /data/file
 while :; do sleep 0.1; done
 `
 
 // siteImage makes an image with busybox whose pages say text. It runs as the user app, and is stopped by SIGQUIT.
-func siteImage(t *testing.T, text string) ctrd.Image {
+func siteImage(t *testing.T, text string, more ...ctrd.File) ctrd.Image {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -43,7 +44,8 @@ func siteImage(t *testing.T, text string) ctrd.Image {
 		{Name: "etc/", Mode: 0o755}, {Name: "etc/passwd", Mode: 0o644, Body: []byte("app:x:1001:1002:app:/www:/bin/sh\n")},
 		{Name: "www/", Mode: 0o755}, {Name: "www/index.html", Mode: 0o644, Body: []byte(text)},
 		{Name: "site", Mode: 0o755, Body: []byte("#!/bin/sh\n" + siteScript)}}
-	for _, name := range []string{"sh", "sleep", "id", "pwd", "echo", "httpd", "cat"} {
+	files = append(files, more...)
+	for _, name := range []string{"sh", "sleep", "id", "pwd", "echo", "httpd", "cat", "dd", "seq"} {
 		files = append(files, ctrd.File{Name: "bin/" + name, Mode: 0o777, Link: "busybox"})
 	}
 	i, err := ctrd.NewImage(files, ctrd.Config{Entrypoint: []string{"/site"}, Env: []string{"PATH=/bin", "GREETING=hello"},
@@ -97,7 +99,8 @@ func (r *containerRig) configure(t *testing.T, c *cluster) {
 	t.Helper()
 	for _, m := range c.agents {
 		s := m.settings()
-		s["agent"] += fmt.Sprintf("\n  container {\n    socket = %q\n    certs_dir = %q\n  }", r.daemon.Socket, r.certs)
+		s["agent"] += fmt.Sprintf("\n  container {\n    socket = %q\n    certs_dir = %q\n    docker_config = %q\n  }",
+			r.daemon.Socket, r.certs, m.dockerConfig())
 		m.configure(t, s)
 	}
 }
@@ -282,6 +285,15 @@ func TestContainers(t *testing.T) {
 	c.checkData(t, 2)
 	c.reset(t)
 	c.nothingOfContainers(t, r)
+	for _, n := range c.nodes(t) {
+		want := map[string]int{"n1": 1, "n2": 2}[n.Name] // n2 ran the image of the job data too
+		if images := r.ctr(t, namespaceOf(n), "images", "list", "-q"); len(images) != want {
+			t.Errorf("%s has the images %v, want %d", n.Name, images, want)
+		}
+	}
+	if got := r.ctr(t, "neighbour", "leases", "list", "-q"); !slices.Equal(got, []string{"instance-other"}) {
+		t.Errorf("the neighbour has the leases %v", got)
+	}
 }
 
 // checkData checks that the volume of the job data belongs to the user of the image, and has a line of each start.
@@ -331,12 +343,13 @@ func (c *cluster) killRuntimeAndAgent(t *testing.T, r *containerRig) {
 	ready("with containerd again")
 }
 
-// nothingOfContainers waits until no layer, lease, task, mount or cgroup of an instance is left, and checks that what
-// others have in containerd is still there.
+func namespaceOf(n nodeView) string { return "outspan-" + n.ID }
+
+// nothingOfContainers waits until no layer, lease, task, mount or cgroup of the cluster's instances is left.
 func (c *cluster) nothingOfContainers(t *testing.T, r *containerRig) {
 	t.Helper()
 	for _, n := range c.nodes(t) {
-		namespace := "outspan-" + n.ID
+		namespace := namespaceOf(n)
 		waitFor(t, "the end of all layers of "+n.Name, patience, func() error {
 			for _, what := range []string{"leases", "containers", "tasks"} {
 				if left := r.ctr(t, namespace, what, "list", "-q"); len(left) > 0 {
@@ -350,13 +363,6 @@ func (c *cluster) nothingOfContainers(t *testing.T, r *containerRig) {
 			}
 			return nil
 		})
-		want := map[string]int{"n1": 1, "n2": 2}[n.Name] // n2 ran the image of the job data too
-		if images := r.ctr(t, namespace, "images", "list", "-q"); len(images) != want {
-			t.Errorf("%s has the images %v, want %d", n.Name, images, want)
-		}
-	}
-	if got := r.ctr(t, "neighbour", "leases", "list", "-q"); !slices.Equal(got, []string{"instance-other"}) {
-		t.Errorf("the neighbour has the leases %v", got)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || strings.Contains(string(mounts), c.dir) || strings.Contains(string(mounts), r.daemon.Socket[:len(

@@ -9,6 +9,8 @@
 //
 // OUTSPAN_AWAY=10m makes TestServersAway keep all servers down for 10 minutes.
 //
+// OUTSPAN_CONTAINER_DRAINS=100 makes TestContainerDrains drain a node 100 times in a row, in place of 12 times.
+//
 // OUTSPAN_CHAOS=15m makes TestChaos break a cluster for 15 minutes (make chaos). OUTSPAN_SEED=N repeats the order of
 // faults of the run that printed N. OUTSPAN_CHAOS_FAULTS=NAME,... uses only these faults. OUTSPAN_CHAOS_OLD=FILE is the
 // program of an earlier release for rolling upgrades. By default, the tests build this program from the same source

@@ -115,6 +115,12 @@ func (c *cluster) reset(t testing.TB) {
 // freePort returns a port that is free at every agent's address.
 func (c *cluster) freePort(t testing.TB) int {
 	t.Helper()
+	return c.freePorts(t, 1)[0]
+}
+
+// freePorts returns ports that are free at every agent's address.
+func (c *cluster) freePorts(t testing.TB, count int) (ports []int) {
+	t.Helper()
 	for port := 18080; port < 18180; port++ {
 		free := true
 		for _, m := range c.agents {
@@ -125,9 +131,12 @@ func (c *cluster) freePort(t testing.TB) int {
 			free = free && err == nil
 		}
 		if free {
-			return port
+			ports = append(ports, port)
+		}
+		if len(ports) == count {
+			return ports
 		}
 	}
-	t.Fatal("no port is free at every agent's address")
-	return 0
+	t.Fatal("too few ports are free at every agent's address")
+	return nil
 }

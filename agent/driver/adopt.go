@@ -148,7 +148,7 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience ti
 // otherBoot handles a launch whose boot id differs from the present one. The machine need not have rebooted, because
 // containers on one kernel can have different boot ids. If a shim holds the lock, the shim runs on this kernel, so
 // otherBoot writes the present boot id to the launch and returns nil. Otherwise it kills every process with the run's
-// token, and returns the exit of the run.
+// token, removes the run's cgroup, and returns the exit of the run.
 func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot string) (*Exit, error) {
 	here := *l
 	here.Boot = boot
@@ -173,6 +173,11 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 		}
 		e.Reason, e.Message, e.EndedAt = ReasonShimLost,
 			"its shim had ended; its processes still ran and were killed", time.Now()
+	}
+	if c := here.Cgroup.open(); c != nil { // the next run has another one
+		if err := c.remove(); err != nil {
+			d.cfg.Logger.Warn("cgroup remains", "instance", l.Spec.ID, "error", err)
+		}
 	}
 	return &e, nil
 }

@@ -8,9 +8,16 @@ import (
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 
 	"github.com/outspan/outspan/model"
+)
+
+const (
+	pullLease    = 24 * time.Hour  // how long containerd keeps what a process fetched that was killed while it pulled
+	leaseTimeout = 5 * time.Second // of the deletion of the lease
 )
 
 // Pull fetches the image ref, which must have a digest, for the node's platform, and unpacks it. If the node has it, it
@@ -40,6 +47,13 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 	if err != nil {
 		return err
 	}
+	lease := leases.Lease{ID: "pull-" + dgst}
+	_, err = s.client.LeasesService().Create(ctx, leases.WithID(lease.ID), leases.WithExpiration(pullLease))
+	if err != nil && !errdefs.IsAlreadyExists(err) { // another process may have been killed while it pulled
+		return s.down(err)
+	}
+	ctx = leases.WithLease(ctx, lease.ID)
+	defer s.endLease(ctx, lease) // also when ctx has ended
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan struct{})
@@ -62,6 +76,14 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 		return refusal
 	}
 	return failed(err)
+}
+
+// endLease deletes the lease of a pull, so that containerd deletes what no image needs. ctx may have ended. After an
+// error the lease expires.
+func (s *Store) endLease(ctx context.Context, lease leases.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+	defer cancel()
+	_ = s.client.LeasesService().Delete(ctx, lease)
 }
 
 // pulls lets one pull of a digest run at a time, so that the instances that wait for it share its work.

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Daemon is a containerd with directories and sockets of its own. It shares nothing with the machine's containerd.
+// Daemon is a containerd with directories and sockets of its own. It shares nothing with the machine's containerd. Each
+// namespace fetches its content itself, as the nodes of a cluster do.
 type Daemon struct {
 	// Socket is where it listens, also after Restart.
 	Socket string
@@ -33,6 +34,8 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"
 address = %q
 [ttrpc]
 address = %q
+[plugins."io.containerd.metadata.v1.bolt"]
+content_sharing_policy = "isolated"
 `, filepath.Join(dir, "root"), filepath.Join(dir, "state"), d.Socket, d.Socket+".ttrpc")
 	if err := os.WriteFile(filepath.Join(dir, "config.toml"), []byte(config), 0o600); err != nil {
 		return nil, err
