@@ -39,6 +39,7 @@ type moving struct {
 // No request fails.
 func TestContainerDrains(t *testing.T) {
 	long(t)
+	t.Parallel()
 	require(t, "containerd", "ctr", "runc", "busybox", "docker-registry")
 	d := newMoving(t)
 	_ = t.Run("Registries", d.registries) && t.Run("Cancelled", d.cancelled) && t.Run("InTurn", d.inTurn)

@@ -38,6 +38,7 @@ type faulty struct {
 // nothing.
 func TestContainerFaults(t *testing.T) {
 	long(t)
+	t.Parallel()
 	require(t, "containerd", "ctr", "runc", "busybox")
 	f := newFaulty(t)
 	_ = t.Run("RuntimeKilled", f.runtimeKilled) && t.Run("AgentAndRuntimeKilled", f.bothKilled) &&
