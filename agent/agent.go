@@ -117,8 +117,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		services: a.forward.exposed, prepare: a.prepareNode, problem: a.setProblem, log: cfg.Log.Named("instance"),
 	}
 	if cfg.Images != nil {
-		a.shared.images = &nodeImages{Images: cfg.Images, patience: cfg.Containers.pullTimeout()}
-		a.shared.images.forgot() // what an earlier agent has not released
+		a.shared.images = newNodeImages(cfg.Images, cfg.Containers)
 	}
 	a.puller = newPuller(a.shared.images, reports.setImages, cfg.Log.Named("images"))
 	a.shared.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
@@ -238,6 +237,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { a.keepChecked(work, checks) })
 	working.Go(func() { a.keepRuntime(work) })
+	working.Go(func() { a.keepClean(work) })
 	working.Go(func() { a.keepMeasured(work) })
 	working.Go(func() { _ = a.mover.Run(work) }) // Mover.Run always returns nil
 

@@ -21,6 +21,8 @@ import (
 //	GET /v1/agent/status            Status, as JSON
 //	GET /v1/agent/volumes           the data of volumes on this disk, as a list of transport.VolumeData
 //	GET /v1/agent/image             the digest of the image that the parameter name names, as a transport.ResolvedImage
+//	GET /v1/agent/images            the images on this node, as a list of transport.HeldImage
+//	POST /v1/agent/images/prune     deletes images that nothing needs; see transport.PathAgentPrune
 //	GET /v1/agent/stats             what instances use; see transport.PathAgentStats
 //	GET /v1/agent/logs/{instance}   the logs of an instance, with the parameters of logQuery
 //	POST /v1/agent/exec/{instance}    runs a command, as a stream; see api.ExecStart
@@ -34,6 +36,8 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 		only(http.HandlerFunc(a.serveStatus), model.SubjectServer, model.SubjectCert, model.SubjectUID))
 	mux.Handle("GET "+transport.PathAgentVolumes, only(http.HandlerFunc(a.serveVolumes), model.SubjectServer))
 	mux.Handle("GET "+transport.PathAgentImage, only(http.HandlerFunc(a.serveImage), model.SubjectServer))
+	mux.Handle("GET "+transport.PathAgentImages, only(http.HandlerFunc(a.serveImages), model.SubjectServer))
+	mux.Handle("POST "+transport.PathAgentPrune, only(http.HandlerFunc(a.servePrune), model.SubjectServer))
 	mux.Handle("GET "+transport.PathAgentStats,
 		only(http.HandlerFunc(newStatsServer(a).serve), model.SubjectServer))
 	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), model.SubjectServer))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,11 @@ type Images interface {
 	Mounts(ctx context.Context, id, digest string) ([]image.Mount, error)
 	Layers(ctx context.Context) (ids []string, err error)
 	Release(ctx context.Context, id string) error
+	// Survey, Disk, Remove, List, MarkUsed and Abandon are for the deletion of images; see image.Store.
+	image.Images
+	List(ctx context.Context) (digests []string, err error)
+	MarkUsed(ctx context.Context, used func(digest string) bool) error
+	Abandon(ctx context.Context) error
 	Close() error
 }
 
@@ -41,6 +47,9 @@ type ContainerConfig struct {
 	// CertsDir and DockerConfig say how registries are reached; see image.Config.
 	CertsDir, DockerConfig string
 	PullTimeout            time.Duration // how long one pull may take; default 15 min
+	// While the disk of the images is fuller than DiskHigh percent, images that nothing needs are deleted until it is not
+	// fuller than DiskLow. A DiskHigh of 0 means that none is.
+	DiskHigh, DiskLow int
 }
 
 func (c *ContainerConfig) pullTimeout() time.Duration {
@@ -48,6 +57,13 @@ func (c *ContainerConfig) pullTimeout() time.Duration {
 		return 15 * time.Minute
 	}
 	return c.PullTimeout
+}
+
+func (c *ContainerConfig) marks() image.Marks {
+	if c == nil {
+		return image.Marks{}
+	}
+	return image.Marks{High: c.DiskHigh, Low: c.DiskLow}
 }
 
 // containerd is Images by an image.Store.
@@ -84,9 +100,20 @@ type nodeImages struct {
 	// layers is held while a layer is made or released. So no instance gets a layer that is just being released.
 	layers sync.Mutex
 	litter atomic.Bool // an instance that may have a layer was forgotten
+	// cleaning has a token while images are deleted.
+	cleaning chan struct{}
+}
+
+func newNodeImages(images Images, c *ContainerConfig) *nodeImages {
+	n := &nodeImages{Images: images, patience: c.pullTimeout(), cleaning: make(chan struct{}, 1)}
+	n.forgot() // what an earlier agent has not released
+	return n
 }
 
 const (
+	cleanEvery        = time.Minute
+	cleanLimit        = time.Minute // of one look at the disk of the images, with what is deleted then
+	listLimit         = 4 * time.Second
 	runtimeCheckEvery = 5 * time.Second
 	runtimeFirst      = 2 * time.Second // of the first look, for which the agent's start waits
 	runtimeAgain      = 2 * time.Second // pause of a start that needs a runtime that does not answer
@@ -187,61 +214,105 @@ func (a *Agent) lookAtRuntime(ctx context.Context, limit time.Duration) (up bool
 	return now.Down == ""
 }
 
-// holdImage pulls the image of a container, and returns true once this node has it. It returns false if something else
-// is wanted by then, if ctx ends, or if the pull fails, which counts as a failed start. While it pulls, the reason of
-// the instance says how much was fetched.
-func (i *instance) holdImage(ctx context.Context, want transport.Assignment) bool {
-	n := i.shared.images
-	if want.Spec.Container == nil || n == nil {
-		return true // launch refuses a container without a runtime
+// keepClean deletes images that nothing on the node needs while their disk is too full, and records which are in use,
+// until ctx ends. It does nothing without a runtime.
+func (a *Agent) keepClean(ctx context.Context) {
+	n := a.shared.images
+	if n == nil {
+		return
 	}
-	name := want.Spec.Container.Image
-	timed, cancel := context.WithTimeout(ctx, n.patience)
-	defer cancel()
-	var fetched atomic.Int64
-	pulled := make(chan error, 1)
-	go func() { pulled <- n.Pull(timed, name, fetched.Store) }()
-	news := time.NewTicker(pullNews)
-	defer news.Stop()
-	for changed := false; ; {
-		select {
-		case err := <-pulled:
-			return i.pulled(ctx, err) && !changed
-		case <-news.C:
-			i.observe(i.down(), "pulling "+want.Spec.Container.ImageName()+": "+model.SizeText(fetched.Load())+" so far",
-				i.entry.Status.ExitCode)
-		case <-i.changed:
-			changed = true
-			now := i.wanted()
-			if now.Desired != model.DesiredRunning || now.Spec.Container == nil || now.Spec.Container.Image != name {
-				cancel()
-				<-pulled //nolint:errcheck // it was canceled
-				return false
-			}
+	const part = "images"
+	abandoned, told := false, ""
+	for sleep(ctx, cleanEvery, nil) {
+		timed, cancel := context.WithTimeout(ctx, cleanLimit)
+		if !abandoned {
+			abandoned = n.Abandon(timed) == nil
+		}
+		err := a.clean(timed)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		text := ""
+		if err != nil && !runtimeDown(err) { // which is a problem of its own
+			text = message(err)
+		}
+		if text != "" && told == "" {
+			a.log.Warn("there is too little room for images", "error", err)
+		}
+		a.setProblem(part, text)
+		told = text
+	}
+}
+
+// clean records which images are in use, takes those that are gone out of the reports, and deletes some if their disk
+// is too full.
+func (a *Agent) clean(ctx context.Context) error {
+	n := a.shared.images
+	if err := n.MarkUsed(ctx, func(digest string) bool { return a.imageUsers(digest) > 0 }); err != nil {
+		return err
+	}
+	reported := a.puller.unneeded()
+	here, err := n.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, digest := range reported {
+		if !slices.Contains(here, digest) { // somebody has deleted it
+			a.puller.free(digest, true)
 		}
 	}
-}
-
-// pulled handles the end of a pull, and returns whether the node has the image.
-func (i *instance) pulled(ctx context.Context, err error) bool {
-	switch {
-	case err == nil || ctx.Err() != nil:
-	case runtimeDown(err):
-		i.awaitRuntime(ctx, err)
-	default:
-		i.failed(failure{code: string(model.CodeImagePull), detail: message(err), final: hopeless(err)})
+	marks := a.cfg.Containers.marks()
+	if marks.High == 0 {
+		return nil
 	}
-	return err == nil
+	done, err := a.deleteImages(ctx, true, func() (image.Cleaned, error) {
+		return image.Clean(ctx, n, marks, a.freeImage)
+	})
+	if err == nil && len(done.Deleted) == 0 && done.Disk.Percent() > marks.High {
+		err = model.Refuse(image.CodeNoDisk, "the disk of %s is %d%% full, and all images there are needed", done.Disk.Path,
+			done.Disk.Percent()).WithHint("free space there")
+	}
+	return err
 }
 
-// awaitRuntime waits a moment for a runtime that does not answer. That is no failure of the instance, so it is not
-// counted.
-func (i *instance) awaitRuntime(ctx context.Context, why error) {
-	i.observe(i.down(), string(model.CodeRuntimeDown)+": "+message(why), i.entry.Status.ExitCode)
-	i.wait(ctx, runtimeAgain)
+// deleteImages calls del once no other deletion runs, and logs what it deleted, if tell is set. Code: busy.
+func (a *Agent) deleteImages(ctx context.Context, tell bool, del func() (image.Cleaned, error)) (image.Cleaned, error) {
+	select {
+	case a.shared.images.cleaning <- struct{}{}:
+		defer func() { <-a.shared.images.cleaning }()
+	case <-ctx.Done():
+		return image.Cleaned{}, model.Refuse(model.CodeBusy, "node %s deletes images already", a.cfg.Name).
+			WithHint("try again in a moment")
+	}
+	done, err := del()
+	for _, h := range done.Deleted {
+		if !tell {
+			break
+		}
+		a.log.Info("deleted an image that nothing on this node needs", "image", h.Names, "digest", h.Digest,
+			"last_used", h.Used)
+	}
+	return done, err
 }
 
-func runtimeDown(err error) bool { return errors.Is(err, &model.Error{Code: model.CodeRuntimeDown}) }
+// imageUsers returns how many instances on this node run an image, or may be started with it. While an instance is here
+// whose image is not known, every image has a user.
+func (a *Agent) imageUsers(digest string) (users int) {
+	for _, m := range a.supervisors.list() {
+		spec := m.wanted().Spec
+		if spec == nil || spec.Container != nil && spec.Container.ImageDigest() == digest {
+			users++
+		}
+	}
+	return users
+}
+
+// freeImage reports whether nothing on this node needs an image, and takes it out of the reports. The image can then be
+// deleted.
+func (a *Agent) freeImage(digest string) bool {
+	return a.imageUsers(digest) == 0 && a.puller.free(digest, true)
+}
 
 // serveImage resolves the image that the query names. Codes: invalid, no_container_runtime, image_unresolved.
 func (a *Agent) serveImage(w http.ResponseWriter, r *http.Request) {
@@ -265,4 +336,60 @@ func (a *Agent) serveImage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, transport.ResolvedImage{Digest: digest, Platforms: model.KeptPlatforms(platforms)})
+}
+
+// serveImages lists the images on this node, and those that are to be pulled. Code: runtime_down.
+func (a *Agent) serveImages(w http.ResponseWriter, r *http.Request) {
+	all := []transport.HeldImage{}
+	if a.shared.images == nil {
+		writeJSON(w, all)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), listLimit)
+	defer cancel()
+	found, err := a.shared.images.Survey(ctx)
+	if err != nil {
+		writeProblem(w, err)
+		return
+	}
+	for _, h := range found.Images {
+		all = append(all, a.held(h))
+	}
+	for _, k := range a.puller.awaited() {
+		k.Instances = a.imageUsers(k.Digest)
+		all = append(all, k)
+	}
+	writeJSON(w, all)
+}
+
+func (a *Agent) held(h image.Held) transport.HeldImage {
+	return transport.HeldImage{Digest: h.Digest, Names: h.Names, State: model.ImagePresent, Bytes: h.Bytes(),
+		Instances: a.imageUsers(h.Digest), Used: h.Used}
+}
+
+// servePrune deletes the images that nothing on this node needs, or with dry_run=true says which. Codes:
+// no_container_runtime, runtime_down, busy.
+func (a *Agent) servePrune(w http.ResponseWriter, r *http.Request) {
+	n := a.shared.images
+	if n == nil {
+		writeProblem(w, model.Refuse(model.CodeNoRuntime, "node %s has no container runtime", a.cfg.Name))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), transport.PruneWait)
+	defer cancel()
+	dry := r.URL.Query().Get("dry_run") == "true"
+	free := a.freeImage
+	if dry {
+		free = func(digest string) bool { return a.imageUsers(digest) == 0 && a.puller.free(digest, false) }
+	}
+	done, err := a.deleteImages(ctx, !dry, func() (image.Cleaned, error) { return image.Prune(ctx, n, dry, free) })
+	if err != nil {
+		writeProblem(w, err)
+		return
+	}
+	answer := transport.PrunedImages{Images: []transport.HeldImage{}, Bytes: done.Bytes, More: done.More}
+	for _, h := range done.Deleted {
+		answer.Images = append(answer.Images, a.held(h))
+	}
+	writeJSON(w, answer)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,10 @@ type fixedImages struct {
 	pull      func(ctx context.Context, image string, progress func(int64)) error
 	defaults  image.Defaults
 	layers    map[string]bool
+	held      []image.Held // image.Held.Parts has one part
+	diskBytes int64        // size of the disk
+	marked    []string     // digests that were found in use
+	abandoned int
 }
 
 func (f *fixedImages) Resolve(_ context.Context, name string) (digest string, platforms []string, err error) {
@@ -80,6 +85,66 @@ func (f *fixedImages) Release(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.layers, id)
+	return f.err
+}
+
+// Survey implements Images.
+func (f *fixedImages) Survey(context.Context) (image.Survey, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return image.Survey{Images: slices.Clone(f.held)}, f.err
+}
+
+// List implements Images.
+func (f *fixedImages) List(context.Context) (digests []string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.held {
+		digests = append(digests, h.Digest)
+	}
+	return digests, f.err
+}
+
+// Disk implements Images. The disk has nothing but the images.
+func (f *fixedImages) Disk(context.Context) (image.Disk, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := image.Disk{Path: "/images", Total: f.diskBytes}
+	for _, h := range f.held {
+		d.Used += h.Bytes()
+	}
+	return d, f.err
+}
+
+// Remove implements Images.
+func (f *fixedImages) Remove(_ context.Context, digest string, leave func() bool) (bool, error) {
+	if !leave() {
+		return false, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held = slices.DeleteFunc(f.held, func(h image.Held) bool { return h.Digest == digest })
+	return true, f.err
+}
+
+// MarkUsed implements Images.
+func (f *fixedImages) MarkUsed(_ context.Context, used func(string) bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.marked = nil
+	for _, h := range f.held {
+		if used(h.Digest) {
+			f.marked = append(f.marked, h.Digest)
+		}
+	}
+	return f.err
+}
+
+// Abandon implements Images.
+func (f *fixedImages) Abandon(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.abandoned++
 	return f.err
 }
 

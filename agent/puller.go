@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport"
 )
 
 const (
@@ -29,6 +32,7 @@ type puller struct {
 
 	mu     sync.Mutex
 	known  []*knownImage // the oldest first
+	asked  bool          // the servers have said which images they want
 	ctx    context.Context
 	active sync.WaitGroup
 }
@@ -36,6 +40,7 @@ type puller struct {
 // knownImage is an image that was asked for. cancel ends its pull.
 type knownImage struct {
 	model.NodeImage
+	name   string // without the digest
 	wanted bool
 	cancel context.CancelFunc
 }
@@ -80,23 +85,26 @@ func (p *puller) want(names []string) {
 	if p.ctx == nil {
 		return
 	}
+	p.asked = true
 	for _, k := range p.known {
 		k.wanted = false
 	}
 	news := false
 	for _, name := range names {
-		_, digest, _ := strings.Cut(name, "@")
+		short, digest, _ := strings.Cut(name, "@")
 		i := slices.IndexFunc(p.known, func(k *knownImage) bool { return k.Digest == digest })
 		if i >= 0 {
 			p.known[i].wanted = true
 			continue
 		}
 		ctx, cancel := context.WithCancel(p.ctx)
-		k := &knownImage{NodeImage: model.NodeImage{Digest: digest, State: model.ImagePulling}, wanted: true, cancel: cancel}
+		k := &knownImage{NodeImage: model.NodeImage{Digest: digest, State: model.ImageQueued}, name: short,
+			wanted: true, cancel: cancel}
 		p.known, news = append(p.known, k), true
+		turn := p.tryTurn(k)
 		p.active.Go(func() {
 			defer cancel()
-			p.pull(ctx, name, k)
+			p.pull(ctx, name, k, turn)
 		})
 	}
 	before := len(p.known)
@@ -109,6 +117,53 @@ func (p *puller) want(names []string) {
 	if news || len(p.known) != before {
 		p.tell(p.list())
 	}
+}
+
+// free reports whether the servers want an image no more, and no pull of it runs. With forget, it is not reported any
+// more. Before the servers have said what they want, nothing is free.
+func (p *puller) free(digest string, forget bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.asked {
+		return false
+	}
+	i := slices.IndexFunc(p.known, func(k *knownImage) bool { return k.Digest == digest })
+	switch {
+	case i < 0:
+		return true
+	case p.known[i].wanted || p.known[i].State != model.ImagePresent:
+		return false
+	}
+	if forget {
+		p.known = slices.Delete(p.known, i, i+1)
+		p.tell(p.list())
+	}
+	return true
+}
+
+// awaited lists the images that the servers want and that are not here yet.
+func (p *puller) awaited() (list []transport.HeldImage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.known {
+		if k.State != model.ImagePresent {
+			list = append(list, transport.HeldImage{Digest: k.Digest, Names: []string{k.name}, State: k.State, Bytes: k.Bytes,
+				Words: k.Words})
+		}
+	}
+	return list
+}
+
+// unneeded returns the images that are reported as present and that the servers don't want now.
+func (p *puller) unneeded() (digests []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.known {
+		if !k.wanted && k.State == model.ImagePresent {
+			digests = append(digests, k.Digest)
+		}
+	}
+	return digests
 }
 
 // list returns what to report. The images that are asked for come first, because the servers keep a limited number.
@@ -135,16 +190,43 @@ func (p *puller) set(k *knownImage, change func(*model.NodeImage)) {
 	}
 }
 
-// pull tries to pull an image until the node has it or ctx ends.
-func (p *puller) pull(ctx context.Context, name string, k *knownImage) {
+// tryTurn begins a pull if fewer than pullsAtOnce run. Otherwise the image is queued.
+func (p *puller) tryTurn(k *knownImage) bool {
+	select {
+	case p.turns <- struct{}{}:
+		k.State, k.Words, k.Missing = model.ImagePulling, "", false
+		return true
+	default:
+		k.State, k.Words, k.Missing = model.ImageQueued, "", false
+		return false
+	}
+}
+
+// awaitTurn waits until fewer than pullsAtOnce pulls run. It returns false if ctx ends first.
+func (p *puller) awaitTurn(ctx context.Context, k *knownImage) bool {
+	turn := false
+	if p.set(k, func(*model.NodeImage) { turn = p.tryTurn(k) }); turn {
+		return true
+	}
+	select {
+	case p.turns <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	p.set(k, func(image *model.NodeImage) { image.State = model.ImagePulling })
+	return true
+}
+
+// pull tries to pull an image until the node has it or ctx ends. turn says that it may begin at once.
+func (p *puller) pull(ctx context.Context, name string, k *knownImage, turn bool) {
 	for {
-		select {
-		case p.turns <- struct{}{}:
-		case <-ctx.Done():
+		if !turn && !p.awaitTurn(ctx, k) {
 			return
 		}
+		turn = false
 		bytes, err := p.try(ctx, name, k)
 		<-p.turns
+		gone := errors.Is(err, &model.Error{Code: image.CodeGone})
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -158,6 +240,7 @@ func (p *puller) pull(ctx context.Context, name string, k *knownImage) {
 			p.log.Warn("an image can't be pulled for now", "image", name, "error", bare(err))
 			p.set(k, func(image *model.NodeImage) {
 				image.State, image.Words = model.ImageFailed, model.ClipText(message(err), maxRegistryWords/2)
+				image.Missing = gone
 			})
 		}
 		if !sleep(ctx, pullAgain, nil) {
@@ -186,3 +269,59 @@ func (p *puller) try(ctx context.Context, name string, k *knownImage) (bytes int
 		}
 	}
 }
+
+// holdImage pulls the image of a container, and returns true once this node has it. It returns false if something else
+// is wanted by then, if ctx ends, or if the pull fails, which counts as a failed start. While it pulls, the reason of
+// the instance says how much was fetched.
+func (i *instance) holdImage(ctx context.Context, want transport.Assignment) bool {
+	n := i.shared.images
+	if want.Spec.Container == nil || n == nil {
+		return true // launch refuses a container without a runtime
+	}
+	name := want.Spec.Container.Image
+	timed, cancel := context.WithTimeout(ctx, n.patience)
+	defer cancel()
+	var fetched atomic.Int64
+	pulled := make(chan error, 1)
+	go func() { pulled <- n.Pull(timed, name, fetched.Store) }()
+	news := time.NewTicker(pullNews)
+	defer news.Stop()
+	for changed := false; ; {
+		select {
+		case err := <-pulled:
+			return i.pulled(ctx, err) && !changed
+		case <-news.C:
+			i.observe(i.down(), "pulling "+want.Spec.Container.ImageName()+": "+model.SizeText(fetched.Load())+" so far",
+				i.entry.Status.ExitCode)
+		case <-i.changed:
+			changed = true
+			now := i.wanted()
+			if now.Desired != model.DesiredRunning || now.Spec.Container == nil || now.Spec.Container.Image != name {
+				cancel()
+				<-pulled //nolint:errcheck // it was canceled
+				return false
+			}
+		}
+	}
+}
+
+// pulled handles the end of a pull, and returns whether the node has the image.
+func (i *instance) pulled(ctx context.Context, err error) bool {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case runtimeDown(err):
+		i.awaitRuntime(ctx, err)
+	default:
+		i.failed(failure{code: string(model.CodeImagePull), detail: message(err), final: hopeless(err)})
+	}
+	return err == nil
+}
+
+// awaitRuntime waits a moment for a runtime that does not answer. That is no failure of the instance, so it is not
+// counted.
+func (i *instance) awaitRuntime(ctx context.Context, why error) {
+	i.observe(i.down(), string(model.CodeRuntimeDown)+": "+message(why), i.entry.Status.ExitCode)
+	i.wait(ctx, runtimeAgain)
+}
+
+func runtimeDown(err error) bool { return errors.Is(err, &model.Error{Code: model.CodeRuntimeDown}) }

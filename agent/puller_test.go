@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/image"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -108,7 +109,7 @@ func TestPullsOnOrder(t *testing.T) {
 		return nil
 	}, func(p *pulling) {
 		p.want([]string{imageNumber(1), imageNumber(2), imageNumber(3)})
-		p.wants(t, "1 pulling 0, 2 pulling 0, 3 pulling 0")
+		p.wants(t, "1 pulling 0, 2 pulling 0, 3 queued 0")
 		time.Sleep(9500 * time.Millisecond)
 		if n := p.reports(); n > 3 {
 			t.Errorf("%d reports within 9.5 s", n)
@@ -181,4 +182,71 @@ func TestAgentPullsForClaims(t *testing.T) {
 	if got := r.self.report().Runtime; !got.Pulls || len(got.Images) != 1 || got.Version != "2.1" {
 		t.Errorf("reports %+v", got)
 	}
+}
+
+// While the disk is fuller than the mark, an agent deletes images that nothing needs, and reports what is left. What an
+// instance runs, what is claimed and what is pulled stays.
+func TestAgentDeletesImages(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		images := webImage()
+		images.diskBytes = 1000
+		hold := func(digest string, age time.Duration) {
+			images.held = append(images.held, image.Held{Digest: digest, Used: time.Now().Add(-age),
+				Parts: map[string]int64{digest: 240}})
+		}
+		images.pull = func(_ context.Context, name string, _ func(int64)) error {
+			images.set(func() {
+				if _, digest, _ := strings.Cut(name, "@"); !slices.ContainsFunc(images.held, func(h image.Held) bool {
+					return h.Digest == digest
+				}) {
+					hold(digest, 0)
+				}
+			})
+			return nil
+		}
+		b.cfg.Images, b.cfg.Containers = images, &ContainerConfig{DiskHigh: 85, DiskLow: 60}
+		hold(digestNumber(1), time.Hour) // of an earlier time
+		b.start()
+		b.run("web", webGroup())
+		var groups []model.GroupID
+		for n := 2; n <= 3; n++ {
+			group := b.submit(fmt.Sprint("app", n), model.GroupSpec{Container: &model.ContainerSpec{Image: imageNumber(n)}})
+			b.apply(&fsm.ImageWant{Group: group, Version: 1, Node: b.node(), Cause: model.CauseScaleUp})
+			groups = append(groups, group)
+		}
+		b.pass(time.Second) // 96 % are used now
+		b.apply(&fsm.ImageDrop{Group: groups[1]})
+		b.pass(cleanEvery)
+		have := func() (digests []string) {
+			list, _ := images.List(t.Context())
+			return list
+		}
+		if got, want := have(), []string{webDigest, digestNumber(2)}; !sameSet(got, want) {
+			t.Errorf("%v are left, want %v: the one that runs and the one that is claimed", got, want)
+		}
+		reported := func() (texts []string) {
+			for _, k := range b.agent.shared.reports.self.images {
+				texts = append(texts, k.Digest)
+			}
+			return texts
+		}
+		if got := reported(); !sameSet(got, []string{digestNumber(2), webDigest}) {
+			t.Errorf("%v are reported", got)
+		}
+		if images.abandoned != 1 || !slices.Equal(images.marked, []string{webDigest}) {
+			t.Errorf("abandoned %d times, %v marked as used", images.abandoned, images.marked)
+		}
+
+		b.apply(&fsm.ImageDrop{Group: groups[0]})
+		b.pass(time.Second)
+		images.set(func() { images.held = nil }) // a person deletes everything
+		b.pass(cleanEvery)
+		if got := reported(); len(got) != 0 {
+			t.Errorf("%v are reported, and gone", got)
+		}
+	})
+}
+
+func sameSet(a, b []string) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
 }

@@ -35,6 +35,7 @@ const (
 	ProblemInstanceDisk      ProblemCode = "instance_disk"
 	ProblemPort              ProblemCode = "port_closed"
 	ProblemRuntime           ProblemCode = "runtime_down"
+	ProblemImageGone         ProblemCode = "image_gone"
 	ProblemDeployment        ProblemCode = "deployment_failed"
 	ProblemRetryLimit        ProblemCode = "retry_limit"
 	ProblemCrashLoop         ProblemCode = "crash_loop"

@@ -47,6 +47,7 @@ type Client struct {
 	Deployments  Deployments
 	Drains       Drains
 	Events       Events
+	Images       Images
 	Instances    Instances
 	Jobs         Jobs
 	Members      Members
@@ -77,8 +78,9 @@ func New(cfg Config) (*Client, error) {
 		Backups: Backups{via}, Budgets: Budgets{via}, CA: CA{via}, Certificates: Certificates{via}, Classes: Classes{via},
 		Auth:        Auth{via},
 		Cluster:     Cluster{via},
-		Deployments: Deployments{via}, Drains: Drains{via}, Events: Events{via}, Instances: Instances{via},
-		Jobs: Jobs{via}, Members: Members{via}, Nodes: Nodes{via}, Services: Services{via},
+		Deployments: Deployments{via}, Drains: Drains{via}, Events: Events{via}, Images: Images{via},
+		Instances: Instances{via},
+		Jobs:      Jobs{via}, Members: Members{via}, Nodes: Nodes{via}, Services: Services{via},
 		Settings: Settings{via}, Snapshots: Snapshots{via}, Tokens: Tokens{via}, Transfers: Transfers{via},
 		Trust: Trust{via}, Volumes: Volumes{via},
 	}, nil

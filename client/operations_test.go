@@ -26,6 +26,7 @@ var (
 	co    = client.ChangeOptions{WriteOptions: wo, IfIndex: &index}
 	mo    = client.MemberOptions{RequestID: "r1"}
 	so    = client.JobStatsOptions{Group: "x"}
+	il    = client.ImageListOptions{Node: "x"}
 	po    = client.PlanOptions{Consistency: client.Stale}
 	logs  = client.LogOptions{Stream: client.Stderr, Follow: true, Tail: new(3), Timestamps: true, Since: "1h"}
 )
@@ -105,9 +106,7 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	"list-deployments": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Deployments.List(ctx, client.DeploymentListOptions{ListOptions: lo, Job: "x"})
 	},
-	"get-deployment": func(ctx context.Context, c *client.Client) (any, error) {
-		return c.Deployments.Get(ctx, "x", ro)
-	},
+	"get-deployment": func(ctx context.Context, c *client.Client) (any, error) { return c.Deployments.Get(ctx, "x", ro) },
 	"promote-deployment": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Deployments.Promote(ctx, "x", wo)
 	},
@@ -124,7 +123,8 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 	},
 	"pause-drain":  func(ctx context.Context, c *client.Client) (any, error) { return c.Drains.Pause(ctx, "x", wo) },
 	"resume-drain": func(ctx context.Context, c *client.Client) (any, error) { return c.Drains.Resume(ctx, "x", wo) },
-
+	"list-images":  func(ctx context.Context, c *client.Client) (any, error) { return c.Images.List(ctx, il) },
+	"prune-images": func(ctx context.Context, c *client.Client) (any, error) { return c.Images.Prune(ctx, "x", wo) },
 	"list-instances": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.Instances.List(ctx, client.InstanceListOptions{ListOptions: lo, Job: "x", Group: "x", Node: "x", All: true})
 	},

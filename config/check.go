@@ -215,6 +215,12 @@ func (c *Container) check(invalid refuse) *model.Error {
 	case c.PullTimeout < model.Second || c.PullTimeout > 24*model.Hour:
 		return invalid("agent.container.pull_timeout", "agent.container.pull_timeout is %s; it must be 1s to 24h",
 			c.PullTimeout)
+	case c.DiskHigh < 0 || c.DiskHigh > 99:
+		return invalid("agent.container.images_disk_high",
+			"agent.container.images_disk_high is %d; it must be 1 to 99 percent, or 0 to delete no images", c.DiskHigh)
+	case c.DiskHigh > 0 && (c.DiskLow < 1 || c.DiskLow > c.DiskHigh):
+		return invalid("agent.container.images_disk_low",
+			"agent.container.images_disk_low is %d; it must be 1 to images_disk_high, which is %d", c.DiskLow, c.DiskHigh)
 	}
 	return nil
 }

@@ -77,6 +77,10 @@ type Container struct {
 	CertsDir     string         // directory with HOST/hosts.toml for each registry; default /etc/containerd/certs.d
 	DockerConfig string         // docker's config.json, with credentials for registries; default none
 	PullTimeout  model.Duration // how long a pull may take; default 15 min
+	// While the disk of the images is fuller than DiskHigh percent, images that nothing needs are deleted until it is not
+	// fuller than DiskLow. Defaults 85 and 80; a high mark of 0 means that no image is deleted.
+	DiskHigh int
+	DiskLow  int
 }
 
 // Listen configures where the process listens.

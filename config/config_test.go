@@ -124,9 +124,9 @@ func TestContainer(t *testing.T) {
 	for text, want := range map[string]*config.Container{
 		"": nil,
 		"container {}": {Socket: "/run/containerd/containerd.sock", Runtime: "runc", CertsDir: "/etc/containerd/certs.d",
-			PullTimeout: 15 * model.Minute},
+			PullTimeout: 15 * model.Minute, DiskHigh: 85, DiskLow: 80},
 		"container {\n    certs_dir = \"\"\n    docker_config = \"/c\"\n  }": {Socket: "/run/containerd/containerd.sock",
-			Runtime: "runc", DockerConfig: "/c", PullTimeout: 15 * model.Minute},
+			Runtime: "runc", DockerConfig: "/c", PullTimeout: 15 * model.Minute, DiskHigh: 85, DiskLow: 80},
 	} {
 		c, err := config.Load(write(t, map[string]string{"a.hcl": fmt.Sprintf(file, text)}))
 		if err != nil {
@@ -175,6 +175,10 @@ func TestLoadTellsTheLine(t *testing.T) {
 			"a.hcl:7,15: agent.container.runtime is \"bin/runc\""},
 		{"pull", agent + "  container {\n    pull_timeout = \"0s\"\n  }\n}\n",
 			"a.hcl:7,20: agent.container.pull_timeout is 0s; it must be 1s to 24h"},
+		{"high mark", agent + "  container {\n    images_disk_high = 100\n  }\n}\n",
+			"a.hcl:7,24: agent.container.images_disk_high is 100; it must be 1 to 99 percent, or 0 to delete no images"},
+		{"low mark", agent + "  container {\n    images_disk_low = 86\n  }\n}\n",
+			"a.hcl:7,23: agent.container.images_disk_low is 86; it must be 1 to images_disk_high, which is 85"},
 		{"missing", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n}\ntls { dir = \"/t\" }\n",
 			"a.hcl:3,1: agent.servers is missing"},
 	}

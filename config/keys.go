@@ -70,7 +70,7 @@ func agentKeys(a *Agent) []hclfile.Field {
 		directories("volume_paths", &a.VolumePaths),
 		hclfile.Block("ports", hclfile.Number("min", &a.PortMin), hclfile.Number("max", &a.PortMax)),
 		hclfile.Optional("container", &a.Container, Container{Socket: "/run/containerd/containerd.sock", Runtime: "runc",
-			CertsDir: "/etc/containerd/certs.d", PullTimeout: 15 * model.Minute}, containerKeys),
+			CertsDir: "/etc/containerd/certs.d", PullTimeout: 15 * model.Minute, DiskHigh: 85, DiskLow: 80}, containerKeys),
 	}
 }
 
@@ -78,6 +78,7 @@ func containerKeys(c *Container) []hclfile.Field {
 	return []hclfile.Field{
 		hclfile.Text("socket", &c.Socket), hclfile.Text("runtime", &c.Runtime), hclfile.Text("certs_dir", &c.CertsDir),
 		hclfile.Text("docker_config", &c.DockerConfig), hclfile.Duration("pull_timeout", &c.PullTimeout),
+		hclfile.Number("images_disk_high", &c.DiskHigh), hclfile.Number("images_disk_low", &c.DiskLow),
 	}
 }
 

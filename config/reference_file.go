@@ -85,6 +85,11 @@ var fileTexts = []struct {
 		"docker_config": {Means: "docker's `config.json` with credentials for registries. Default: none",
 			Example: `"/root/.docker/config.json"`},
 		"pull_timeout": {Means: "how long the pull of an image may take", Default: `"15m"`, Example: `"1h"`},
+		"images_disk_high": {
+			Means: "percent; while the disk of the images is fuller, images that nothing on the node needs are deleted, the " +
+				"least recently used first; 0: never", Default: "85", Example: "90",
+		},
+		"images_disk_low": {Means: "percent; how full the disk may be when the deletion ends", Default: "80", Example: "70"},
 	}},
 	{"listen", map[string]hclfile.KeyText{
 		"address": {Means: "the IP address to listen on", Default: `"127.0.0.1"`, Example: `"0.0.0.0"`},

@@ -99,8 +99,8 @@ func (r *containerRig) configure(t *testing.T, c *cluster) {
 	t.Helper()
 	for _, m := range c.agents {
 		s := m.settings()
-		s["agent"] += fmt.Sprintf("\n  container {\n    socket = %q\n    certs_dir = %q\n    docker_config = %q\n  }",
-			r.daemon.Socket, r.certs, m.dockerConfig())
+		s["agent"] += fmt.Sprintf("\n  container {\n    socket = %q\n    certs_dir = %q\n    docker_config = %q\n"+
+			"    images_disk_high = 0\n  }", r.daemon.Socket, r.certs, m.dockerConfig())
 		m.configure(t, s)
 	}
 }
@@ -260,6 +260,10 @@ func TestContainers(t *testing.T) {
 	c.checkData(t, 1)
 
 	c.killRuntimeAndAgent(t, r)
+	out := c.must(t, "image", "prune", "--node", "n2")
+	if !strings.Contains(out, "0 images of node n2 deleted, 0B freed") {
+		t.Errorf("while all images are in use: %s", out)
+	}
 
 	old := c.living(t, "site")
 	stop := c.sample("site", "default")
@@ -285,14 +289,31 @@ func TestContainers(t *testing.T) {
 	c.checkData(t, 2)
 	c.reset(t)
 	c.nothingOfContainers(t, r)
-	for _, n := range c.nodes(t) {
-		want := map[string]int{"n1": 1, "n2": 2}[n.Name] // n2 ran the image of the job data too
-		if images := r.ctr(t, namespaceOf(n), "images", "list", "-q"); len(images) != want {
-			t.Errorf("%s has the images %v, want %d", n.Name, images, want)
-		}
-	}
 	if got := r.ctr(t, "neighbour", "leases", "list", "-q"); !slices.Equal(got, []string{"instance-other"}) {
 		t.Errorf("the neighbour has the leases %v", got)
+	}
+	c.pruneAll(t, r)
+}
+
+// pruneAll deletes the images of all nodes, which nothing needs any more.
+func (c *cluster) pruneAll(t *testing.T, r *containerRig) {
+	t.Helper()
+	out := c.must(t, "image", "ls")
+	if strings.Count(out, registryName+"/site") != 3 || strings.Count(out, "present") != 3 {
+		t.Errorf("the images are\n%s", out)
+	}
+	for _, n := range c.nodes(t) {
+		dry := c.must(t, "image", "prune", "--node", n.Name, "--dry-run")
+		out := c.must(t, "image", "prune", "--node", n.Name)
+		want := map[string]string{"n1": "1 image of", "n2": "2 images of"}[n.Name]
+		if !strings.Contains(dry, want) || !strings.Contains(out, want) {
+			t.Errorf("pruned %s: %s\nbefore: %s", n.Name, out, dry)
+		}
+		for _, what := range []string{"images", "snapshots", "content"} {
+			if left := r.ctr(t, "outspan-"+n.ID, what, "list"); len(left) > 1 { // the first line has the names of columns
+				t.Errorf("%s of %s are left: %v", what, n.Name, left)
+			}
+		}
 	}
 }
 

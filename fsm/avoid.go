@@ -12,6 +12,9 @@ const (
 	avoidFor   = model.Hour       // how long a group avoids a node
 	pullAgain  = 5 * model.Minute // how long a version stays away from a node that could not pull its image
 	avoidNodes = 3                // a version that has failed on this many nodes avoids no node
+
+	failedLimit = 128             // failed pulls that one node remembers
+	failedKept  = 24 * model.Hour // after the pause
 )
 
 // AvoidEntry is part of a node's row. It makes a group avoid the node, because an instance of the group failed there,
@@ -38,15 +41,102 @@ func (n *Node) Avoids(group model.GroupID, version uint64, now model.Time) (Avoi
 	return AvoidEntry{}, false
 }
 
-// PullFailed returns the entry that keeps a version of a group away from the node because the node could not pull the
-// version's image. It returns false if there is no such entry.
-func (n *Node) PullFailed(group model.GroupID, version uint64, now model.Time) (AvoidEntry, bool) {
-	for _, a := range n.Avoid {
+// FailedPull is an image that a node could not pull. Nothing that needs it is placed there before Until.
+type FailedPull struct {
+	Digest string         `cbor:"1,keyasint"`
+	Words  string         `cbor:"2,keyasint"`           // why it could not be pulled, in the registry's words
+	Pause  model.Duration `cbor:"3,keyasint"`           // from the failure to Until
+	Until  model.Time     `cbor:"4,keyasint,omitempty"` // the row stays for failedKept longer
+	// Missing says that the registry did not have the digest.
+	Missing bool `cbor:"5,keyasint,omitempty"`
+	// Group and Version are those of the claim that failed. Others may need the image too.
+	Group   model.GroupID `cbor:"6,keyasint"`
+	Version uint64        `cbor:"7,keyasint"`
+}
+
+// FailedPull returns what is recorded of a failed pull, also after its pause. It returns false if there is nothing: the
+// node did not fail to pull the image, or has it by now.
+func (n *Node) FailedPull(digest string) (FailedPull, bool) {
+	at, ok := slices.BinarySearchFunc(n.FailedPulls, digest, func(f FailedPull, digest string) int {
+		return cmp.Compare(f.Digest, digest)
+	})
+	if !ok {
+		return FailedPull{}, false
+	}
+	return n.FailedPulls[at], true
+}
+
+// PullFailed returns the failed pull that keeps the image of a group's version away from the node. It returns false if
+// there is none, or its pause is over.
+func (n *Node) PullFailed(group model.GroupID, version uint64, digest string, now model.Time) (FailedPull, bool) {
+	if f, ok := n.FailedPull(digest); ok && now < f.Until {
+		return f, true
+	}
+	for _, a := range n.Avoid { // of entries of older programs
 		if a.Pull && a.Group == group && a.Version == version && now < a.Until {
-			return a, true
+			return FailedPull{Digest: digest, Words: a.Reason, Until: a.Until}, true
 		}
 	}
-	return AvoidEntry{}, false
+	return FailedPull{}, false
+}
+
+// keepFailedPull records that a node could not pull an image, and replaces what is recorded of it. While its pause
+// lasts, nothing changes: all claims to an image fail at once. If there are too many rows, the one that expires first
+// is removed.
+func keepFailedPull(s *State, node *Node, f FailedPull) {
+	if old, ok := node.FailedPull(f.Digest); ok && s.Now < old.Until {
+		return
+	}
+	f.Until, f.Words = s.Now.Add(f.Pause), model.ClipText(f.Words, maxAgentText)
+	list := slices.DeleteFunc(slices.Clone(node.FailedPulls), func(old FailedPull) bool {
+		return old.Digest == f.Digest || old.Until.Add(failedKept) <= s.Now
+	})
+	if len(list) >= failedLimit {
+		first := 0
+		for i := range list {
+			if list[i].Until < list[first].Until {
+				first = i
+			}
+		}
+		list = slices.Delete(list, first, first+1)
+	}
+	list = append(list, f)
+	slices.SortFunc(list, func(a, b FailedPull) int { return cmp.Compare(a.Digest, b.Digest) })
+	putFailedPulls(s, node, list)
+}
+
+func putFailedPulls(s *State, node *Node, list []FailedPull) {
+	next := *node
+	next.FailedPulls = list
+	s.putNode(&next)
+	s.touch("nodes", Topic("node/"+next.ID))
+}
+
+// pullAtOnce ends the pauses of the images of a job's groups on all nodes, because a person asks for a new try. group
+// is one group, or "*".
+func pullAtOnce(s *State, spec *model.JobSpec, group string) {
+	var digests []string
+	for i := range spec.Groups {
+		if c := spec.Groups[i].Container; c != nil && (group == "*" || group == spec.Groups[i].Name) {
+			digests = append(digests, c.ImageDigest())
+		}
+	}
+	wanted := func(f FailedPull) bool { return slices.Contains(digests, f.Digest) }
+	var listed []*Node
+	for _, node := range s.Nodes.All() {
+		if slices.ContainsFunc(node.FailedPulls, wanted) {
+			listed = append(listed, node)
+		}
+	}
+	for _, node := range listed {
+		putFailedPulls(s, node, slices.DeleteFunc(slices.Clone(node.FailedPulls), wanted))
+	}
+}
+
+func soundFailedPulls(n *Node) bool {
+	return len(n.FailedPulls) <= failedLimit && slices.IsSortedFunc(n.FailedPulls, func(a, b FailedPull) int {
+		return cmp.Or(cmp.Compare(a.Digest, b.Digest), -1)
+	})
 }
 
 // Avoiding lists the entries that have not expired at cluster time now, in order of group.
@@ -58,6 +148,16 @@ func (n *Node) Avoiding(now model.Time) []AvoidEntry {
 		}
 	}
 	return live
+}
+
+// PullsPaused lists the failed pulls whose pause lasts at cluster time now, in order of digest.
+func (n *Node) PullsPaused(now model.Time) (paused []FailedPull) {
+	for _, f := range n.FailedPulls {
+		if now < f.Until {
+			paused = append(paused, f)
+		}
+	}
+	return paused
 }
 
 // avoid adds an entry for the instance's group to the avoid list of the instance's node. If version is 0, the entry is
@@ -75,7 +175,8 @@ func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	})
 }
 
-// avoidPull keeps a version of a group away from a node for pullAgain, because the node could not pull its image.
+// avoidPull keeps a version of a group away from a node for pullAgain, because the node could not pull its image. Only
+// entries of older programs have it; keepFailedPull has replaced it.
 func (s *State) avoidPull(node *Node, group model.GroupID, version uint64, words string) {
 	s.addAvoid(node, AvoidEntry{Group: group, Until: s.Now.Add(pullAgain), Reason: model.ClipText(words, maxAgentText),
 		Version: version, Pull: true}, func(a AvoidEntry) bool { return a.Pull && a.Group == group })

@@ -244,6 +244,7 @@ func (c *checker) nodes() {
 		c.want(n.Agent.Epoch >= n.Registrations && n.Registrations >= 1 && n.Version >= 1 && n.Agent.BootID != "",
 			"node %s: epoch %d, version %d, boot id %q", id, n.Agent.Epoch, n.Version, n.Agent.BootID)
 		c.want(n.Assigned <= c.s.Index, "node %s: assigned at index %d, the state is at %d", id, n.Assigned, c.s.Index)
+		c.want(soundFailedPulls(n), "node %s: %d failed pulls, or two of one image", id, len(n.FailedPulls))
 		c.want(len(n.Avoid) <= avoidLimit && slices.IsSortedFunc(n.Avoid, func(a, b AvoidEntry) int {
 			return cmp.Or(compareAvoid(a, b), -1)
 		}),

@@ -323,6 +323,7 @@ func (c *JobRestart) apply(s *State) error {
 	if refusal := s.checkBytes(&v.Spec, "restart", true); refusal != nil {
 		return refusal
 	}
+	pullAtOnce(s, &v.Spec, group)
 	s.submit(v.Spec, submission{message: "restart", forced: true, restart: group})
 	return nil
 }

@@ -33,6 +33,8 @@ type Node struct {
 	Restore       NodeRestore  `cbor:"18,keyasint,omitzero"`
 	Self          NodeSelf     `cbor:"19,keyasint,omitzero"`
 	Labels        NodeLabels   `cbor:"20,keyasint,omitzero"`
+	// FailedPulls lists the images that the node could not pull, in order of digest, each digest once.
+	FailedPulls []FailedPull `cbor:"21,keyasint,omitempty"`
 }
 
 // NodeLabels are a node's labels, separated by who set them. Those of the agent's join token are in its TrustMember.

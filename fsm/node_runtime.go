@@ -29,6 +29,8 @@ type NodeImage struct {
 	Total  int64            `cbor:"4,keyasint,omitempty"`
 	Words  string           `cbor:"5,keyasint,omitempty"`
 	Moved  model.Time       `cbor:"6,keyasint"` // time of the last progress
+	// Missing says that the pull failed because the registry does not have the digest.
+	Missing bool `cbor:"7,keyasint,omitempty"`
 }
 
 const maxRuntimeVersion = 64 // bytes
@@ -87,7 +89,7 @@ func keptImages(images []model.NodeImage) []model.NodeImage {
 func (s *State) nodeImage(old *NodeRuntime, image model.NodeImage) NodeImage {
 	state, _ := image.State.Known()
 	next := NodeImage{Digest: image.Digest, State: state, Bytes: image.Bytes, Total: image.Total, Words: image.Words,
-		Moved: s.Now}
+		Moved: s.Now, Missing: image.Missing}
 	if was, known := old.image(image.Digest); known && was.State == next.State && was.Bytes == next.Bytes {
 		next.Digest, next.Moved = was.Digest, was.Moved
 	}

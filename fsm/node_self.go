@@ -82,6 +82,10 @@ func (s *State) takeSelf(c *NodeReport) {
 		next.Self.Troubles, next.Self.Gen = keptTroubles(c.Self), c.Self.Gen
 		next.Self.Disk, next.Self.Ports = keptDisk(n, c.Self), keptPorts(c.Self)
 		next.Self.Runtime = s.takeRuntime(n.Self.Runtime, c.Self)
+		next.FailedPulls = slices.DeleteFunc(slices.Clone(n.FailedPulls), func(f FailedPull) bool {
+			image, _ := next.Self.Runtime.image(f.Digest)
+			return image.State == model.ImagePresent
+		})
 	}
 	if next.Troubled() {
 		next.Self.Since = cmp.Or(n.Self.Since, s.Now)

@@ -50,12 +50,16 @@ type ImageWant struct {
 	Bare    bool             `cbor:"7,keyasint,omitempty"`
 }
 
-// ImageDrop gives up a slot's claim. If Failed is not empty, the image could not be pulled for this reason, and the
+// ImageDrop gives up a slot's claim. If Failed is not empty, the image could not be pulled for this reason, and nothing
+// that needs it is placed on the node for the time of Pause. Without a Pause, as in entries of older programs, the
 // version stays away from the node for 5 minutes. Code: not_found.
 type ImageDrop struct {
-	Group  model.GroupID `cbor:"1,keyasint"`
-	Slot   int           `cbor:"2,keyasint"`
-	Failed string        `cbor:"3,keyasint,omitempty"`
+	Group  model.GroupID  `cbor:"1,keyasint"`
+	Slot   int            `cbor:"2,keyasint"`
+	Failed string         `cbor:"3,keyasint,omitempty"`
+	Pause  model.Duration `cbor:"4,keyasint,omitempty"`
+	// Missing says that the registry does not have the image's digest.
+	Missing bool `cbor:"5,keyasint,omitempty"`
 }
 
 // Digest returns the digest of the claim's image.
@@ -280,7 +284,13 @@ func (c *ImageDrop) apply(s *State) error {
 		return model.Refuse(model.CodeNotFound, "slot %d of %s waits for no image", c.Slot, c.Group)
 	}
 	s.setPull(row, nil)
-	if n, ok := s.Nodes.Get(row.Node); ok && c.Failed != "" {
+	n, ok := s.Nodes.Get(row.Node)
+	switch {
+	case !ok || c.Failed == "":
+	case c.Pause > 0:
+		keepFailedPull(s, n, FailedPull{Digest: row.Digest(), Words: c.Failed, Pause: c.Pause, Missing: c.Missing,
+			Group: row.Group, Version: row.Version})
+	default:
 		s.avoidPull(n, row.Group, row.Version, c.Failed)
 	}
 	return nil

@@ -229,14 +229,90 @@ func TestPullsEnd(t *testing.T) {
 		if s.Pulls.Len() != 0 || n.Promised != 0 {
 			t.Errorf("%s: %d claims, %d promised", tt.name, s.Pulls.Len(), n.Promised)
 		}
-		failed, away := n.PullFailed("web/http", 1, s.Now)
-		if away != (tt.name == "failed") || away && (failed.Reason != "401 from the registry" ||
+		failed, away := n.PullFailed("web/http", 1, digestOf(1), s.Now)
+		if away != (tt.name == "failed") || away && (failed.Words != "401 from the registry" ||
 			failed.Until != s.Now.Add(pullAgain)) {
 			t.Errorf("%s: the version stays away: %v, %+v", tt.name, away, failed)
 		}
 		if _, avoids := n.Avoids("web/http", 1, s.Now); avoids {
 			t.Errorf("%s: a failed pull counts as a failed instance", tt.name)
 		}
+	}
+}
+
+// After a failed pull nothing that needs the image is placed on the node for the time of the pause, whichever version
+// of a job names it. Other claims that fail in the pause change nothing. A pull that succeeds, or a restart of the job,
+// ends it.
+func TestFailedPullPauses(t *testing.T) {
+	failed := func(s State, slot int, at model.Time, pause model.Duration) State {
+		s = run(t, s, at, &ImageWant{Group: "web/http", Slot: slot, Version: 1, Node: "n1", Cause: model.CauseScaleUp,
+			Bare: true})
+		return run(t, s, at, &ImageDrop{Group: "web/http", Slot: slot, Failed: "404", Pause: pause, Missing: true})
+	}
+	base := failed(pullState(t), 0, 2000, 30*model.Second)
+	row := func(s State) FailedPull {
+		t.Helper()
+		sound(t, s)
+		n, _ := s.Nodes.Get("n1")
+		f, _ := n.FailedPull(digestOf(1))
+		return f
+	}
+	want := FailedPull{Digest: digestOf(1), Words: "404", Pause: 30 * model.Second, Until: 32000, Missing: true,
+		Group: "web/http", Version: 1}
+	if got := row(base); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := row(failed(base, 1, 3000, model.Minute)); got != want {
+		t.Errorf("a second failure in the pause: %+v, want %+v", got, want)
+	}
+	n, _ := base.Nodes.Get("n1")
+	for _, tt := range []struct {
+		version uint64
+		digest  string
+		now     model.Time
+		away    bool
+	}{{1, digestOf(1), 31999, true}, {2, digestOf(1), 31999, true}, {1, digestOf(2), 31999, false},
+		{1, digestOf(1), 32000, false}} {
+		if _, away := n.PullFailed("web/http", tt.version, tt.digest, tt.now); away != tt.away {
+			t.Errorf("version %d of %s at %d stays away: %v", tt.version, tt.digest, tt.now, away)
+		}
+	}
+	later := failed(base, 1, 32000, model.Minute)
+	if got := row(later); got.Until != 92000 || got.Pause != model.Minute {
+		t.Errorf("the next failure: %+v", got)
+	}
+	if got := row(run(t, later, 40000, reportImage(later, "n1", 1, model.ImageFailed))); got.Until != 92000 {
+		t.Errorf("an agent that only reports the failure changes %+v", got)
+	}
+	if got := row(run(t, later, 40000, reportImage(later, "n1", 1, model.ImagePresent))); got != (FailedPull{}) {
+		t.Errorf("after a pull that succeeded: %+v", got)
+	}
+	if got := row(run(t, later, 40000, &JobRestart{Job: "web", Group: "http"})); got != (FailedPull{}) {
+		t.Errorf("after a restart: %+v", got)
+	}
+}
+
+// A node remembers at most failedLimit failed pulls, and none for longer than failedKept after its pause.
+func TestFailedPullsAreBounded(t *testing.T) {
+	s := pullState(t)
+	fail := func(i int) {
+		n, _ := s.Nodes.Get("n1")
+		keepFailedPull(&s, n, FailedPull{Digest: fmt.Sprintf("sha256:%064d", i), Words: "404", Pause: model.Minute,
+			Group: "web/http", Version: 1})
+	}
+	for i := range 2 * failedLimit {
+		s.Now++
+		fail(i)
+	}
+	n, _ := s.Nodes.Get("n1")
+	if len(n.FailedPulls) != failedLimit || n.FailedPulls[0].Digest != fmt.Sprintf("sha256:%064d", failedLimit) {
+		t.Errorf("%d rows, the first is %+v", len(n.FailedPulls), n.FailedPulls[0])
+	}
+	sound(t, s)
+	s.Now += model.Time(model.Minute + failedKept)
+	fail(0)
+	if n, _ = s.Nodes.Get("n1"); len(n.FailedPulls) != 1 {
+		t.Errorf("%d rows after a day", len(n.FailedPulls))
 	}
 }
 

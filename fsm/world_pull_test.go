@@ -16,7 +16,8 @@ func (w world) pulling() []Command {
 	draws := []func() Command{w.containers, w.want, w.want, w.images, w.images, w.placePulled, w.placePulled,
 		func() Command {
 			c := w.pull()
-			return &ImageDrop{Group: c.Group, Slot: c.Slot, Failed: pick(w, "", "", "no such host")}
+			return &ImageDrop{Group: c.Group, Slot: c.Slot, Failed: pick(w, "", "no such host", "no such host"),
+				Pause: pick[model.Duration](w, 0, 30*model.Second, 5*model.Minute), Missing: w.rarely(3)}
 		}}
 	return []Command{pick(w, draws...)()}
 }
@@ -59,8 +60,9 @@ func (w world) images() Command {
 	for i := range 3 {
 		_, digest, _ := strings.Cut(image(i+1), "@")
 		runtime.Images = append(runtime.Images, model.NodeImage{Digest: pick(w, digest, digest, digest, "odd"),
-			State: pick(w, model.ImagePulling, model.ImagePresent, model.ImagePresent, model.ImageFailed, "odd"),
-			Bytes: int64(w.int(-1, 5)), Words: pick(w, "", "401")})
+			State: pick(w, model.ImagePulling, model.ImagePresent, model.ImagePresent, model.ImageFailed, model.ImageQueued,
+				"odd"),
+			Bytes: int64(w.int(-1, 5)), Words: pick(w, "", "401"), Missing: w.rarely(3)})
 	}
 	return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Self: &model.SelfReport{Gen: n.Self.Gen + 1,
 		Troubles: n.Self.Troubles, Runtime: runtime}}

@@ -85,6 +85,8 @@ type NodeImage struct {
 	Bytes  int64      `cbor:"3,keyasint,omitempty"` // pulled so far
 	Total  int64      `cbor:"4,keyasint,omitempty"` // to pull in all; 0 means that it is not known yet
 	Words  string     `cbor:"5,keyasint,omitempty"` // the registry's words, if the pull failed; at most 256 bytes
+	// Missing says that the pull failed because the registry does not have the digest.
+	Missing bool `cbor:"6,keyasint,omitempty"`
 }
 
 // ImageState is how far an agent is with an image. The set is closed.
@@ -92,6 +94,7 @@ type ImageState string
 
 // The states of an image on a node.
 const (
+	ImageQueued  ImageState = "queued" // waits until the agent has ended other pulls
 	ImagePulling ImageState = "pulling"
 	ImagePresent ImageState = "present"
 	ImageFailed  ImageState = "failed" // the last try failed; the agent tries again while the image is wanted
@@ -99,7 +102,7 @@ const (
 
 // Known returns the constant that equals x. ok is false if there is none.
 func (x ImageState) Known() (known ImageState, ok bool) {
-	for _, known := range [...]ImageState{ImagePulling, ImagePresent, ImageFailed} {
+	for _, known := range [...]ImageState{ImageQueued, ImagePulling, ImagePresent, ImageFailed} {
 		if x == known {
 			return known, true
 		}

@@ -47,7 +47,7 @@ func (v *nodeView) free() int64 {
 }
 
 func (v *nodeView) take(n *fsm.Node) {
-	v.node, v.size, v.avoided = n, n.Allocatable(), len(n.Avoid) > 0
+	v.node, v.size, v.avoided = n, n.Allocatable(), len(n.Avoid)+len(n.FailedPulls) > 0
 	v.held = model.Resources{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes + n.Promised}
 }
 

@@ -366,8 +366,8 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 	switch code := f.exclude(v); code {
 	case "":
 	case model.CodeImagePull:
-		failed, _ := v.node.PullFailed(f.group.id, f.version, p.in.Now)
-		return why(code, "its only possible node %s could not pull its image: %s", v.node.Name, failed.Reason)
+		failed, _ := v.node.PullFailed(f.group.id, f.version, f.spec.Container.ImageDigest(), p.in.Now)
+		return why(code, "its only possible node %s could not pull its image: %s", v.node.Name, failed.Words)
 	default:
 		return why(code, "its only possible node %s: %s", v.node.Name, code)
 	}

@@ -9,9 +9,12 @@ import (
 )
 
 const (
-	pullStalled  = 30 * model.Minute // a pull without progress for this long has failed
-	imageThere   = full / 2          // points for a node that has the image: half of what an empty node gets
-	stalledWords = "the pull made no progress for "
+	pullStalled      = 30 * model.Minute // a pull without progress for this long has failed
+	pullPause        = 30 * model.Second // after a failed pull, before the image is pulled on the node again
+	longestPullPause = 5 * model.Minute  // the pause is doubled up to this
+	pullPauseKept    = model.Hour        // an image that did not fail for this long after its pause begins anew
+	imageThere       = full / 2          // points for a node that has the image: half of what an empty node gets
+	stalledWords     = "the pull made no progress for "
 )
 
 // reviewPulls ends the claims whose slot needs no instance there any more, whose node takes none, or whose pull failed.
@@ -22,6 +25,8 @@ func (p *pass) reviewPulls() {
 			if drop.Failed = p.pullFailure(c); drop.Failed == "" {
 				continue
 			}
+			image, _ := p.node(c.Node).Image(c.Digest())
+			drop.Pause, drop.Missing = p.pauseAfter(c), image.State == model.ImageFailed && image.Missing
 		}
 		_ = p.tryPull(c.Group, c.Node, drop) // never refused: the claim is there
 	}
@@ -98,10 +103,21 @@ func (p *pass) pullFailure(c *fsm.Pull) string {
 		return "the agent says nothing more"
 	case image.State == model.ImageFailed:
 		return image.Words
+	case image.State == model.ImageQueued: // behind others, whose pulls end
+		return ""
 	case !p.reached(max(c.Since, image.Moved).Add(pullStalled)):
 		return ""
 	}
 	return stalledWords + pullStalled.String()
+}
+
+// pauseAfter returns how long nothing that needs a claim's image is placed on its node after the pull has failed.
+func (p *pass) pauseAfter(c *fsm.Pull) model.Duration {
+	before, ok := p.node(c.Node).FailedPull(c.Digest())
+	if !ok || p.in.Now >= before.Until.Add(pullPauseKept) {
+		return pullPause
+	}
+	return min(2*before.Pause, longestPullPause)
 }
 
 // usePull meets a need from its slot's claim: it places the instance if the image is there, and otherwise records that
@@ -179,7 +195,10 @@ func (p *pass) waitForPull(n *need, c *fsm.Pull) {
 // pulling returns what a claim waits for.
 func (p *pass) pulling(c *fsm.Pull) *unplaced {
 	text := fmt.Sprintf("node %s pulls the image %s", p.nodeName(c.Node), c.Name())
-	if image, ok := p.node(c.Node).Image(c.Digest()); ok && image.Total > 0 {
+	switch image, _ := p.node(c.Node).Image(c.Digest()); {
+	case image.State == model.ImageQueued:
+		text += ", once others are pulled"
+	case image.Total > 0:
 		text += fmt.Sprintf(" (%s of %s)", model.SizeText(image.Bytes), model.SizeText(image.Total))
 	}
 	return &unplaced{code: model.CodeImagePulling, message: text}
@@ -227,7 +246,8 @@ func filterImage(f *field, v *nodeView) model.Code {
 	if f.spec.Container == nil || !v.avoided {
 		return ""
 	}
-	if failed, away := v.node.PullFailed(f.group.id, f.version, f.pass.in.Now); away {
+	failed, away := v.node.PullFailed(f.group.id, f.version, f.spec.Container.ImageDigest(), f.pass.in.Now)
+	if away {
 		f.pass.plan.wakeAt(failed.Until)
 		return model.CodeImagePull
 	}
@@ -237,8 +257,8 @@ func filterImage(f *field, v *nodeView) model.Code {
 // registryWords returns what the registry said to the first node that could not pull the image of a field's version.
 func (p *pass) registryWords(f *field) string {
 	for _, v := range f.views {
-		if failed, away := v.node.PullFailed(f.group.id, f.version, p.in.Now); away {
-			return failed.Reason
+		if failed, away := v.node.PullFailed(f.group.id, f.version, f.spec.Container.ImageDigest(), p.in.Now); away {
+			return failed.Words
 		}
 	}
 	return ""

@@ -21,6 +21,10 @@ func (e *Explanation) whyNode(n *fsm.Node) model.WhyResult {
 	for _, a := range n.Avoiding(e.p.in.Now) {
 		out.State += fmt.Sprintf("; %s avoids it for %s more: %s", avoider(a), a.Until.Left(e.p.in.Now), a.Reason)
 	}
+	for _, f := range n.PullsPaused(e.p.in.Now) {
+		out.State += fmt.Sprintf("; it could not pull the image of %s, and tries again in %s: %s", f.Group,
+			f.Until.Sub(e.p.in.Now), f.Words)
+	}
 	if live, ok := e.p.in.Live[n.ID]; ok && live.SeenBy != "" {
 		out.State += fmt.Sprintf("; the leader can't hear it, server %s can", live.SeenBy)
 	}

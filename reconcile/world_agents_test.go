@@ -164,6 +164,8 @@ func (w *world) pull(id model.NodeID) bool {
 		switch registry := w.registry[id] + w.registry[""]; registry {
 		case "":
 			next[i].State, next[i].Bytes = model.ImagePresent, 40<<20
+		case "queued":
+			next[i].State = model.ImageQueued
 		case "slow":
 			next[i].State, next[i].Bytes = model.ImagePulling, 10<<20
 		default:
@@ -187,8 +189,9 @@ func (w *world) wanted(id model.NodeID, digest string) bool {
 	return false
 }
 
-// cmdRegistry says what the registry answers from now on: registry slow (agents pull and get no further); registry no
-// such host (the pulls fail); registry up. A node in front makes it the answer to this node: registry n1 slow.
+// cmdRegistry says what the registry answers from now on: registry slow (agents pull and get no further); registry
+// queued (pulls wait for their turn on the node); registry no such host (the pulls fail); registry up. A node in front
+// makes it the answer to this node: registry n1 slow.
 func (w *world) cmdRegistry(args []string) string {
 	id := model.NodeID(args[0])
 	if w.agents[id] == nil {

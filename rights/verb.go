@@ -41,6 +41,7 @@ var verbs = [...]VerbText{
 	{"node.label", ScopeNode, "set labels of nodes"},
 	{"node.ack", ScopeNode, "accept what blocks a drain"},
 	{"node.confirm-dead", ScopeNode, "say that a machine is off for certain"},
+	{"node.prune", ScopeNode, "delete images that nothing on a node needs"},
 	{"node.forget", ScopeNode, "remove nodes that are gone"},
 	{"node.approve", ScopeNode, "approve and reject machines that wait to join"},
 	{"node.revoke", ScopeNode, "end the certificate of a node"},

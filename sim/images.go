@@ -57,7 +57,7 @@ func (m *machine) wantImages(digests []string) {
 		if begun || m.images[digest] {
 			continue
 		}
-		p := &pull{model.NodeImage{Digest: digest, State: model.ImagePulling, Total: 40 * mib}}
+		p := &pull{model.NodeImage{Digest: digest, State: model.ImageQueued, Total: 40 * mib}}
 		m.pulls = append(m.pulls, p)
 		m.goOn(p)
 		news = true
@@ -80,10 +80,10 @@ func (m *machine) goOn(p *pull) {
 			m.images[p.Digest] = true
 			m.pulls = slices.DeleteFunc(m.pulls, func(other *pull) bool { return other == p })
 		case n == 3:
-			p.State, p.Words = model.ImageFailed, "503 from the registry"
+			p.State, p.Words, p.Missing = model.ImageFailed, "503 from the registry", p.Bytes == 0
 			m.goOn(p)
 		default:
-			p.State, p.Words, p.Bytes = model.ImagePulling, "", p.Bytes+mib
+			p.State, p.Words, p.Missing, p.Bytes = model.ImagePulling, "", false, p.Bytes+mib
 			m.goOn(p)
 		}
 		m.tellImages()

@@ -81,6 +81,34 @@ const HeaderOnBehalf = "Outspan-On-Behalf-Of"
 // PathAgentImage is where an agent resolves the image that the query parameter name names, without a digest.
 const PathAgentImage = "/v1/agent/image"
 
+// PathAgentImages is where an agent lists the images on its node, as a list of HeldImage.
+const PathAgentImages = "/v1/agent/images"
+
+// HeldImage is an image on a node, as its agent knows it now.
+type HeldImage struct {
+	Digest    string           `json:"digest"`
+	Names     []string         `json:"names"`
+	State     model.ImageState `json:"state"`
+	Bytes     int64            `json:"bytes"` // on disk; of a pull: what was fetched so far
+	Instances int              `json:"instances"`
+	Used      time.Time        `json:"used,omitzero"` // zero if it is not there
+	Words     string           `json:"words"`         // of the registry, if the pull failed
+}
+
+// PathAgentPrune is where an agent deletes the images that nothing on its node needs. With the parameter dry_run it
+// only says which. The answer is a PrunedImages.
+const PathAgentPrune = "/v1/agent/images/prune"
+
+// PruneWait is how long an agent may take to delete images.
+const PruneWait = 20 * time.Second
+
+// PrunedImages are the images that an agent has deleted, or would delete.
+type PrunedImages struct {
+	Images []HeldImage `json:"images"`
+	Bytes  int64       `json:"bytes"` // that this frees
+	More   bool        `json:"more"`  // there was no time for all
+}
+
 // ResolveWait is how long an agent may take to resolve an image.
 const ResolveWait = 15 * time.Second
 

@@ -117,7 +117,7 @@ func TestContainerdKilled(t *testing.T) {
 	again, _ := k.d.Task(spec.ID)
 	must(t, again.Remove())
 	must(t, store.Release(ctx, string(spec.ID)))
-	_, err = store.Prune(ctx, func(string) bool { return false })
+	_, err = image.Prune(ctx, store, false, func(string) bool { return true })
 	must(t, err)
 	for _, what := range []string{"snapshots", "leases", "containers", "tasks"} {
 		args := []string{"--address", daemon.Socket, "--namespace", "outspan-test", what, "list", "-q"}

@@ -9,8 +9,10 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/outspan/outspan/model"
 )
@@ -22,7 +24,7 @@ const (
 
 // Pull fetches the image ref, which must have a digest, for the node's platform, and unpacks it. If the node has it, it
 // returns at once. It calls progress about every second with the number of bytes fetched so far; nil is allowed. Codes:
-// CodeInvalidName, CodePullFailed, CodeRuntimeDown.
+// CodeInvalidName, CodePullFailed, CodeGone, CodeRuntimeDown.
 func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)) error {
 	named, err := parse(ref)
 	if err != nil {
@@ -34,7 +36,11 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 	}
 	dgst := canonical.Digest().String()
 	failed := func(err error) error { // short, because messages are cut, and the cause stands at the end
-		return model.Refuse(CodePullFailed, "%s", shortDigest("pull "+canonical.String()+": "+words(err), dgst))
+		code := CodePullFailed
+		if errdefs.IsNotFound(err) {
+			code = CodeGone
+		}
+		return model.Refuse(code, "%s", shortDigest("pull "+canonical.String()+": "+words(err), dgst))
 	}
 	if err := s.pulls.begin(ctx, dgst); err != nil {
 		return failed(fmt.Errorf("another pull of it did not end: %w", err))
@@ -57,12 +63,13 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan struct{})
+	var downloads downloads
 	go func() {
 		defer close(ended)
-		s.report(ctx, progress)
+		s.report(ctx, &downloads, progress)
 	}()
 	_, err = s.client.Pull(ctx, named.String(), containerd.WithPullUnpack, containerd.WithPullSnapshotter(snapshotter),
-		containerd.WithResolver(s.resolver(ctx)))
+		containerd.WithResolver(s.resolver(ctx)), containerd.WithImageHandler(&downloads))
 	late := ctx.Err()
 	stop()
 	<-ended
@@ -130,8 +137,33 @@ func (p *pulls) leave(dgst string) *turn {
 	return t
 }
 
-// report calls progress with what was fetched of this namespace's downloads, until ctx ends.
-func (s *Store) report(ctx context.Context, progress func(int64)) {
+// downloads are the downloads of one pull, by their names in containerd. It is an images.Handler that sees what is
+// about to be fetched. Safe for concurrent use.
+type downloads struct {
+	mu   sync.Mutex
+	refs map[string]bool
+}
+
+// Handle implements images.Handler.
+func (d *downloads) Handle(ctx context.Context, what ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.refs == nil {
+		d.refs = map[string]bool{}
+	}
+	d.refs[remotes.MakeRefKey(ctx, what)] = true
+	return nil, nil
+}
+
+func (d *downloads) has(ref string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.refs[ref]
+}
+
+// report calls progress with how much of the downloads is here, until ctx ends. Images that are pulled at the same time
+// may share some.
+func (s *Store) report(ctx context.Context, of *downloads, progress func(int64)) {
 	if progress == nil {
 		return
 	}
@@ -148,7 +180,9 @@ func (s *Store) report(ctx context.Context, progress func(int64)) {
 			continue
 		}
 		for _, st := range list {
-			most[st.Ref] = max(most[st.Ref], st.Offset)
+			if of.has(st.Ref) {
+				most[st.Ref] = max(most[st.Ref], st.Offset)
+			}
 		}
 		sum := int64(0)
 		for _, n := range most {

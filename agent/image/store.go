@@ -34,8 +34,10 @@ const (
 	CodeRuntimeDown = model.Code("runtime_down")      // containerd does not answer
 	CodeUnresolved  = model.Code("image_unresolved")  // the registry names no digest; the message has its words
 	CodePullFailed  = model.Code("image_pull_failed") // the message has the registry's words
+	CodeGone        = model.Code("image_gone")        // the registry does not have the digest; the message has its words
 	CodeNotHere     = model.Code("image_missing")     // the image is not on this node
 	CodeInvalidName = model.Code("image_invalid")     // the name or digest can't be used
+	CodeNoDisk      = model.Code("images_disk")       // the disk of the images can't be looked at
 )
 
 // Config says where containerd is and how registries are reached.
@@ -57,6 +59,7 @@ type Store struct {
 	client *containerd.Client
 	chosen atomic.Pointer[string] // the snapshotter; nil until containerd has answered
 	pulls  pulls
+	opened time.Time
 }
 
 // Open makes a Store. It does not wait for containerd, which may start, end and return at any time.
@@ -66,7 +69,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, model.Refuse(CodeRuntimeDown, "containerd at %s can't be used: %v", cfg.Socket, err)
 	}
-	return &Store{cfg: cfg, client: c, pulls: pulls{turns: map[string]*turn{}}}, nil
+	return &Store{cfg: cfg, client: c, pulls: pulls{turns: map[string]*turn{}}, opened: time.Now()}, nil
 }
 
 // snapshotter returns overlayfs, or native where that does not work. Once containerd has answered, the answer stays.
@@ -207,7 +210,8 @@ const leasePrefix = "instance-"
 // leaseOf is the lease of an instance. It keeps the snapshots of the instance.
 func leaseOf(id string) string { return leasePrefix + id }
 
-// Layers returns the instances for which Mounts has made a layer, or begun to, and that were not released.
+// Layers returns the instances for which Mounts has made a layer, or begun to, and that were not released. A layer
+// without its lease is garbage that containerd deletes itself.
 func (s *Store) Layers(ctx context.Context) ([]string, error) {
 	list, err := s.client.LeasesService().List(ctx)
 	if err != nil {
@@ -220,6 +224,25 @@ func (s *Store) Layers(ctx context.Context) ([]string, error) {
 		}
 	}
 	return ids, nil
+}
+
+// Abandon ends the leases of pulls that an earlier process of this agent did not end. They would keep parts of images
+// for a day.
+func (s *Store) Abandon(ctx context.Context) error {
+	list, err := s.client.LeasesService().List(ctx)
+	if err != nil {
+		return s.down(err)
+	}
+	for _, l := range list {
+		if strings.HasPrefix(l.ID, leasePrefix) || l.CreatedAt.After(s.opened) {
+			continue
+		}
+		err := s.client.LeasesService().Delete(ctx, leases.Lease{ID: l.ID})
+		if err != nil && !errdefs.IsNotFound(err) {
+			return s.down(err)
+		}
+	}
+	return nil
 }
 
 // Mounts makes the writable layer of an instance on top of an image, unless it exists, and returns how to mount it. The
@@ -286,27 +309,6 @@ func (s *Store) List(ctx context.Context) ([]string, error) {
 	}
 	slices.Sort(digests)
 	return slices.Compact(digests), nil
-}
-
-// Prune deletes the images for which keep returns false, with what only they need, and returns their digests. Writable
-// layers of instances keep the layers below them, even if their image is deleted.
-func (s *Store) Prune(ctx context.Context, keep func(digest string) bool) ([]string, error) {
-	list, err := s.client.ImageService().List(ctx)
-	if err != nil {
-		return nil, s.down(err)
-	}
-	var gone []string
-	for _, i := range list {
-		if d := i.Target.Digest.String(); !keep(d) {
-			err := s.client.ImageService().Delete(ctx, i.Name, images.SynchronousDelete())
-			if err != nil && !errdefs.IsNotFound(err) {
-				return gone, s.down(err)
-			}
-			gone = append(gone, d)
-		}
-	}
-	slices.Sort(gone)
-	return slices.Compact(gone), nil
 }
 
 // platformsOf returns the platforms of an index or manifest, sorted, such as linux/amd64.

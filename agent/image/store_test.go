@@ -176,7 +176,7 @@ func TestPull(t *testing.T) {
 
 	registry.Push("team/web:1", two) // the tag moves on, the digest is what is pulled
 	wantCode(t, s.Pull(ctx, host+"/team/web:1", nil), image.CodeInvalidName, "no digest")
-	wantCode(t, s.Pull(ctx, found.Ref, nil), image.CodePullFailed, "not found")
+	wantCode(t, s.Pull(ctx, found.Ref, nil), image.CodeGone, "not found")
 	registry.Push("team/old:1", one)
 	registry.Push("team/web:0", one)
 	if have, err := s.Have(ctx, one.Digest); have || err != nil {
@@ -216,13 +216,12 @@ func TestMounts(t *testing.T) {
 	if diff := cmp.Diff(first, again); diff != "" || len(first) == 0 {
 		t.Errorf("asked again: %s", diff)
 	}
-	gone, err := s.Prune(ctx, func(string) bool { return true })
-	if len(gone) > 0 || err != nil {
-		t.Errorf("pruned %v, %v", gone, err)
+	if done, err := image.Prune(ctx, s, false, func(string) bool { return false }); len(done.Deleted) > 0 || err != nil {
+		t.Errorf("deleted %v, which is needed: %v", done.Deleted, err)
 	}
-	gone, err = s.Prune(ctx, func(string) bool { return false })
-	if !slices.Equal(gone, digests) || err != nil {
-		t.Errorf("pruned %v, %v", gone, err)
+	done, err := image.Prune(ctx, s, false, func(string) bool { return true })
+	if len(done.Deleted) != 1 || done.Deleted[0].Digest != i.Digest || err != nil {
+		t.Errorf("deleted %v, %v", done.Deleted, err)
 	}
 	must(t, d.Kill())
 	down, cancel := context.WithTimeout(ctx, time.Second)

@@ -38,6 +38,7 @@ func nouns() []noun {
 		{name: "drain", short: "empty nodes, and follow that",
 			verbs: []verb{drainLs, drainStatus, drainWatch, drainPause, drainResume, drainCancel}, bare: nodeDrain},
 		{name: "gossip", short: "the key of the gossip pool", verbs: []verb{gossipKey}},
+		{name: "image", short: "images of containers on nodes", verbs: []verb{imageLs, imagePrune}},
 		{name: "instance", short: "single runs of a group's program",
 			verbs: []verb{instanceLs, instanceStatus, instanceWhy, instanceLogs, instanceStats, instanceExec, instanceForward,
 				instanceEvict, instanceStop, instanceRestart}},

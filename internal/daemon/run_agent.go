@@ -167,7 +167,8 @@ func containers(c *config.Container) *agent.ContainerConfig {
 		return nil
 	}
 	return &agent.ContainerConfig{Socket: c.Socket, Runtime: c.Runtime, CertsDir: c.CertsDir, DockerConfig: c.DockerConfig,
-		PullTimeout: time.Duration(c.PullTimeout) * time.Millisecond}
+		PullTimeout: time.Duration(c.PullTimeout) * time.Millisecond,
+		DiskHigh:    c.DiskHigh, DiskLow: c.DiskLow}
 }
 
 func (a *agentPart) dataDir() string { return AgentDataDir(a.p.cfg) }

@@ -126,6 +126,12 @@ func askEach[T any](ctx context.Context, s *Server, nodes []*fsm.Node, target ur
 // askAgentFor gets a path from one agent and decodes the JSON into answer. It waits this long at most. Codes:
 // agent_unreachable, too_large, and those of the agent. An error of the decoder is returned unchanged.
 func (s *Server) askAgentFor(ctx context.Context, wait time.Duration, n *fsm.Node, target url.URL, answer any) error {
+	return callAgent(ctx, s, wait, n, http.MethodGet, target, answer)
+}
+
+// callAgent is askAgentFor with any method.
+func callAgent(ctx context.Context, s *Server, wait time.Duration, n *fsm.Node, method string, target url.URL,
+	answer any) error {
 	unreachable := model.Refuse(model.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
 	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
 		return unreachable
@@ -133,7 +139,7 @@ func (s *Server) askAgentFor(ctx context.Context, wait time.Duration, n *fsm.Nod
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	target.Scheme, target.Host = "https", n.Agent.APIAddress
-	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
+	req, err := http.NewRequestWithContext(reach.ExpectPeer(ctx, n.Name), method, target.String(), http.NoBody)
 	if err != nil {
 		return unreachable
 	}

@@ -1,12 +1,16 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
@@ -163,4 +167,150 @@ func imagesOf(spec model.JobSpec) (images []api.GroupImage) {
 		}
 	}
 	return images
+}
+
+type imageListInput struct {
+	Node string `query:"node" doc:"only on this node: a name, an id or a unique prefix of one"`
+}
+
+type pruneImagesInput struct {
+	ActParams
+	NodePath
+	DryRun bool `query:"dry_run" doc:"say which images would be deleted, change nothing"`
+}
+
+// imageOperations ask the agents. A repeated pruning deletes what nothing needs by then, so its request id is ignored.
+func imageOperations(s *Server) []operation {
+	look := getRoute("list-images", "/v1/images", "nodes",
+		"List the images of containers on the nodes; each agent is asked")
+	look.allow, look.run = forCLI, runHere
+	prune := route{id: "prune-images", method: http.MethodPost, path: "/v1/nodes/{id}/images/prune", tag: "nodes",
+		summary: "Delete the images on a node that nothing there needs now", allow: forCLI, run: runLeader, write: true}
+	all := nodesImages{s}
+	return []operation{
+		{route: look, register: func(a huma.API) { huma.Register(a, look.huma(), all.list) }},
+		{route: prune, register: func(a huma.API) { huma.Register(a, prune.huma(), all.prune) }},
+	}
+}
+
+// nodesImages answers questions about the images on nodes.
+type nodesImages struct{ *Server }
+
+// list answers for one node, or for all that the caller may read. Codes: not_found, ambiguous, forbidden, busy.
+func (s nodesImages) list(ctx context.Context, in *imageListInput) (*body[api.Images], error) {
+	state, c, verb := s.cfg.Store.Current(), callerFrom(ctx), verbs["list-images"]
+	out := api.Images{Items: []api.Image{}, Silent: []string{}, Index: state.Index}
+	var nodes []*fsm.Node
+	if in.Node != "" {
+		n, refusal := state.Finder(s.judge.sight(state, c, verb)).FindNode(in.Node)
+		if refusal != nil {
+			return nil, asAnswer(refusal)
+		}
+		if err := s.judge.mayDo(state, c, verb, nodeObject(state, n.ID)); err != nil {
+			return nil, asAnswer(err)
+		}
+		nodes = []*fsm.Node{n}
+	} else {
+		for _, n := range state.Nodes.All() {
+			if s.judge.mayDo(state, c, verb, nodeObject(state, n.ID)) != nil {
+				out.Hidden++
+				continue
+			}
+			nodes = append(nodes, n)
+		}
+	}
+	done, err := s.asking.begin(ctx)
+	if err != nil {
+		return nil, asAnswer(err)
+	}
+	defer done()
+	r := s.reading()
+	askEach(ctx, s.Server, nodes, url.URL{Path: transport.PathAgentImages}, agentsAtOnce,
+		func(n *fsm.Node, held []transport.HeldImage, err error) {
+			if err != nil {
+				out.Silent = append(out.Silent, n.Name)
+			}
+			out.Items = append(out.Items, imagesOn(r, n, held)...)
+		})
+	slices.Sort(out.Silent)
+	slices.SortFunc(out.Items, func(a, b api.Image) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), slices.Compare(a.Names, b.Names), cmp.Compare(a.Digest, b.Digest))
+	})
+	return &body[api.Images]{Index: decimal(state.Index), Body: out}, nil
+}
+
+// imagesOn adds to what an agent told of its images what the state knows: claims and failed pulls.
+func imagesOn(r *reading, n *fsm.Node, held []transport.HeldImage) []api.Image {
+	var all []api.Image
+	for _, h := range held {
+		all = append(all, imageView(n, h))
+	}
+	for _, f := range n.FailedPulls {
+		i := slices.IndexFunc(all, func(i api.Image) bool { return i.Digest == f.Digest })
+		if i < 0 {
+			i = len(all)
+			all = append(all, imageView(n, transport.HeldImage{Digest: f.Digest, State: model.ImageFailed}))
+			if spec, ok := r.Spec(f.Group, f.Version); ok && spec.Container != nil {
+				all[i].Names = []string{spec.Container.ImageName()}
+			}
+		}
+		if all[i].State != model.ImagePresent {
+			all[i].Reason = cmp.Or(all[i].Reason, f.Words)
+			if r.now < f.Until {
+				all[i].RetryAt = new(r.wallAt(f.Until))
+			}
+		}
+	}
+	for c := range r.PullsOn(n.ID) {
+		for i := range all {
+			if all[i].Digest == c.Digest() {
+				all[i].Claims++
+			}
+		}
+	}
+	return all
+}
+
+func imageView(n *fsm.Node, h transport.HeldImage) api.Image {
+	v := api.Image{Node: n.Name, NodeID: n.ID, Digest: h.Digest, Names: notNil(h.Names), State: h.State, Bytes: h.Bytes,
+		Instances: h.Instances, Reason: h.Words}
+	if !h.Used.IsZero() {
+		v.UsedAt = new(h.Used.UTC().Truncate(time.Second))
+	}
+	return v
+}
+
+// prune makes the agent of a node delete what nothing there needs. Codes: not_found, forbidden, agent_unreachable, and
+// those of the agent.
+func (s nodesImages) prune(ctx context.Context, in *pruneImagesInput) (*body[api.PrunedImages], error) {
+	state, c, verb := s.cfg.Store.Current(), callerFrom(ctx), verbs["prune-images"]
+	if err := decodeBody(ctx, nil); err != nil {
+		return nil, asAnswer(err)
+	}
+	n, refusal := state.Finder(s.judge.sight(state, c, verb)).NamedNode(in.ID)
+	if refusal != nil {
+		return nil, asAnswer(refusal)
+	}
+	if err := s.judge.mayDo(state, c, verb, nodeObject(state, n.ID)); err != nil {
+		return nil, asAnswer(err)
+	}
+	noteFrom(ctx).about(nodeObject(state, n.ID))
+	workFrom(ctx).end() // waiting for the agent must not keep the caller's turn
+	target := url.URL{Path: transport.PathAgentPrune}
+	if in.DryRun {
+		target.RawQuery = "dry_run=true"
+	}
+	var done transport.PrunedImages
+	if err := callAgent(ctx, s.Server, transport.PruneWait+agentWait, n, http.MethodPost, target, &done); err != nil {
+		if known, ok := errors.AsType[*model.Error](err); ok && known.Code == model.CodeAgentUnreachable {
+			err = known.WithHint("see: outspan node status %s", n.Name)
+		}
+		return nil, asAnswer(err)
+	}
+	out := api.PrunedImages{Node: n.Name, Items: []api.Image{}, Bytes: done.Bytes, More: done.More, DryRun: in.DryRun,
+		Index: state.Index}
+	for _, h := range done.Images {
+		out.Items = append(out.Items, imageView(n, h))
+	}
+	return &body[api.PrunedImages]{Index: decimal(state.Index), Body: out}, nil
 }

@@ -19,6 +19,10 @@ func (r *reading) avoiding(n *fsm.Node) []api.Avoidance {
 		list = append(list, api.Avoidance{Group: veiled(r.veil, "group", a.Group), Version: a.Version,
 			Reason: r.veil.text(a.Reason), Until: r.wallAt(a.Until)})
 	}
+	for _, f := range n.PullsPaused(r.now) {
+		list = append(list, api.Avoidance{Group: veiled(r.veil, "group", f.Group), Version: f.Version,
+			Reason: r.veil.text(f.Words), Until: r.wallAt(f.Until)})
+	}
 	return list
 }
 

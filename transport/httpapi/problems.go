@@ -25,7 +25,7 @@ func ProblemCodes() []api.ProblemCode {
 		api.ProblemStateDiffers, api.ProblemHold, api.ProblemRestore, api.ProblemPaused, api.ProblemNodeOffline,
 		api.ProblemNodeUnreachable,
 		api.ProblemNodeDegraded, api.ProblemNodeCertificate, api.ProblemNodeFormat, api.ProblemPort,
-		api.ProblemRuntime,
+		api.ProblemRuntime, api.ProblemImageGone,
 		api.ProblemDrainBlocked, api.ProblemDrainFailed,
 		api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced,
 		api.ProblemInstanceDisk, api.ProblemBackup, api.ProblemNoVote, api.ProblemKeyring, api.ProblemNewcomerWaiting,
@@ -116,7 +116,7 @@ func (p *problems) rows() []api.ProblemRow {
 				rest.Next = "outspan events --type node.port_changed"
 			case api.ProblemDrainBlocked:
 				rest.Next = "outspan drain ls"
-			case api.ProblemDeployment, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced:
+			case api.ProblemDeployment, api.ProblemImageGone, api.ProblemRetryLimit, api.ProblemCrashLoop, api.ProblemUnplaced:
 				rest.Next = "outspan job ls"
 			}
 			of = append(of[:problemRows:problemRows], rest)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/outspan/outspan/api"
@@ -20,6 +21,7 @@ const (
 // jobs adds a problem for each job whose latest deployment failed, and for groups whose instances fail or fit nowhere.
 // A group gets at most one problem of each kind. Stopped jobs have no problems.
 func (p *problems) jobs() {
+	lacking := p.missingImages()
 	for _, j := range p.r.Jobs.All() {
 		if j.Stopped {
 			continue
@@ -32,6 +34,7 @@ func (p *problems) jobs() {
 			if !g.Removed {
 				p.failing(g)
 				p.unplaced(g)
+				p.gone(g, lacking)
 			}
 		}
 	}
@@ -139,6 +142,60 @@ func (p *problems) unplaced(g *fsm.Group) {
 		who = ofThem(one.Pending, one.Count) + " wait"
 	}
 	p.add(api.ProblemUnplaced, "group/"+string(g.ID), next, "%s: %s", who, one.Message)
+}
+
+// missingImages returns the nodes that could not pull a digest because the registry does not have it, by digest.
+func (p *problems) missingImages() map[string][]*fsm.Node {
+	lacking := map[string][]*fsm.Node{}
+	for _, n := range p.r.Nodes.All() {
+		for _, f := range n.FailedPulls {
+			if f.Missing && n.Health != model.HealthOffline && !p.pulledSince(f) {
+				lacking[f.Digest] = append(lacking[f.Digest], n)
+			}
+		}
+	}
+	return lacking
+}
+
+// pulledSince reports whether a node has pulled an image after it was missing in the registry.
+func (p *problems) pulledSince(f fsm.FailedPull) bool {
+	for _, n := range p.r.Nodes.All() {
+		image, ok := n.Image(f.Digest)
+		if ok && image.State == model.ImagePresent && image.Bytes > 0 && image.Moved > f.Until.Add(-f.Pause) {
+			return true
+		}
+	}
+	return false
+}
+
+// gone adds a problem if a group runs an image that the registry does not have any more. The nodes that have the image
+// are then the last place where it is.
+func (p *problems) gone(g *fsm.Group, lacking map[string][]*fsm.Node) {
+	spec, ok := p.r.Policy(g.ID)
+	if len(lacking) == 0 || !ok || spec.Container == nil || len(lacking[spec.Container.ImageDigest()]) == 0 {
+		return
+	}
+	digest := spec.Container.ImageDigest()
+	var has, lack []string
+	for inst := range p.r.InstancesOf(g.ID) {
+		ran, ok := p.r.Spec(inst.Group, inst.Version)
+		if ok && ran.Container != nil && ran.Container.ImageDigest() == digest && !inst.Terminal() {
+			has = append(has, p.r.nodeName(inst.Node))
+		}
+	}
+	if len(has) == 0 {
+		return // the group has the problem that its instances fit nowhere
+	}
+	for _, n := range lacking[digest] {
+		lack = append(lack, n.Name)
+	}
+	slices.Sort(has)
+	slices.Sort(lack)
+	job, _ := g.ID.Split()
+	p.add(api.ProblemImageGone, "group/"+string(g.ID), fmt.Sprintf("push the image with this digest to the registry "+
+		"again, and then: outspan job restart %s; or run another image: outspan job run FILE", job),
+		"the registry no longer has the image %s@%s of version %d; it runs on %s, and can't be pulled on %s",
+		spec.Container.ImageName(), digest, g.Version, someNames(has), someNames(lack))
 }
 
 func ofThem(n, all int) string { return fmt.Sprintf("%d of %d instances", n, max(n, all)) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
@@ -152,6 +153,42 @@ func TestProblemOfARuntime(t *testing.T) {
 	r.withRuntime("01N1", "")
 	if got := problemsNow(t, r, ""); len(got) > 0 {
 		t.Errorf("it answers again: %q", got)
+	}
+}
+
+// An image that runs and that its registry does not have any more is a problem: no other node can have it.
+func TestProblemOfAnImageThatIsGone(t *testing.T) {
+	r := newRig(t)
+	digest := rigDigest("a")
+	runtime := func(node model.NodeID, gen uint64, images ...model.NodeImage) {
+		r.apply(&fsm.NodeReport{ID: node, Epoch: r.epoch(node), Self: &model.SelfReport{Gen: gen,
+			Runtime: &model.ContainerRuntime{Version: "2.1", Pulls: true, Images: images}}})
+	}
+	r.node("01N1", "n1")
+	r.node("01N2", "n2")
+	runtime("01N1", 1, model.NodeImage{Digest: digest, State: model.ImagePresent, Bytes: 1})
+	runtime("01N2", 1)
+	r.apply(&fsm.JobSubmit{Spec: imageSpec("web", "a")})
+	r.place("inst-a", 0, "01N1", model.ObservedReady)
+	fail := func(missing bool) {
+		r.apply(&fsm.ImageWant{Group: "web/http", Version: 1, Node: "01N2", Cause: model.CauseNodeDraining, Bare: true})
+		r.apply(&fsm.ImageDrop{Group: "web/http", Failed: "404", Pause: 1, Missing: missing})
+	}
+	fail(false)
+	if got := problemsNow(t, r, ""); len(got) > 0 {
+		t.Errorf("a registry that is down: %q", got)
+	}
+	n, _ := r.machine.State().Nodes.Get("01N2")
+	for r.now() < n.FailedPulls[0].Until { // the pause is 1 ms
+		time.Sleep(time.Millisecond)
+	}
+	fail(true)
+	wantProblem(t, r, "image_gone group/web/http: the registry no longer has the image reg/web@"+digest+" of version 1; "+
+		"it runs on n1, and can't be pulled on n2 -> push the image with this digest to the registry again, and then: "+
+		"outspan job restart web; or run another image: outspan job run FILE")
+	runtime("01N2", 2, model.NodeImage{Digest: digest, State: model.ImagePresent, Bytes: 1})
+	if got := problemsNow(t, r, ""); len(got) > 0 {
+		t.Errorf("it was pulled: %q", got)
 	}
 }
 

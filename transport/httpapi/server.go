@@ -130,7 +130,7 @@ func (s *Server) operations() []operation {
 	} {
 		all = append(all, noun()...)
 	}
-	return all
+	return append(all, imageOperations(s)...)
 }
 
 func (s *Server) add(op operation) {

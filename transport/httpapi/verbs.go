@@ -33,6 +33,7 @@ var verbs = map[string]rights.Verb{
 	"disable-node": "node.enable", "enable-node": "node.enable",
 	"drain-node": "node.drain", "ack-blockers-node": "node.ack", "confirm-dead-node": "node.confirm-dead",
 	"label-node": "node.label", "forget-node": "node.forget", "revoke-node": "node.revoke",
+	"list-images": "node.read", "prune-images": "node.prune",
 	"list-drains": "node.read", "get-drain": "node.read", "start-drain": "node.drain",
 	"pause-drain": "node.drain", "resume-drain": "node.drain", "cancel-drain": "node.drain",
 
