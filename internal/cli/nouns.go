@@ -71,7 +71,7 @@ func nouns() []noun {
 func alone() []verb {
 	return []verb{
 		statusCommand, whyCommand, eventsCommand, logsCommand, instanceExec,
-		rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
+		uiCommand, rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
 		here(local.Fmt), upCommand, joinCommand, loginCommand, logoutCommand, completionCommand,
 		ofProgram(local.Version), ofProgram(local.Dev),
 		here(local.Demo), here(local.DemoApp), genDocsCommand,

@@ -41,7 +41,7 @@ var arrows = map[string][]string{
 
 	"internal/canon": {},
 	"internal/cli": {"model", "rights", "api", "client", "agent", "cluster", "config", "jobfile", "rolefile", "transport",
-		"pki", "internal/cli/local", "internal/cli/term", "internal/daemon", "internal/oidc"},
+		"pki", "internal/cli/local", "internal/cli/term", "internal/daemon", "internal/oidc", "internal/ui"},
 	"internal/cli/local": {"model", "fsm", "agent", "cluster", "config", "jobfile", "keyring", "pki", "transport",
 		"dist", "internal/cli/term", "internal/durable", "internal/hclfile", "internal/daemon", "internal/demo",
 		"internal/procs"},
@@ -62,8 +62,10 @@ var arrows = map[string][]string{
 	"internal/reach":      {"model", "api"},
 	"internal/rules":      {},
 	"internal/testreport": {},
+	"internal/ui":         {"model", "api", "client"},
 
 	"internal/testbed/ctrd":      {},
+	"internal/testbed/chrome":    {"internal/procs"},
 	"internal/testbed/crowd":     {"model", "cluster", "pki", "transport"},
 	"internal/testbed/idp":       {},
 	"internal/testbed/invariant": {"model", "fsm"},

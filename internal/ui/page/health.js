@@ -1,0 +1,58 @@
+// The sentence of health, and the age of what is shown.
+import { html } from './lib.js'
+import { nameOf, now, status } from './store.js'
+import { count, span, stamp } from './format.js'
+import { Mark } from './parts.js'
+
+const LATE = 15000 // ms without an answer after which the page no longer counts as live
+
+/**
+ * @param {import('./store.js').State} s
+ * @returns {{ tone: 'ok' | 'move' | 'warn' | 'bad' | 'idle', text: string, facts?: string }}
+ */
+export function healthOf(s) {
+  const d = s.data
+  if (!d) return s.error ? { tone: 'bad', text: `Nothing is known: ${s.error.message}.` } : { tone: 'idle', text: 'Asking the servers …' }
+  if (s.error) {
+    return { tone: 'bad', text: s.error.code === 'page_gone'
+      ? 'outspan ui has ended: what is shown does not change any more.' : `No answer from the cluster: ${s.error.message}.` }
+  }
+  if (s.old) {
+    return { tone: 'bad', text: 'No leader: nothing is decided now.',
+      facts: `This is what one server knows. It heard a leader ${span(s.staleFor)} before it was asked.` }
+  }
+  const n = d.nodes, of = `${n.active || 0} of ${count(n.total || 0, 'node')} active`
+  const ready = d.instances.ready || 0
+  const wanted = Object.entries(d.instances).reduce((sum, [k, v]) => k === 'total' ? sum : sum + Number(v), 0)
+  const work = d.drains.length ? ` ${count(d.drains.length, 'drain')} ${d.drains.length === 1 ? 'runs' : 'run'}.` : ''
+  const facts = `${of}, ${ready.toLocaleString('en')} of ${count(wanted, 'instance')} ready.${work}`
+  if (d.problems.length) {
+    const rest = d.problems.length > 1 ? `, and ${d.problems.length - 1} more` : ''
+    return { tone: d.hold.active ? 'bad' : 'warn', text: `${count(d.problems.length, 'problem')}: ${brief(d.problems[0])}${rest}.`, facts }
+  }
+  if (!n.total) return { tone: 'idle', text: 'No node has joined yet. Add one with the line that outspan up printed, or: outspan token create --role agent.' }
+  return { tone: d.drains.length || ready < wanted ? 'move' : 'ok', text: 'No problems.', facts }
+}
+
+/** @param {any} p a problem in one phrase, without codes */
+function brief(p) {
+  const message = p.message.replace(/\b[a-z]+(?:_[a-z]+)+(?::[a-z_]+)?: /g, '')
+  return p.subject === 'cluster' || message.includes(p.subject.split('/')[1]) ? message : `${nameOf(p.subject)}: ${message}`
+}
+
+const shapes = { ok: ['node', 'active'], move: ['node', 'draining'], warn: ['node', 'degraded'], bad: ['node', 'offline'], idle: ['node', 'cordoned'] }
+
+export function Health() {
+  const h = healthOf(status.state.value)
+  const [kind, state] = shapes[h.tone]
+  return html`<p class="sentence ${h.tone}"><${Mark} kind=${kind} state=${state} bare /><span><strong>${h.text}</strong> ${h.facts}</span></p>`
+}
+
+export function Age() {
+  const s = status.state.value
+  if (!s.at) return null
+  const age = now.value - s.at
+  const live = !s.error && !s.old && age < LATE
+  return html`<p class="age ${live ? '' : 'late'}" title="index ${s.data.index} of ${s.data.leader || 'no leader'}">${live
+    ? html`live, read ${age < 1500 ? 'just now' : `${span(age)} ago`}` : html`as of ${stamp(new Date(s.at - s.staleFor).toISOString())}, ${span(age + s.staleFor)} ago`}</p>`
+}
