@@ -49,6 +49,7 @@ func TestClientNeedsLittle(t *testing.T) {
 		"github.com/fxamacker/cbor/v2", "github.com/x448/float16", "github.com/outspan/outspan/internal/plant", // for model
 		"github.com/oklog/ulid/v2",                   // for request ids
 		"github.com/outspan/outspan/internal/duplex", // needs only the standard library
+		"github.com/outspan/outspan/api/frame",       // needs only what api needs
 	}
 	found := 0
 	for path := range strings.Lines(string(text)) {

@@ -320,7 +320,7 @@ var operations = map[string]func(context.Context, *client.Client) (any, error){
 		return c.Transfers.Cancel(ctx, "x", wo)
 	},
 
-	"events": func(ctx context.Context, c *client.Client) (any, error) {
+	"page-stream": callPage, "events": func(ctx context.Context, c *client.Client) (any, error) {
 		for _, o := range []client.EventOptions{{After: "1.0"}, {Since: "1h"},
 			{Tail: new(3), Types: []string{"node."}, Subjects: []string{"job/"}}} {
 			for _, err := range c.Events.List(ctx, o) {

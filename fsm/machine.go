@@ -24,6 +24,7 @@ type Machine struct {
 	wait    sync.Mutex // guards the fields below
 	topics  map[Topic]*waiter
 	indexes Table[uint64, *waiter] // by the index that the callers wait for
+	changes []*Changes
 }
 
 // publication is a State and the channel that is closed when the next State is published.
@@ -218,8 +219,12 @@ func (m *Machine) leaveIndex(index uint64, w *waiter) {
 // publish makes s the state that readers see. Then it wakes the callers that wait for a touched topic, and those that
 // wait for an index up to that of s. If all is true, it wakes the callers of every topic.
 func (m *Machine) publish(s State, touched touchedTopics, all bool) {
-	old := m.current.Swap(&publication{s, make(chan struct{})})
+	now := &publication{s, make(chan struct{})}
+	old := m.current.Swap(now)
 	m.wait.Lock()
+	for _, c := range m.changes {
+		c.add(&now.state, touched.objects, all)
+	}
 	if all {
 		touched.tables = slices.Sorted(maps.Keys(m.topics))
 	}

@@ -76,7 +76,8 @@ func TestClusterFromBeforeRights(t *testing.T) {
 	slices.SortFunc(ops, func(a, b [3]string) int { return strings.Compare(a[1]+a[0], b[1]+b[0]) })
 	refusedTo := func(name string) (verbs []string) {
 		for _, op := range ops {
-			if op[0] == http.MethodPut && op[1] == "/v1/snapshot" || op[1] == "/v1/events" || strings.HasSuffix(op[1], "/logs") {
+			if op[0] == http.MethodPut && op[1] == "/v1/snapshot" || op[1] == "/v1/events" ||
+				strings.HasSuffix(op[1], "/logs") || op[1] == "/v1/page/stream" {
 				continue // streams
 			}
 			query := values("")

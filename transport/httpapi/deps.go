@@ -25,6 +25,8 @@ type Store interface {
 	// WatchTopic returns a channel that is closed at the next entry that touches the topic. cancel must be called when the
 	// channel is no longer needed.
 	WatchTopic(fsm.Topic) (woken <-chan struct{}, cancel func())
+	// Changes begins to collect which rows entries touch. The caller must close it.
+	Changes() *fsm.Changes
 }
 
 // Consensus writes to the replicated log, and reports who leads.

@@ -39,6 +39,7 @@ type Server struct {
 	providers     *rates // of requests for the providers, by source
 	newTokens     newTokens
 	streams       *streamPlaces
+	pages         *pages
 	snapshots     *places
 	blocking      *places // reads that wait for a change
 	turns         *turns
@@ -91,6 +92,7 @@ func New(cfg Config) (*Server, error) {
 		watches: newWatches(cfg.Store), waiting: &sharedWaiting{}, judge: judge{store: cfg.Store},
 	}
 	s.openShares()
+	s.pages = newPages(s)
 	s.agents = agentCallState{
 		guard: &pollGuard{look: s.caughtUp, every: staleLook}, assigned: newAnswerDelay(delayAssigned),
 		services: newAnswerDelay(delayServices), peers: newAnswerDelay(delayPeers),
@@ -125,8 +127,8 @@ func (s *Server) operations() []operation {
 		s.classOperations, s.settingsOperations, s.memberOperations, s.verifyOperations, s.tokenOperations,
 		s.trustOperations, s.newcomerOperations, s.caOperations,
 		s.unknownOperations, s.foundOperations, s.statsOperations,
-		s.snapshotOperations, s.eventOperations, s.logOperations, s.enterOperations, s.peerOperations, s.healthOperations,
-		s.loginOperations,
+		s.snapshotOperations, s.eventOperations, s.pages.operations, s.logOperations, s.enterOperations, s.peerOperations,
+		s.healthOperations, s.loginOperations,
 	} {
 		all = append(all, noun()...)
 	}

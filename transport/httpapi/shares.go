@@ -21,6 +21,7 @@ const (
 	ShareRequests  Share = "requests"  // requests a second; the leader counts those that other servers forward
 	ShareWatches   Share = "watches"   // reads that wait for a change
 	ShareStreams   Share = "streams"   // streams of events and logs
+	SharePages     Share = "pages"     // streams of the page
 	ShareSnapshots Share = "snapshots" // snapshots that are being saved or restored
 	ShareBytes     Share = "bytes"     // bodies of requests in memory, and answers that are not read yet
 	ShareWork      Share = "work"      // answers that are being computed
@@ -29,7 +30,7 @@ const (
 
 // Shares returns all shares.
 func Shares() []Share {
-	return []Share{ShareRequests, ShareWatches, ShareStreams, ShareSnapshots, ShareBytes, ShareWork, ShareRows}
+	return []Share{ShareRequests, ShareWatches, ShareStreams, SharePages, ShareSnapshots, ShareBytes, ShareWork, ShareRows}
 }
 
 const (

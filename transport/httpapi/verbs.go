@@ -26,7 +26,7 @@ var verbs = map[string]rights.Verb{
 	"list-providers": noRight, "login": noRight, "logout": noRight,
 
 	"status": "server.read", "why": noRight, // why is judged by what it explains
-	"events": "event.read",
+	"events": "event.read", "page-stream": noRight, // the stream is filtered by what its caller may read
 
 	"list-nodes": "node.read", "get-node": "node.read",
 	"cordon-node": "node.cordon", "uncordon-node": "node.cordon",
@@ -81,6 +81,12 @@ var verbs = map[string]rights.Verb{
 	"set-rights":    "auth.set",
 	"list-bindings": "auth.read", "grant": "auth.set", "revoke-binding": "auth.set",
 	"list-access-tokens": "auth.read", "create-access-token": "auth.token", "revoke-access-token": "auth.token",
+}
+
+// anyOf has, for operations without a verb whose answer depends on what the caller may read, the verbs of which the
+// caller needs one.
+var anyOf = map[string][]rights.Verb{
+	"why": {"node.read", "job.read", "instance.read"}, "page-stream": {"node.read", "instance.read"},
 }
 
 // reveals lists the reads that the audit log records also if they are done, because they show secrets or what programs
