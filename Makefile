@@ -29,7 +29,7 @@ LINT     := $(GO) tool -modfile=tools.mod golangci-lint
 # the processor while its tests measure.
 CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./internal/cli ./internal/daemon ./bench
 # The tests that make systems runs. They call long, which skips them in make test.
-LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|OldSnapshotTrust|AgentUpgrade|SickMachine|Refill|Flood|ExpiredAgent|ClusterExpired|Clocks|RotateGossip|RotateCA|Adopt|AuditLogIsComplete|FairShares|Containers|ContainerDrains|ContainerFaults|Page)$$
+LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|OldSnapshotTrust|AgentUpgrade|SickMachine|Refill|Flood|ExpiredAgent|ClusterExpired|Clocks|RotateGossip|RotateCA|Adopt|AuditLogIsComplete|FairShares|Containers|ContainerDrains|ContainerFaults|ContainerBridge|Page)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help

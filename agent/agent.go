@@ -119,6 +119,9 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	if cfg.Images != nil {
 		a.shared.images = newNodeImages(cfg.Images, cfg.Containers)
 	}
+	if a.shared.networks = cfg.Networks; a.shared.networks == nil {
+		a.shared.networks = cfg.keepNetworks(h.node, h.path("network"))
+	}
 	a.puller = newPuller(a.shared.images, reports.setImages, cfg.Log.Named("images"))
 	a.shared.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
 	a.supervisors = newSupervisors(a.shared)
@@ -216,6 +219,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	work, stopWork := context.WithCancelCause(report)
 	defer stopWork(nil)
 
+	defer func() { _ = a.shared.networks.Close() }() // an error does not matter any more
+	a.lookAtNetworks()
 	a.session.saw(a.home.records.lastSeen())
 	if err := a.supervisors.adopt(work); err != nil {
 		stopWork(err)
@@ -238,6 +243,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.keepChecked(work, checks) })
 	working.Go(func() { a.keepRuntime(work) })
 	working.Go(func() { a.keepClean(work) })
+	working.Go(func() { a.tendNetworks(work) })
 	working.Go(func() { a.keepMeasured(work) })
 	working.Go(func() { _ = a.mover.Run(work) }) // Mover.Run always returns nil
 

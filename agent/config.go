@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/agent/bridge"
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/model"
 )
@@ -72,6 +73,8 @@ type Config struct {
 	Containers *ContainerConfig
 	// Images is the container runtime. If it is nil, New uses the containerd that Containers names, if any.
 	Images Images
+	// Networks gives containers networks of their own. If it is nil, New uses a bridge if Containers is set.
+	Networks *bridge.Keeper
 	// Peers sends requests to other agents, to copy volumes from them. If it is nil, this agent can't copy volumes.
 	Peers http.RoundTripper
 	// Drain asks the servers to drain this node, and returns nil once they have accepted the drain. Required with

@@ -137,8 +137,14 @@ func (v values) environment(a transport.Assignment, volumeDir func(name string) 
 	env["OUTSPAN_NODE"], env["OUTSPAN_NODE_ID"] = v.node.name, string(v.node.id)
 	env["OUTSPAN_IP"] = v.node.address
 	env["OUTSPAN_PEERS"] = peers
-	for name, port := range a.Ports {
+	for name, port := range v.port {
 		env["OUTSPAN_PORT_"+envName(name)] = strconv.Itoa(port)
+	}
+	if a.Spec.Bridged() { // OUTSPAN_IP becomes the container's address once it is known
+		env["OUTSPAN_HOST_IP"] = v.node.address
+		for name, port := range a.Ports {
+			env["OUTSPAN_HOST_PORT_"+envName(name)] = strconv.Itoa(port)
+		}
 	}
 	for _, volume := range a.Spec.Volumes {
 		env["OUTSPAN_VOLUME_"+envName(volume.Name)] = volumeDir(volume.Name)

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/outspan/outspan/agent/bridge"
 	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -50,6 +53,9 @@ type ContainerConfig struct {
 	// While the disk of the images is fuller than DiskHigh percent, images that nothing needs are deleted until it is not
 	// fuller than DiskLow. A DiskHigh of 0 means that none is.
 	DiskHigh, DiskLow int
+	// Plugins and Subnet are those of bridge.Config.
+	Plugins string
+	Subnet  netip.Prefix
 }
 
 func (c *ContainerConfig) pullTimeout() time.Duration {
@@ -116,6 +122,7 @@ const (
 	listLimit         = 4 * time.Second
 	runtimeCheckEvery = 5 * time.Second
 	runtimeFirst      = 2 * time.Second // of the first look, for which the agent's start waits
+	networkEvery      = 5 * time.Second // pause between two looks at the rules of the firewall
 	runtimeAgain      = 2 * time.Second // pause of a start that needs a runtime that does not answer
 	layerTimeout      = time.Minute     // of making or releasing one layer
 	pullNews          = 5 * time.Second // pause between two reports of how much of an image was fetched
@@ -187,6 +194,55 @@ func (a *Agent) keepRuntime(ctx context.Context) {
 	}
 }
 
+// keepNetworks returns what keeps the networks of containers, or nil if this agent makes none and no earlier one has
+// left any.
+func (c Config) keepNetworks(node model.NodeID, dir string) *bridge.Keeper {
+	of := bridge.Config{Node: node, Dir: dir, Address: netip.MustParseAddr(c.Node.Address).Unmap()}
+	if c.Containers != nil {
+		of.Plugins, of.Subnet = c.Containers.Plugins, c.Containers.Subnet
+	} else if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	return bridge.Keep(of)
+}
+
+// lookAtNetworks finds out whether containers can have networks of their own.
+func (a *Agent) lookAtNetworks() {
+	if a.shared.networks == nil {
+		return
+	}
+	if err := a.shared.networks.Look(); err != nil {
+		a.log.Error("the ports of a container are not held", "error", err)
+	}
+}
+
+// tendNetworks removes the networks of containers that have ended, and looks at the rules of the firewall, until ctx
+// ends.
+func (a *Agent) tendNetworks(ctx context.Context) {
+	if a.shared.networks == nil {
+		return
+	}
+	for {
+		made, err := a.shared.networks.Tend(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		problem := ""
+		if err != nil {
+			problem = message(err)
+			a.log.Warn("networks of containers are not as they should be; it is tried again", "error", err)
+		}
+		a.setProblem("networks of containers", problem)
+		if made > 0 {
+			a.log.Warn("rules of the firewall for containers were missing and are made again", "rules", made)
+		}
+		if !sleep(ctx, networkEvery, nil) {
+			return
+		}
+		a.lookAtNetworks()
+	}
+}
+
 // lookAtRuntime asks the container runtime for its state, for the reports, and returns whether it answers. It takes at
 // most about limit. It must be called once before the first report, because a report without a runtime says that the
 // node has none.
@@ -202,6 +258,10 @@ func (a *Agent) lookAtRuntime(ctx context.Context, limit time.Duration) (up bool
 	}
 	if why := a.cfg.Runtime.Capabilities().NoContainers; why != "" && now.Down == "" {
 		now.Down = "the node can't run containers: " + why
+	}
+	subnet, err := a.shared.networks.State()
+	if now.Bridge = subnet; err != nil {
+		now.NoBridge = message(err)
 	}
 	a.setProblem("container runtime", now.Down)
 	turned := a.shared.reports.setRuntime(&now)

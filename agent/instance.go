@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/agent/bridge"
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -27,6 +28,7 @@ type shared struct {
 	host       string                           // this boot of this machine; see hostID
 	acceptance atomic.Int32                     // whether the servers accept this agent: an acceptance of slot.go
 	images     *nodeImages                      // nil if this node runs no containers
+	networks   *bridge.Keeper                   // nil if this node has no networks for containers
 	services   func() map[model.ServiceName]int // exposed services and their ports
 	peers      *peers
 	prepare    func(transport.Assignment) error
@@ -188,6 +190,9 @@ func (i *instance) start(ctx context.Context) {
 	}
 	if err == nil {
 		err = i.shared.prepare(want)
+	}
+	if err == nil && want.Spec.Bridged() {
+		err = i.shared.connect(ctx, want, &spec)
 	}
 	if err != nil {
 		i.failed(failure{code: startFailed, detail: message(err), final: hopeless(err)})

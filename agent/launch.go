@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outspan/outspan/agent/bridge"
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/agent/driver/oci"
 	"github.com/outspan/outspan/agent/image"
@@ -24,7 +26,7 @@ const (
 )
 
 func (w *shared) values(a transport.Assignment) values {
-	return values{node: w.node(), slot: a.Slot, port: a.Ports}
+	return values{node: w.node(), slot: a.Slot, port: inside(a)}
 }
 
 // launch returns the driver's Spec for an assignment. lease is when the instance's lease ends, or 0 if the instance has
@@ -93,10 +95,13 @@ func (w *shared) contain(ctx context.Context, a transport.Assignment, v values, 
 	if spec.Stop.Signal == 0 {
 		spec.Stop.Signal = w.imageSignal(a, p.StopSignal)
 	}
-	host, _ := os.Hostname() // without a name, the container gets one from its id
 	spec.Container = &driver.Container{
-		Image: c.Image, ReadOnly: c.ReadOnly, CapAdd: c.CapAdd, CapDrop: c.CapDrop, ShmBytes: c.ShmBytes, Hostname: host,
-		Hosts: shown("/etc/hosts", a.Spec), Resolv: shown("/etc/resolv.conf", a.Spec),
+		Image: c.Image, ReadOnly: c.ReadOnly, CapAdd: c.CapAdd, CapDrop: c.CapDrop, ShmBytes: c.ShmBytes,
+	}
+	if !a.Spec.Bridged() { // otherwise connect fills in what belongs to the network
+		spec.Container.Hostname, _ = os.Hostname() // without a name, the container gets one from its id
+		spec.Container.Hosts = shown("/etc/hosts", a.Spec)
+		spec.Container.Resolv = shown("/etc/resolv.conf", a.Spec)
 	}
 	for _, m := range root {
 		spec.Container.Rootfs = append(spec.Container.Rootfs, oci.Mount{Type: m.Type, Source: m.Source, Options: m.Options})
@@ -122,13 +127,54 @@ func (w *shared) contain(ctx context.Context, a transport.Assignment, v values, 
 // shown returns the path of a file of the node that a container sees at the same path, or "" if the node has no such
 // file or the job mounts something else there.
 func shown(file string, spec *model.GroupSpec) string {
-	taken := func(path string) bool { return path == file || path == filepath.Dir(file) }
-	if _, err := os.Stat(file); err != nil || slices.ContainsFunc(spec.Container.Tmpfs, taken) ||
-		slices.ContainsFunc(spec.Container.Mounts, func(m model.MountSpec) bool { return taken(m.Path) }) ||
-		slices.ContainsFunc(spec.Volumes, func(v model.VolumeSpec) bool { return taken(v.Path) }) {
+	if _, err := os.Stat(file); err != nil || covered(file, spec) {
 		return ""
 	}
 	return file
+}
+
+// covered reports whether the job mounts something at a file of a container, or at its directory.
+func covered(file string, spec *model.GroupSpec) bool {
+	taken := func(path string) bool { return path == file || path == filepath.Dir(file) }
+	return slices.ContainsFunc(spec.Container.Tmpfs, taken) ||
+		slices.ContainsFunc(spec.Container.Mounts, func(m model.MountSpec) bool { return taken(m.Path) }) ||
+		slices.ContainsFunc(spec.Volumes, func(v model.VolumeSpec) bool { return taken(v.Path) })
+}
+
+// connect gives a container its own network, and completes its Spec. Codes: those of bridge.Keeper.Connect.
+func (w *shared) connect(ctx context.Context, a transport.Assignment, spec *driver.Spec) error {
+	ports, inner := []bridge.Mapping{}, inside(a)
+	for _, name := range sortedKeys(a.Ports) {
+		ports = append(ports, bridge.Mapping{Host: uint16(a.Ports[name]), Container: uint16(inner[name])})
+	}
+	to, err := w.networks.Connect(ctx, string(a.ID), ports)
+	if err != nil {
+		return err
+	}
+	c := spec.Container
+	c.NetNS, c.Hostname = to.Netns, bridge.HostName(string(a.ID))
+	if !covered("/etc/hosts", a.Spec) {
+		c.Hosts = to.Hosts
+	}
+	if !covered("/etc/resolv.conf", a.Spec) {
+		c.Resolv = to.Resolv
+	}
+	spec.Env["OUTSPAN_IP"] = to.Address.String()
+	return nil
+}
+
+// inside returns the ports on which the program of an assignment listens, by name.
+func inside(a transport.Assignment) map[string]int {
+	if a.Spec == nil || !a.Spec.Bridged() {
+		return a.Ports
+	}
+	ports := maps.Clone(a.Ports)
+	for _, p := range a.Spec.Ports {
+		if _, has := ports[p.Name]; has && p.To != 0 {
+			ports[p.Name] = p.To
+		}
+	}
+	return ports
 }
 
 // imageSignal returns the stop signal of an image, whose name is "" if the image names none. It is a name or a number.
@@ -249,6 +295,9 @@ func (w *shared) claim(a transport.Assignment) {
 	if holder, _ := w.volumes.claim(a); holder != "" {
 		w.log.Error("two programs run on one volume", "instance", a.ID, "holder", holder)
 	}
+	if err := w.networks.Adopt(string(a.ID)); err != nil {
+		w.log.Error("the ports of a container are not held", "instance", a.ID, "error", err)
+	}
 	for _, name := range sortedKeys(a.Ports) {
 		if err := w.ports.Claim(driver.ID(a.ID), uint16(a.Ports[name])); err != nil {
 			w.log.Error("two programs run on one port", "instance", a.ID, "error", err)
@@ -256,8 +305,9 @@ func (w *shared) claim(a transport.Assignment) {
 	}
 }
 
-// release frees the volumes and ports of an instance. Call it when no process of the instance runs.
+// release frees the volumes, ports and network of an instance. Call it when no process of the instance runs.
 func (w *shared) release(id model.InstanceID) {
+	w.networks.Disconnect(string(id))
 	w.volumes.release(id)
 	w.ports.Release(driver.ID(id))
 }

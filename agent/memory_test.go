@@ -304,7 +304,11 @@ func (b *bubble) run(job string, g model.GroupSpec) model.InstanceID {
 		b.pass(time.Second)
 		images.set(func() { images.pull = pull })
 	}
-	return b.place(group, 0, b.node(), nil)
+	var ports model.Ports
+	for _, p := range g.Ports {
+		ports = append(ports, model.Port{Name: p.Name, Number: p.Static})
+	}
+	return b.place(group, 0, b.node(), ports)
 }
 
 func (b *bubble) want(id model.InstanceID, observed model.Observed, reason string) fsm.Instance {

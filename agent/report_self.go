@@ -80,7 +80,8 @@ func (r *reporter) setFiller(text string) {
 func (r *reporter) setRuntime(now *model.ContainerRuntime) (turned bool) {
 	r.mu.Lock()
 	old := r.self.runtime
-	same := now == nil && old == nil || now != nil && old != nil && now.Version == old.Version && now.Down == old.Down
+	same := now == nil && old == nil || now != nil && old != nil && now.Version == old.Version && now.Down == old.Down &&
+		now.Bridge == old.Bridge && now.NoBridge == old.NoBridge
 	turned = now != nil && (now.Down != "") != (old != nil && old.Down != "")
 	if !same {
 		r.self.runtime = now

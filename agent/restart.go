@@ -105,8 +105,8 @@ func (i *instance) ended(task Task) {
 		code = nil // the exit code is unknown
 	}
 	if i.wanted().Desired != model.DesiredRunning {
+		i.shared.release(i.id) // first, so that the next instance finds the ports free
 		i.observe(model.ObservedStopped, i.stopReason(exit), code)
-		i.shared.release(i.id)
 		return
 	}
 	i.shared.release(i.id)

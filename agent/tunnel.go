@@ -65,6 +65,11 @@ func (a *Agent) portOf(id model.InstanceID, want string) (int, error) {
 		return 0, model.Refuse(model.CodeNotFound, "instance %s is not on node %s any more", id, a.cfg.Name)
 	}
 	var known []string
+	for name, number := range inside(m.wanted()) {
+		if want == strconv.Itoa(number) {
+			return m.wanted().Ports[name], nil
+		}
+	}
 	for name, number := range m.wanted().Ports {
 		if want == name || want == strconv.Itoa(number) {
 			return number, nil

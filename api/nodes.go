@@ -46,6 +46,8 @@ type Runtime struct {
 	Version   string     `json:"version"`
 	Down      string     `json:"down,omitempty" doc:"why it does not answer: the node gets no new containers, and those that run go on"`
 	DownSince *time.Time `json:"down_since,omitempty"`
+	Bridge    string     `json:"bridge,omitempty" doc:"subnet of containers with network = \"bridge\"; absent: the node can't run them"`
+	NoBridge  string     `json:"no_bridge,omitempty" doc:"why it can't run containers with network = \"bridge\""`
 }
 
 // Trouble is a failed check of an agent's own machine.

@@ -200,6 +200,7 @@ func (c *Container) check(invalid refuse) *model.Error {
 		{"socket", c.Socket, "/run/containerd/containerd.sock"},
 		{"certs_dir", c.CertsDir, "/etc/containerd/certs.d"},
 		{"docker_config", c.DockerConfig, "/root/.docker/config.json"},
+		{"cni_plugins", c.CNIPlugins, "/usr/lib/cni"},
 	} {
 		if !filepath.IsAbs(p.path) && (p.path != "" || p.key == "socket") {
 			key := "agent.container." + p.key
@@ -221,6 +222,12 @@ func (c *Container) check(invalid refuse) *model.Error {
 	case c.DiskHigh > 0 && (c.DiskLow < 1 || c.DiskLow > c.DiskHigh):
 		return invalid("agent.container.images_disk_low",
 			"agent.container.images_disk_low is %d; it must be 1 to images_disk_high, which is %d", c.DiskLow, c.DiskHigh)
+	}
+	if subnet, err := netip.ParsePrefix(c.Subnet); c.Subnet != "" && (err != nil || !subnet.Addr().Is4() ||
+		subnet.Bits() < 8 || subnet.Bits() > 28 || subnet != subnet.Masked()) {
+		return invalid("agent.container.subnet",
+			"agent.container.subnet is %q; it must be the first address of an IPv4 network and 8 to 28 bits", c.Subnet).
+			WithHint("write, for example: subnet = \"10.88.0.0/22\"")
 	}
 	return nil
 }

@@ -79,6 +79,7 @@ func containerKeys(c *Container) []hclfile.Field {
 		hclfile.Text("socket", &c.Socket), hclfile.Text("runtime", &c.Runtime), hclfile.Text("certs_dir", &c.CertsDir),
 		hclfile.Text("docker_config", &c.DockerConfig), hclfile.Duration("pull_timeout", &c.PullTimeout),
 		hclfile.Number("images_disk_high", &c.DiskHigh), hclfile.Number("images_disk_low", &c.DiskLow),
+		hclfile.Text("subnet", &c.Subnet), hclfile.Text("cni_plugins", &c.CNIPlugins),
 	}
 }
 

@@ -90,6 +90,15 @@ var fileTexts = []struct {
 				"least recently used first; 0: never", Default: "85", Example: "90",
 		},
 		"images_disk_low": {Means: "percent; how full the disk may be when the deletion ends", Default: "80", Example: "70"},
+		"subnet": {
+			Means: "addresses of the containers with `network = \"bridge\"` on this node; a change takes effect when none of " +
+				"them runs. Default: a /22 below 172.24.0.0/14 that overlaps with no network of the machine, and stays the same",
+			Example: `"10.88.0.0/22"`,
+		},
+		"cni_plugins": {
+			Means:   "the directory with the CNI plugins. Default: `/usr/lib/cni`, or else `/opt/cni/bin`",
+			Example: `"/opt/cni/bin"`,
+		},
 	}},
 	{"listen", map[string]hclfile.KeyText{
 		"address": {Means: "the IP address to listen on", Default: `"127.0.0.1"`, Example: `"0.0.0.0"`},

@@ -15,12 +15,26 @@ import (
 )
 
 // dialIn connects from inside a network namespace.
-func dialIn(ctx context.Context, space, network, address string) (net.Conn, error) {
-	type outcome struct {
-		conn net.Conn
-		err  error
-	}
-	result := make(chan outcome, 1)
+func dialIn(ctx context.Context, space, network, address string) (conn net.Conn, err error) {
+	err = inSpace(space, func() error {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// listenIn listens on a TCP address of a network namespace.
+func listenIn(space, address string) (ln net.Listener, err error) {
+	err = inSpace(space, func() error {
+		ln, err = net.Listen("tcp", address)
+		return err
+	})
+	return ln, err
+}
+
+// inSpace calls f in a network namespace.
+func inSpace(space string, f func() error) error {
+	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked, so that the thread in the namespace ends with this goroutine
 		fd, err := unix.Open(space, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -29,14 +43,12 @@ func dialIn(ctx context.Context, space, network, address string) (net.Conn, erro
 			_ = unix.Close(fd)
 		}
 		if err != nil {
-			result <- outcome{nil, fmt.Errorf("enter %s: %w", space, err)}
+			result <- fmt.Errorf("enter %s: %w", space, err)
 			return
 		}
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		result <- outcome{conn, err}
+		result <- f()
 	}()
-	o := <-result
-	return o.conn, o.err
+	return <-result
 }
 
 // chaosProbe sends requests to the web service as a user would, through the exposed port of each agent in turn. It also

@@ -163,6 +163,9 @@ func (c *cluster) remove(t testing.TB) {
 		t.Logf("kept: %s (%v)", kept, os.Rename(c.dir, kept))
 		return
 	}
+	if t.Failed() {
+		unmount(c.dir + "/")
+	}
 	if err := os.RemoveAll(c.dir); err != nil {
 		t.Errorf("remove the cluster's files: %v", err)
 	}

@@ -65,7 +65,8 @@ type containerRig struct {
 
 const registryName = "registry.test"
 
-func newContainerRig(t *testing.T) *containerRig {
+// newContainerRig starts a containerd, and a registry that listens there, by default on the loopback interface.
+func newContainerRig(t *testing.T, there ...net.Listener) *containerRig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ctrd-") //nolint:usetesting // a socket's path must be short
 	if err != nil {
@@ -82,7 +83,12 @@ func newContainerRig(t *testing.T) *containerRig {
 		}
 	})
 	r := &containerRig{daemon: daemon, registry: &ctrd.Registry{}, certs: filepath.Join(dir, "certs")}
-	server := httptest.NewServer(r.registry)
+	server := httptest.NewUnstartedServer(r.registry)
+	if len(there) > 0 {
+		_ = server.Listener.Close()
+		server.Listener = there[0]
+	}
+	server.Start()
 	t.Cleanup(server.Close)
 	hosts := fmt.Sprintf("server = %q\n[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n", server.URL, server.URL)
 	if err := os.MkdirAll(filepath.Join(r.certs, registryName), 0o755); err != nil {
@@ -98,11 +104,17 @@ func newContainerRig(t *testing.T) *containerRig {
 func (r *containerRig) configure(t *testing.T, c *cluster) {
 	t.Helper()
 	for _, m := range c.agents {
-		s := m.settings()
-		s["agent"] += fmt.Sprintf("\n  container {\n    socket = %q\n    certs_dir = %q\n    docker_config = %q\n"+
-			"    images_disk_high = 0\n  }", r.daemon.Socket, r.certs, m.dockerConfig())
-		m.configure(t, s)
+		r.configureOne(t, m, "")
 	}
+}
+
+// configureOne lets an agent use containerd, with more lines in the block container.
+func (r *containerRig) configureOne(t *testing.T, m *member, more string) {
+	t.Helper()
+	s := m.settings()
+	s["agent"] += fmt.Sprintf("\n  container {\n    socket = %q\n    certs_dir = %q\n    docker_config = %q\n"+
+		"    images_disk_high = 0\n%s  }", r.daemon.Socket, r.certs, m.dockerConfig(), more)
+	m.configure(t, s)
 }
 
 func (r *containerRig) kill(t *testing.T) {

@@ -146,12 +146,7 @@ func sweepRun(run int) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	mounts, _ := os.ReadFile("/proc/self/mounts")
-	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], "/tmp/"+prefix) {
-			_ = unix.Unmount(fields[1], unix.MNT_DETACH)
-		}
-	}
+	unmount("/tmp/" + prefix)
 	spaces, _ := filepath.Glob("/run/netns/" + prefix + "*")
 	for _, path := range spaces {
 		_, _ = output(exec.Command("ip", "netns", "del", filepath.Base(path)), 10*time.Second)
@@ -162,6 +157,16 @@ func sweepRun(run int) {
 	dirs, _ := filepath.Glob("/tmp/" + prefix + "*")
 	for _, dir := range dirs {
 		_ = os.RemoveAll(dir)
+	}
+}
+
+// unmount removes all mounts whose paths begin with prefix.
+func unmount(prefix string) {
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], prefix) {
+			_ = unix.Unmount(fields[1], unix.MNT_DETACH)
+		}
 	}
 }
 

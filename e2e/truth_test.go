@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -26,7 +27,8 @@ func (c *cluster) instances(on ...*member) map[string][]procs.Row {
 		}
 		env := environment(p)
 		for _, m := range on {
-			if env["OUTSPAN_INSTANCE_ID"] != "" && env["OUTSPAN_IP"] == m.address && env["OUTSPAN_NODE"] == m.Name {
+			address := cmp.Or(env["OUTSPAN_HOST_IP"], env["OUTSPAN_IP"]) // a container may have an address of its own
+			if env["OUTSPAN_INSTANCE_ID"] != "" && address == m.address && env["OUTSPAN_NODE"] == m.Name {
 				found[env["OUTSPAN_INSTANCE_ID"]] = append(found[env["OUTSPAN_INSTANCE_ID"]], p)
 			}
 		}

@@ -20,7 +20,7 @@ job "site" {
 
     resources { memory = "64MiB" } # at least 16MiB for a container
 
-    port "http" {} # dynamic; the container uses the network of its node
+    port "http" {} # dynamic; with network = "bridge" in container: port "http" { to = 80 }
 
     service "site" {
       port   = "http"

@@ -19,6 +19,10 @@ type NodeRuntime struct {
 	// Pulls says that the agent pulls what image.want asks for. Agents of older builds pull when they start an instance.
 	Pulls  bool        `cbor:"4,keyasint,omitempty"`
 	Images []NodeImage `cbor:"5,keyasint,omitempty"` // in order of digest, each digest once
+	// Bridge is the subnet of containers with a network of their own. "" means that there is none; NoBridge says why, and
+	// is "" too if the agent is of an older build.
+	Bridge   string `cbor:"6,keyasint,omitempty"`
+	NoBridge string `cbor:"7,keyasint,omitempty"`
 }
 
 // NodeImage is an image on a node, as its agent last reported it.
@@ -41,7 +45,8 @@ func (s *State) takeRuntime(old *NodeRuntime, r *model.SelfReport) *NodeRuntime 
 	if told == nil {
 		return nil
 	}
-	now := &NodeRuntime{Version: told.Version, Down: told.Down, Pulls: told.Pulls}
+	now := &NodeRuntime{Version: told.Version, Down: told.Down, Pulls: told.Pulls, Bridge: told.Bridge,
+		NoBridge: told.NoBridge}
 	for _, image := range told.Images {
 		now.Images = append(now.Images, s.nodeImage(old, image))
 	}
@@ -60,7 +65,8 @@ func keptRuntime(r *model.ContainerRuntime) *model.ContainerRuntime {
 		return nil
 	}
 	kept := &model.ContainerRuntime{Version: model.ClipText(r.Version, maxRuntimeVersion),
-		Down: model.ClipText(r.Down, maxAgentText), Pulls: r.Pulls}
+		Down: model.ClipText(r.Down, maxAgentText), Pulls: r.Pulls, Bridge: model.ClipText(r.Bridge, maxRuntimeVersion),
+		NoBridge: model.ClipText(r.NoBridge, maxAgentText)}
 	if r.Pulls {
 		kept.Images = keptImages(r.Images)
 	}
@@ -166,11 +172,24 @@ func (r *NodeRuntime) words() string {
 	case r.Down != "":
 		return "down"
 	}
-	return strings.TrimSpace("up " + r.Version)
+	text := strings.TrimSpace("up " + r.Version)
+	if r.Bridge != "" {
+		text += ", bridge " + r.Bridge
+	}
+	return text
+}
+
+// WhyNoBridge returns why the node can't give containers a network of their own, or "" if it can.
+func (r *NodeRuntime) WhyNoBridge() string {
+	if r.Bridge == "" && r.NoBridge == "" {
+		return "its agent is of an older release"
+	}
+	return r.NoBridge
 }
 
 // CanRun returns nil if a node has what the group's program needs, or the reason why not. It ignores for how long a
-// runtime does not answer. Codes: no_container_runtime, constraint_unmatched if the image is for other platforms.
+// runtime does not answer. Codes: no_container_runtime, no_container_network, constraint_unmatched if the image is for
+// other platforms.
 func (n *Node) CanRun(spec *model.GroupSpec) *model.Error {
 	c := spec.Container
 	switch {
@@ -178,6 +197,9 @@ func (n *Node) CanRun(spec *model.GroupSpec) *model.Error {
 		return nil
 	case n.Self.Runtime == nil:
 		return model.Refuse(model.CodeNoRuntime, "node %s has no container runtime", n.Name)
+	case c.Network == model.NetworkBridge && n.Self.Runtime.Bridge == "":
+		return model.Refuse(model.CodeNoNetwork, "node %s can't give a container a network of its own: %s", n.Name,
+			n.Self.Runtime.WhyNoBridge())
 	case !c.RunsOn(n.Shape.Attributes["os"], n.Shape.Attributes["arch"]):
 		return model.Refuse(model.CodeConstraint, "node %s is %s/%s, and the image is for %s", n.Name,
 			n.Shape.Attributes["os"], n.Shape.Attributes["arch"], strings.Join(c.Platforms, ", "))

@@ -23,10 +23,14 @@ func TestContainersNeedARuntime(t *testing.T) {
 	if !errors.Is(refusal, &model.Error{Code: model.CodeImageUnresolved}) {
 		t.Errorf("an image without a digest: %v", refusal)
 	}
-	runtime := func(down string) *NodeReport {
-		return &NodeReport{ID: "n1",
-			Self: &model.SelfReport{Gen: 1, Runtime: &model.ContainerRuntime{Version: "2.1", Down: down}}}
+	reported := func(r model.ContainerRuntime) *NodeReport {
+		r.Version = "2.1"
+		return &NodeReport{ID: "n1", Self: &model.SelfReport{Gen: 1, Runtime: &r}}
 	}
+	runtime := func(down string) *NodeReport { return reported(model.ContainerRuntime{Down: down}) }
+	bridged := job(image)
+	bridged.Spec.Groups[0].Container.Network = model.NetworkBridge
+	const subnet = "172.24.0.0/22"
 	for _, tt := range []struct {
 		name   string
 		job    *JobSubmit
@@ -37,6 +41,12 @@ func TestContainersNeedARuntime(t *testing.T) {
 		{"down", job(image), runtime("no socket"), model.CodeRuntimeDown},
 		{"up", job(image), runtime(""), ""},
 		{"its platform", job(image, "linux/arm64", "linux/amd64"), runtime(""), ""},
+		{"an agent that knows no networks", bridged, runtime(""), model.CodeNoNetwork},
+		{"no plugins", bridged, reported(model.ContainerRuntime{NoBridge: "no plugins"}), model.CodeNoNetwork},
+		{"a network", bridged, reported(model.ContainerRuntime{Bridge: subnet}), ""},
+		{"a network, and down", bridged, reported(model.ContainerRuntime{Bridge: subnet, Down: "gone"}),
+			model.CodeRuntimeDown},
+		{"no plugins, and the node's network", job(image), reported(model.ContainerRuntime{NoBridge: "no plugins"}), ""},
 		{"another platform", job(image, "linux/arm64"), runtime(""), model.CodeConstraint},
 	} {
 		s := run(t, base, 3000, tt.job, tt.report)
@@ -65,6 +75,7 @@ func TestRuntimeIsRemembered(t *testing.T) {
 		{3000, 3000, &model.ContainerRuntime{Down: "a"}, "down"},
 		{4000, 3000, &model.ContainerRuntime{Down: long}, "down"},
 		{5000, 0, &model.ContainerRuntime{}, "up"},
+		{5500, 0, &model.ContainerRuntime{Bridge: "172.24.0.0/22", NoBridge: long}, "up, bridge 172.24.0.0/22"},
 		{6000, 6000, &model.ContainerRuntime{Down: "b"}, "down"},
 		{7000, 0, nil, "none"},
 	} {

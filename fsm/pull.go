@@ -39,7 +39,7 @@ type Pull struct {
 //
 // Codes: not_found; stale if the group or slot is not wanted any more; slot_taken if the slot has a claim; invalid;
 // image_pulling if too much is pulled there already; node_not_eligible, no_container_runtime, runtime_down,
-// constraint_unmatched, no_capacity_memory, no_capacity_ports.
+// no_container_network, constraint_unmatched, no_capacity_memory, no_capacity_ports.
 type ImageWant struct {
 	Group   model.GroupID    `cbor:"1,keyasint"`
 	Slot    int              `cbor:"2,keyasint"`

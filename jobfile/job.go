@@ -66,7 +66,7 @@ func containerKeys(c *model.ContainerSpec) []hclfile.Field {
 	return []hclfile.Field{
 		hclfile.Text("image", &c.Image).Required(), hclfile.Texts("platforms", &c.Platforms),
 		hclfile.Texts("entrypoint", &c.Entrypoint), hclfile.Text("command", &c.Command), hclfile.Texts("args", &c.Args),
-		hclfile.Text("user", &c.User),
+		hclfile.Text("user", &c.User), hclfile.Text("network", &c.Network),
 		hclfile.Flag("read_only", &c.ReadOnly).PrintIf(c.ReadOnly), hclfile.Texts("tmpfs", &c.Tmpfs),
 		hclfile.Blocks("mount", &c.Mounts, model.MountSpec{}, mountKeys),
 		hclfile.Size("shm", &c.ShmBytes).PrintIf(c.ShmBytes > 0), hclfile.NumberMap("rlimits", &c.Rlimits),
@@ -89,7 +89,10 @@ func resourceKeys(r *model.Resources) []hclfile.Field {
 }
 
 func portKeys(p *model.PortSpec) []hclfile.Field {
-	return []hclfile.Field{hclfile.Label(&p.Name), staticPort(&p.Static).PrintIf(p.Static > 0)}
+	return []hclfile.Field{
+		hclfile.Label(&p.Name), portNumber("static", &p.Static, "for a dynamic port").PrintIf(p.Static > 0),
+		portNumber("to", &p.To, "for the number of the node's port").PrintIf(p.To > 0),
+	}
 }
 
 func serviceKeys(s *model.ServiceSpec) []hclfile.Field {
@@ -233,11 +236,11 @@ func leaseOrNot(to **model.ExclusiveSpec) hclfile.Field {
 	})
 }
 
-// staticPort is the attribute "static", a port number from 1 to 65535.
-func staticPort(to *int) hclfile.Field {
-	return hclfile.Number("static", to).Checked(func() (summary, detail string) {
+// portNumber is an attribute with a port number from 1 to 65535. without says what leaving it out is for.
+func portNumber(name string, to *int, without string) hclfile.Field {
+	return hclfile.Number(name, to).Checked(func() (summary, detail string) {
 		if *to < 1 || *to > 65535 {
-			return "Not a port", "static must be 1 to 65535; leave it out for a dynamic port."
+			return "Not a port", name + " must be 1 to 65535; leave it out " + without + "."
 		}
 		return "", ""
 	})

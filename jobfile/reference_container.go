@@ -32,6 +32,11 @@ var containerTexts = map[string]hclfile.KeyText{
 		Means:   "user, or user:group, by name or number. Default: the user of the image",
 		Example: `"1000:1000"`, Beside: besideImage,
 	},
+	"network": {
+		Means: "`host`: the container uses the network of its node; `bridge`: it has [its own](containers.md#networks), " +
+			"with ports that lead into it",
+		Default: `"host"`, Example: `"bridge"`, Beside: besideImage,
+	},
 	"read_only": {
 		Means:   "the root file system can't be written; volumes, `tmpfs` and `mount` can",
 		Default: "false", Example: "true", Beside: besideImage,

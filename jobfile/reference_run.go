@@ -77,6 +77,11 @@ var portTexts = map[string]hclfile.KeyText{
 		Means:   "a fixed port of the node; without it the agent picks a free one",
 		Example: "8080",
 	},
+	"to": {
+		Means: "the port in a container with `network = \"bridge\"` to which the port of the node leads. Default: the same " +
+			"number as that of the node",
+		Example: "80", With: "container {\n" + besideImage + "\nnetwork = \"bridge\"\n}",
+	},
 }
 
 var serviceTexts = map[string]hclfile.KeyText{

@@ -34,7 +34,7 @@ func jobWith(path, line string, k hclfile.KeyText) string {
 	if strings.Contains(path, ".mount.") {
 		text = strings.Replace(text, "container {\n", "container {\nimage = \"web\"\n", 1)
 	}
-	if !strings.Contains(path, ".exec.") && !strings.Contains(path, ".container.") ||
+	if !strings.Contains(path, ".exec.") && !strings.Contains(path+k.With, "container") ||
 		strings.Contains(path, "check") || strings.Contains(path, "hook") {
 		text += "exec {\ncommand = \"/bin/true\"\n}\n"
 	}

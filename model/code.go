@@ -41,6 +41,7 @@ const (
 	CodeNoDisk        Code = "no_capacity_disk"
 	CodeNoRuntime     Code = "no_container_runtime" // the node can't run containers
 	CodeRuntimeDown   Code = "runtime_down"         // the node can't run containers now
+	CodeNoNetwork     Code = "no_container_network" // the node can't give containers a network of their own
 
 	CodeInvalid          Code = "invalid"
 	CodeNotSupported     Code = "not_supported"
@@ -150,8 +151,8 @@ func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dime
 // Unplaceable reports whether c says why an instance can't be placed: it fits on no node, or a quota is used up.
 func (c Code) Unplaceable() bool {
 	switch c {
-	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeNoRuntime, CodeRuntimeDown, CodeImagePull, CodeImagePulling,
-		CodeConstraint, CodeVolumeNoNode, CodeVolumeInUse, CodeVolumeOffline, CodeAntiAffinity:
+	case CodeNoMemory, CodeNoPorts, CodeNoNodes, CodeNoRuntime, CodeRuntimeDown, CodeNoNetwork, CodeImagePull,
+		CodeImagePulling, CodeConstraint, CodeVolumeNoNode, CodeVolumeInUse, CodeVolumeOffline, CodeAntiAffinity:
 		return true
 	}
 	return strings.HasPrefix(string(c), string(QuotaExceeded("")))

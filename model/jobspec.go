@@ -67,6 +67,9 @@ type Resources struct {
 type PortSpec struct {
 	Name   string `json:"name" cbor:"1,keyasint"`
 	Static int    `json:"static,omitempty" cbor:"2,keyasint,omitempty"`
+	// To is the port inside a container with a network of its own, to which the node's port leads. 0 means the number of
+	// the node's port.
+	To int `json:"to,omitempty" cbor:"3,keyasint,omitempty"`
 }
 
 // VolumeKind says whether a volume's data has one copy, or a copy in each instance of the group.

@@ -198,6 +198,26 @@ func (g *GroupSpec) checkOrder() *Error {
 		key, why).WithHint("leave %s out, or set it to \"stop_first\"", key)
 }
 
+// checkTo refuses a port inside a container that is invalid, or that a program in the node's network can't have.
+func (g *GroupSpec) checkTo(p PortSpec) *Error {
+	switch {
+	case p.To == 0:
+		return nil
+	case p.To < 0 || p.To > 65535:
+		return RefuseAt(KeyPath("port", p.Name, "to"), "port %s: to is %d; it must be 1 to 65535", p.Name, p.To)
+	case g.Container == nil:
+		return RefuseAt(KeyPath("port", p.Name, "to"),
+			"port %s: to is the port in a container, and the group has none", p.Name).
+			WithHint("leave to out: the program listens on ${port.%s}", p.Name)
+	case !g.Bridged():
+		return RefuseAt(KeyPath("port", p.Name, "to"),
+			"port %s: to needs a container with a network of its own, and this one uses the network of its node", p.Name).
+			WithHint("write network = \"bridge\" in the block container, or leave to out: the program listens on ${port.%s}",
+				p.Name)
+	}
+	return nil
+}
+
 func (g *GroupSpec) checkPorts() *Error {
 	names := map[string]bool{}
 	for _, p := range g.Ports {
@@ -211,6 +231,9 @@ func (g *GroupSpec) checkPorts() *Error {
 		if defaultPort(p.Static) {
 			return RefuseAt(KeyPath("port", p.Name, "static"),
 				"port %s: static is %d, on which servers and agents listen", p.Name, p.Static).WithHint("choose another port")
+		}
+		if refusal := g.checkTo(p); refusal != nil {
+			return refusal
 		}
 		names[p.Name] = true
 	}

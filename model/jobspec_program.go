@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// ContainerSpec is the program of a group as an image, in place of an ExecSpec. The container uses the network of its
-// node. In Command, Args and Entrypoint, the agent replaces variables as in an ExecSpec.
+// ContainerSpec is the program of a group as an image, in place of an ExecSpec. In Command, Args and Entrypoint, the
+// agent replaces variables as in an ExecSpec.
 type ContainerSpec struct {
 	// Image is the name of the image, as in "registry.lan/web:1.2". In a spec that servers store, the digest of the
 	// image's index follows: "registry.lan/web:1.2@sha256:...". All instances of a version run the image with that
@@ -35,7 +35,27 @@ type ContainerSpec struct {
 	// CapDrop drops those that CapAdd does not name.
 	CapAdd  []string `json:"cap_add,omitempty" cbor:"12,keyasint,omitempty"`
 	CapDrop []string `json:"cap_drop,omitempty" cbor:"13,keyasint,omitempty"`
+
+	Network ContainerNetwork `json:"network,omitempty" cbor:"14,keyasint,omitempty"` // default NetworkHost
 }
+
+// ContainerNetwork is the network that a container uses. The set is closed.
+type ContainerNetwork string
+
+// The networks of containers. An expanded spec has "" in place of NetworkHost, as specs of older releases do.
+const (
+	NetworkHost   ContainerNetwork = "host"   // that of the node
+	NetworkBridge ContainerNetwork = "bridge" // its own: an address behind a bridge, to which ports of the node lead
+)
+
+// Valid reports whether x is "" or one of the constants.
+func (x ContainerNetwork) Valid() bool { return x == "" || x == NetworkHost || x == NetworkBridge }
+
+// String returns x as a job file has it.
+func (x ContainerNetwork) String() string { return string(x) }
+
+// Bridged reports whether the group is a container with a network of its own.
+func (g *GroupSpec) Bridged() bool { return g.Container != nil && g.Container.Network == NetworkBridge }
 
 // MountSpec shows a file or directory of the node inside a container.
 type MountSpec struct {
@@ -50,6 +70,9 @@ const defaultShm = 64 << 20
 func (c ContainerSpec) expand() ContainerSpec {
 	orZero(&c.ShmBytes, int64(defaultShm))
 	c.CapAdd, c.CapDrop = capabilities(c.CapAdd), capabilities(c.CapDrop)
+	if c.Network == NetworkHost {
+		c.Network = ""
+	}
 	return c
 }
 
@@ -155,7 +178,7 @@ func (g *GroupSpec) checkProgram() *Error {
 			WithHint("remove one of them: a group runs one program")
 	}
 	c := g.Container
-	for _, test := range []func() *Error{c.CheckImage, c.checkPaths, c.checkCapabilities, c.checkLimits} {
+	for _, test := range []func() *Error{c.CheckImage, c.checkPaths, c.checkCapabilities, c.checkLimits, c.checkNetwork} {
 		if refusal := test(); refusal != nil {
 			refusal.Key = KeyPath("container", refusal.Key)
 			return refusal
@@ -276,6 +299,13 @@ func (g *GroupSpec) checkMounts() *Error {
 		}
 	}
 	return nil
+}
+
+func (c *ContainerSpec) checkNetwork() *Error {
+	if c.Network.Valid() {
+		return nil
+	}
+	return RefuseAt(KeyPath("network"), "network is %q; it must be host or bridge", c.Network)
 }
 
 const allCapabilities = "ALL"

@@ -56,6 +56,19 @@ func TestContainerIsRefused(t *testing.T) {
 			"no capability"},
 		{"typo", func(g *GroupSpec) { g.Container.CapDrop = []string{"CHWN"} }, "group/g/container/cap_drop",
 			`did you mean "CHOWN"?`},
+		{"bridge", func(g *GroupSpec) {
+			g.Container.Network, g.Ports = NetworkBridge, []PortSpec{{Name: "http", To: 80}, {Name: "admin", Static: 80, To: 80}}
+		}, "", ""},
+		{"network", func(g *GroupSpec) { g.Container.Network = "none" }, "group/g/container/network", "host or bridge"},
+		{"port inside the node's network", func(g *GroupSpec) {
+			g.Container.Network, g.Ports = NetworkHost, []PortSpec{{Name: "http", To: 80}}
+		}, "group/g/port/http/to", `network = "bridge"`},
+		{"port inside a program", func(g *GroupSpec) {
+			g.Container, g.Exec.Command, g.Ports = nil, "/bin/x", []PortSpec{{Name: "http", To: 80}}
+		}, "group/g/port/http/to", "the group has none"},
+		{"high port inside", func(g *GroupSpec) {
+			g.Container.Network, g.Ports = NetworkBridge, []PortSpec{{Name: "http", To: 65536}}
+		}, "group/g/port/http/to", "1 to 65535"},
 		{"shm", func(g *GroupSpec) { g.Container.ShmBytes = 1 }, "group/g/container/shm", "4 KiB"},
 	}
 	for _, tt := range tests {
@@ -90,6 +103,13 @@ func TestDigestOfAContainer(t *testing.T) {
 	a, b := "web@sha256:"+strings.Repeat("a", 64), "web@sha256:"+strings.Repeat("b", 64)
 	if with(ContainerSpec{Image: a}) == with(ContainerSpec{Image: b}) {
 		t.Error("images with different digests make no difference")
+	}
+	expanded := ContainerSpec{Image: a, Network: NetworkHost}.expand()
+	if with(expanded) != with(ContainerSpec{Image: a}.expand()) {
+		t.Error("the default network, written out, changes the digest")
+	}
+	if with(ContainerSpec{Image: a, Network: NetworkBridge}) == with(ContainerSpec{Image: a}) {
+		t.Error("the network does not change the digest")
 	}
 	if with(ContainerSpec{Image: a}) != with(ContainerSpec{Image: a, Platforms: []string{"linux/amd64"}}) {
 		t.Error("platforms make a difference")

@@ -73,6 +73,10 @@ type ContainerRuntime struct {
 	Pulls bool `cbor:"3,keyasint,omitempty"`
 	// Images lists the images that the agent was asked for or runs, at most MaxImages of them.
 	Images []NodeImage `cbor:"4,keyasint,omitempty"`
+	// Bridge is the subnet of the containers that have a network of their own, such as "172.24.8.0/22". "" means that the
+	// node can't give containers one; NoBridge then says why. Agents of older builds report neither.
+	Bridge   string `cbor:"5,keyasint,omitempty"`
+	NoBridge string `cbor:"6,keyasint,omitempty"`
 }
 
 // MaxImages is the largest number of images that are recorded for one node.

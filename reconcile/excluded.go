@@ -26,8 +26,8 @@ func (e *excluded) add(code model.Code, nodes int) {
 // rank orders codes by how close a node came to being chosen. Filters run in order, so a node that a later filter
 // excluded came closer. The code with the highest rank is shown to people. Any other code has rank -1.
 func rank(code model.Code) int {
-	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeNoRuntime, model.CodeRuntimeDown,
-		model.CodeConstraint, model.CodeVolumeNoNode,
+	return slices.Index([]model.Code{model.CodeNoNodes, model.CodeNoRuntime, model.CodeNoNetwork,
+		model.CodeRuntimeDown, model.CodeConstraint, model.CodeVolumeNoNode,
 		model.CodeVolumeOffline, model.CodeVolumeInUse, model.CodeAntiAffinity, model.CodeReplicaEvicting,
 		model.CodeImagePull, model.CodeImagePulling, model.CodeNoPorts, model.CodeNoMemory}, code)
 }
@@ -82,6 +82,8 @@ func (p *pass) words(f *field, e excluded) string {
 func exclusion(code model.Code, nodes int) string {
 	words := map[model.Code][2]string{
 		model.CodeNoRuntime: {"has no container runtime", "have no container runtime"},
+		model.CodeNoNetwork: {"can't give a container a network of its own",
+			"can't give a container a network of its own"},
 		model.CodeRuntimeDown: {"has a container runtime that does not answer",
 			"have a container runtime that does not answer"},
 		model.CodeConstraint:      {"does not meet its constraints", "do not meet its constraints"},
@@ -151,6 +153,8 @@ func unblockPlacement(code model.Code) string {
 		return "add or uncordon a node"
 	case model.CodeNoRuntime:
 		return "install containerd on a node, or add a node that has it"
+	case model.CodeNoNetwork:
+		return "install what a node lacks for it, as outspan node status NODE says, or use network = \"host\""
 	case model.CodeRuntimeDown:
 		return "start containerd there: systemctl start containerd"
 	case model.CodeImagePull:

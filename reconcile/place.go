@@ -271,7 +271,7 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	for _, x := range slices.Concat(f.out, also) {
 		out.add(x.Code, x.Nodes)
 	}
-	why := &unplaced{code: out.main(), message: p.words(f, out), out: out}
+	why := &unplaced{code: out.main(), message: p.words(f, out) + p.withoutNetwork(f), out: out}
 	switch why.code {
 	case model.CodeNoPorts:
 		p.explainPorts(f, why)
@@ -289,6 +289,20 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 		}
 	}
 	return why
+}
+
+// withoutNetwork returns, as the rest of a sentence, why the first node that was excluded because it can't give a
+// container a network can't do so. The reasons of the others are usually the same. It returns "" if there is none.
+func (p *pass) withoutNetwork(f *field) string {
+	if !f.spec.Bridged() {
+		return ""
+	}
+	for _, v := range p.candidates().views {
+		if v.refusal == nil && filterProgram(f, v) == model.CodeNoNetwork {
+			return ": " + v.node.Name + ": " + v.node.Self.Runtime.WhyNoBridge()
+		}
+	}
+	return ""
 }
 
 // explainPorts adds to why.message on how many nodes another instance of the group has the group's static port. It adds

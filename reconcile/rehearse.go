@@ -196,6 +196,7 @@ func (r *rehearsal) pull() {
 		self := &model.SelfReport{Gen: n.Self.Gen + 1, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true,
 			Ports: n.Self.Ports}
 		self.Runtime = &model.ContainerRuntime{Version: n.Self.Runtime.Version, Down: n.Self.Runtime.Down, Pulls: true,
+			Bridge: n.Self.Runtime.Bridge, NoBridge: n.Self.Runtime.NoBridge,
 			Images: []model.NodeImage{{Digest: c.Digest(), State: model.ImagePresent}}}
 		for _, image := range n.Self.Runtime.Images {
 			self.Runtime.Images = append(self.Runtime.Images, model.NodeImage{Digest: image.Digest, State: image.State,

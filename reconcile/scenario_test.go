@@ -106,6 +106,8 @@ type agentSim struct {
 	order   []model.InstanceID
 	pulls   bool // it pulls images on order
 	images  []model.NodeImage
+	bridge  string // subnet of containers with a network of their own
+	lacks   string // why it has no such network
 }
 
 // fatal is the part of *testing.T or *rapid.T that a world needs.

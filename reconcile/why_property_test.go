@@ -126,7 +126,7 @@ func placementCodes() []model.Code {
 		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeConstraint, model.CodeVolumeNoNode,
 		model.CodeVolumeInUse, model.CodeAntiAffinity,
 		model.CodeRetryLimit, model.CodeVolumeOffline, model.CodeReplicaEvicting,
-		model.CodeNoRuntime, model.CodeRuntimeDown, model.CodeImagePulling, model.CodeImagePull,
+		model.CodeNoRuntime, model.CodeRuntimeDown, model.CodeNoNetwork, model.CodeImagePulling, model.CodeImagePull,
 	}
 }
 

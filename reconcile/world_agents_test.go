@@ -121,11 +121,17 @@ func imageVocabulary() map[string]func(*world, []string) string {
 }
 
 // cmdRuntime makes an agent report its container runtime: runtime n1; runtime n1 gone (it does not answer); runtime n1
-// pulls (the agent pulls on order).
+// pulls (the agent pulls on order); runtime n1 bridge SUBNET (containers can have a network of their own); runtime n1
+// lacks portmap (they can't).
 func (w *world) cmdRuntime(args []string) string {
 	down := strings.Join(args[1:], " ")
 	if down == "pulls" {
 		w.agents[model.NodeID(args[0])].pulls, down = true, ""
+	}
+	if word, rest, _ := strings.Cut(down, " "); word == "bridge" || word == "lacks" {
+		a := w.agents[model.NodeID(args[0])]
+		a.bridge, a.lacks, down = "", "", ""
+		*map[string]*string{"bridge": &a.bridge, "lacks": &a.lacks}[word] = rest
 	}
 	return w.reportRuntime(model.NodeID(args[0]), down)
 }
@@ -133,7 +139,7 @@ func (w *world) cmdRuntime(args []string) string {
 func (w *world) reportRuntime(id model.NodeID, down string) string {
 	n, _ := w.state.Nodes.Get(id)
 	a := w.agents[id]
-	runtime := &model.ContainerRuntime{Version: "2.1", Down: down, Pulls: a.pulls}
+	runtime := &model.ContainerRuntime{Version: "2.1", Down: down, Pulls: a.pulls, Bridge: a.bridge, NoBridge: a.lacks}
 	if a.pulls {
 		runtime.Images = slices.Clone(a.images)
 	}

@@ -47,6 +47,8 @@ func (w *world) groupKey(g *model.GroupSpec, key, value string) {
 		g.Resources.CPU = int64(number(value))
 	case "image":
 		g.Exec, g.Container = model.ExecSpec{}, &model.ContainerSpec{Image: fmt.Sprintf("%s@sha256:%064x", value, value)}
+	case "network":
+		g.Container.Network = model.ContainerNetwork(value)
 	case "platforms":
 		g.Container.Platforms = strings.Split(value, ",")
 	case "cmd":

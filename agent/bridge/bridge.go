@@ -1,13 +1,16 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -34,7 +37,7 @@ type Config struct {
 	Dir string
 	// Plugins is the directory with the CNI plugins. Default: the first of /usr/lib/cni and /opt/cni/bin that exists.
 	Plugins string
-	// Address is the machine's own address. Mapped ports are open on it alone.
+	// Address is the machine's own IPv4 address. Mapped ports are open on it alone.
 	Address netip.Addr
 	// Subnet has the addresses of the containers, IPv4 with at most 28 bits. The zero value lets Open choose a /22 that
 	// overlaps with no address and no route of this machine, and remember it in Dir.
@@ -52,9 +55,12 @@ type Attachment struct {
 	Netns   string     // path of the network namespace
 	Address netip.Addr // of the container
 	Gateway netip.Addr // of the machine, on the bridge
+	Hosts   string     // path of a file for /etc/hosts
+	Resolv  string     // path of a file for /etc/resolv.conf
 }
 
-// Network is the bridge of one agent. Safe for concurrent use. Calls about the same container must not overlap.
+// Network is the bridge of one agent. The bridge and its rules of the firewall exist while a container is connected.
+// Safe for concurrent use: calls wait for each other.
 type Network struct {
 	cfg Config
 	tag string // eight hexadecimal digits, derived from the node's id
@@ -67,40 +73,55 @@ type Network struct {
 // pluginLimit bounds one call of the plugins.
 const pluginLimit = 30 * time.Second
 
-// Open checks that this machine can have a bridge, and prepares its firewall. It makes no bridge: the first Add does.
-// Blocks for less than a second, or up to 30 s if another program holds the lock of the firewall. Codes:
-// CodeUnavailable if a plugin or the program iptables is missing, CodeFailed.
-func Open(ctx context.Context, cfg Config) (*Network, error) {
+// Open checks that this machine can have a bridge, and chooses its subnet. It makes nothing but files in Dir. Codes:
+// those of Check, CodeInvalid (the subnet), CodeFailed (Dir).
+func Open(cfg Config) (*Network, error) {
 	if cfg.Plugins == "" {
 		cfg.Plugins = defaultPlugins()
 	}
-	for _, name := range []string{"bridge", "host-local", "portmap", "loopback"} {
-		if _, err := os.Stat(filepath.Join(cfg.Plugins, name)); err != nil {
-			return nil, model.Refuse(CodeUnavailable, "no CNI plugin %s in %s", name, cfg.Plugins).
-				WithHint("install the CNI plugins: apt-get install containernetworking-plugins")
-		}
+	n := &Network{
+		cfg: cfg, tag: tagOf(cfg.Node), ports: map[string][]*os.File{},
+		cni: libcni.NewCNIConfigWithCacheDir([]string{cfg.Plugins}, filepath.Join(cfg.Dir, "results"), nil),
 	}
-	if err := os.MkdirAll(filepath.Join(cfg.Dir, "netns"), 0o700); err != nil {
-		return nil, model.Refuse(CodeFailed, "%v", err)
+	if err := n.Check(); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{n.netns(""), n.files("")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, model.Refuse(CodeFailed, "%v", err)
+		}
 	}
 	if !cfg.Subnet.IsValid() {
 		subnet, err := chooseSubnet(cfg.Dir, string(cfg.Node))
 		if err != nil {
 			return nil, err
 		}
-		cfg.Subnet = subnet
+		n.cfg.Subnet = subnet
 	}
-	if cfg.Subnet = cfg.Subnet.Masked(); !cfg.Subnet.Addr().Is4() || cfg.Subnet.Bits() > 28 {
-		return nil, model.Refuse(model.CodeInvalid, "the subnet %s is not IPv4 with at most 28 bits", cfg.Subnet)
-	}
-	n := &Network{
-		cfg: cfg, tag: tagOf(cfg.Node), ports: map[string][]*os.File{},
-		cni: libcni.NewCNIConfigWithCacheDir([]string{cfg.Plugins}, filepath.Join(cfg.Dir, "results"), nil),
-	}
-	if _, err := n.guard(ctx); err != nil {
-		return nil, err
+	n.cfg.Subnet = n.cfg.Subnet.Masked()
+	if !n.cfg.Subnet.Addr().Is4() || n.cfg.Subnet.Bits() > 28 {
+		return nil, model.Refuse(model.CodeInvalid, "the subnet %s is not IPv4 with at most 28 bits", n.cfg.Subnet)
 	}
 	return n, nil
+}
+
+// Check returns CodeUnavailable if the machine lacks something that containers with a network of their own need. It
+// only looks at files.
+func (n *Network) Check() error {
+	if !n.cfg.Address.Is4() {
+		return model.Refuse(CodeUnavailable, "the node's address %s is not IPv4", n.cfg.Address)
+	}
+	for _, name := range []string{"bridge", "host-local", "portmap", "loopback"} {
+		if _, err := os.Stat(filepath.Join(n.cfg.Plugins, name)); err != nil {
+			return model.Refuse(CodeUnavailable, "no CNI plugin %s in %s", name, n.cfg.Plugins).
+				WithHint("install the CNI plugins: apt-get install containernetworking-plugins")
+		}
+	}
+	if _, err := exec.LookPath("iptables"); err != nil {
+		return model.Refuse(CodeUnavailable, "no program iptables").WithHint("install iptables")
+	}
+	_, err := Resolvers()
+	return err
 }
 
 func defaultPlugins() string {
@@ -121,15 +142,24 @@ func (n *Network) Subnet() netip.Prefix { return n.cfg.Subnet }
 // Device returns the name of the bridge.
 func (n *Network) Device() string { return "osp-" + n.tag }
 
-// Add makes the namespace of a container, connects it, and maps its ports. If it fails, nothing is left. id must be
-// usable as a file name. Blocks for some hundred milliseconds, at most 90 s. Codes: CodePortTaken, CodeFailed.
-func (n *Network) Add(ctx context.Context, id string, mappings []Mapping) (Attachment, error) {
-	if err := n.Hold(id, mappings); err != nil {
+// Add makes the namespace of a container, connects it, maps its ports, and writes its files. It first removes what an
+// earlier Add for the id has left. If it fails, nothing is left. id must be usable as a file name. Blocks for some
+// hundred milliseconds, at most 90 s, and while other calls run. Codes: CodePortTaken, CodeUnavailable, CodeFailed.
+func (n *Network) Add(ctx context.Context, id, hostname string, mappings []Mapping) (Attachment, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.remove(ctx, id); err != nil {
+		return Attachment{}, err
+	}
+	if err := n.hold(id, mappings); err != nil {
 		return Attachment{}, err
 	}
 	a, err := n.attach(ctx, id, mappings)
+	if err == nil {
+		err = n.write(&a, id, hostname)
+	}
 	if err != nil {
-		_ = n.Remove(context.WithoutCancel(ctx), id) // the first error says more
+		_ = n.removeLast(context.WithoutCancel(ctx), id) // the first error says more
 		return Attachment{}, err
 	}
 	return a, nil
@@ -145,6 +175,10 @@ func (n *Network) attach(ctx context.Context, id string, mappings []Mapping) (At
 	}
 	result, err := n.call(ctx, n.bridge(), n.runtime(id, nil), add)
 	if err != nil {
+		return Attachment{}, err
+	}
+	// The bridge exists by now, so Sweep finds the rules even if this process is killed.
+	if _, err := n.guard(ctx); err != nil {
 		return Attachment{}, err
 	}
 	if len(result.IPs) != 1 {
@@ -163,15 +197,31 @@ func (n *Network) attach(ctx context.Context, id string, mappings []Mapping) (At
 	return Attachment{Netns: path, Address: address.Unmap(), Gateway: gateway.Unmap()}, nil
 }
 
-// Hold binds the machine's side of the mappings without listening, so that no other program can bind them: the firewall
-// leads connections past it. Add does this itself. An agent that finds a container of an earlier run calls Hold for it.
-// Hold does nothing if the container holds ports already. Code: CodePortTaken.
-func (n *Network) Hold(id string, mappings []Mapping) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.ports[id]) > 0 {
-		return nil
+// write writes the files of a container.
+func (n *Network) write(a *Attachment, id, hostname string) error {
+	servers, err := Resolvers()
+	if err != nil {
+		return err
 	}
+	dir := n.files(id)
+	a.Hosts, a.Resolv = filepath.Join(dir, "hosts"), filepath.Join(dir, "resolv.conf")
+	hosts := "127.0.0.1\tlocalhost\n" + a.Address.String() + "\t" + hostname + "\n"
+	err = os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(a.Hosts, []byte(hosts), 0o644)
+	}
+	if err == nil {
+		err = os.WriteFile(a.Resolv, servers, 0o644)
+	}
+	if err != nil {
+		return model.Refuse(CodeFailed, "%v", err)
+	}
+	return nil
+}
+
+// hold binds the machine's side of the mappings without listening, so that no other program can bind them: the firewall
+// leads connections past such a program.
+func (n *Network) hold(id string, mappings []Mapping) error {
 	var held []*os.File
 	for _, m := range mappings {
 		socket, err := bindPort(n.cfg.Address, m.Host)
@@ -185,9 +235,45 @@ func (n *Network) Hold(id string, mappings []Mapping) error {
 	return nil
 }
 
-// Remove undoes Add. It does nothing if nothing is left of the container's network. Blocks for about 100 ms, at most
-// 90 s. Code: CodeFailed; call it again then.
+// Adopt holds the ports of a container that an earlier process has connected. It does nothing for a container without a
+// network, or whose ports are held. Codes: CodePortTaken, CodeFailed.
+func (n *Network) Adopt(id string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.ports[id]) > 0 {
+		return nil
+	}
+	rt, _, err := n.remembered(n.portmap(nil), id)
+	if err != nil || rt == nil {
+		return err
+	}
+	mappings, err := mappingsOf(rt)
+	if err != nil {
+		return err
+	}
+	return n.hold(id, mappings)
+}
+
+// Remove undoes Add. It does nothing if nothing is left of the container's network. With the last container it also
+// removes the bridge and its rules. Blocks for about 100 ms, at most 90 s, and while other calls run. Code: CodeFailed;
+// call it again then.
 func (n *Network) Remove(ctx context.Context, id string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.removeLast(ctx, id)
+}
+
+func (n *Network) removeLast(ctx context.Context, id string) error {
+	if err := n.remove(ctx, id); err != nil {
+		return err
+	}
+	if left, err := n.attached(); err != nil || len(left) > 0 {
+		return err
+	}
+	return n.removeBridge(ctx)
+}
+
+func (n *Network) remove(ctx context.Context, id string) error {
 	attached, err := n.attached()
 	if err != nil {
 		return err
@@ -197,19 +283,19 @@ func (n *Network) Remove(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	if err := removeNetns(n.netns(id)); err != nil {
-		return model.Refuse(CodeFailed, "remove a network namespace: %v", err)
+	if err := errors.Join(removeNetns(n.netns(id)), os.RemoveAll(n.files(id))); err != nil {
+		return model.Refuse(CodeFailed, "remove the network of container %s: %v", id, err)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	closeAll(n.ports[id])
 	delete(n.ports, id)
 	return nil
 }
 
-// Sweep removes the network of every container for which keep returns false, and restores what the firewall lost of the
-// others (see Repair). Call it when the agent has adopted its containers. It returns the first error, and goes on.
+// Sweep removes the network of every container for which keep returns false, and the bridge and its rules if no
+// container is left. It returns the first error, and goes on.
 func (n *Network) Sweep(ctx context.Context, keep func(id string) bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	attached, err := n.attached()
 	if err != nil {
 		return err
@@ -217,20 +303,20 @@ func (n *Network) Sweep(ctx context.Context, keep func(id string) bool) error {
 	var first error
 	for _, id := range attached {
 		if !keep(id) {
-			if err := n.Remove(ctx, id); err != nil && first == nil {
+			if err := n.remove(ctx, id); err != nil && first == nil {
 				first = err
 			}
 		}
 	}
-	if _, err := n.Repair(ctx); err != nil && first == nil {
-		first = err
+	if left, err := n.attached(); err != nil || len(left) > 0 {
+		return cmp.Or(first, err)
 	}
-	return first
+	return cmp.Or(first, n.removeBridge(ctx))
 }
 
-// attached lists the ids of all containers that have a namespace or a result of a plugin.
+// attached lists the ids of all containers that have a namespace, files or a result of a plugin.
 func (n *Network) attached() ([]string, error) {
-	files, err := os.ReadDir(filepath.Join(n.cfg.Dir, "netns"))
+	files, err := os.ReadDir(n.netns(""))
 	if err != nil {
 		return nil, model.Refuse(CodeFailed, "%v", err)
 	}
@@ -238,8 +324,12 @@ func (n *Network) attached() ([]string, error) {
 	if err != nil && !os.IsNotExist(err) {
 		return nil, model.Refuse(CodeFailed, "read the results of plugins: %v", err)
 	}
+	written, err := os.ReadDir(n.files(""))
+	if err != nil {
+		return nil, model.Refuse(CodeFailed, "%v", err)
+	}
 	var ids []string
-	for _, f := range files {
+	for _, f := range append(files, written...) {
 		ids = append(ids, f.Name())
 	}
 	for _, a := range cached {
@@ -260,18 +350,22 @@ func (n *Network) Close() error {
 	return nil
 }
 
-// Remnants removes the bridge and the rules of this node. Call it when the node is uninstalled: it disconnects every
-// container that is left. Codes: CodeFailed.
-func (n *Network) Remnants(ctx context.Context) error {
+// removeBridge removes the rules of this node, and then its bridge, if there is one. While there is a bridge, there may
+// be rules.
+func (n *Network) removeBridge(ctx context.Context) error {
+	if _, err := net.InterfaceByName(n.Device()); err != nil {
+		return nil
+	}
 	if err := n.unguard(ctx); err != nil {
 		return err
 	}
-	if _, err := net.InterfaceByName(n.Device()); err != nil {
-		return nil // no container ever had an address
+	if _, err := run(ctx, "ip", "link", "delete", n.Device()); err != nil {
+		return failed("remove the bridge", err)
 	}
-	_, err := run(ctx, "ip", "link", "delete", n.Device())
-	return err
+	return nil
 }
+
+func (n *Network) files(id string) string { return filepath.Join(n.cfg.Dir, "files", id) }
 
 func (n *Network) netns(id string) string { return filepath.Join(n.cfg.Dir, "netns", id) }
 

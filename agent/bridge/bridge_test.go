@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(inside) == "" && os.Getuid() == 0 {
 		os.Exit(runInside())
 	}
+	if os.Getenv(inside) != "" {
+		prepareInside()
+	}
 	os.Exit(m.Run())
 }
 
@@ -52,6 +55,21 @@ func runInside() int {
 		return 1
 	}
 	return 0
+}
+
+// prepareInside shows these tests an /etc/resolv.conf with a name server that containers can reach.
+func prepareInside() {
+	f, err := os.CreateTemp("", "resolv-")
+	if err == nil {
+		_, err = f.WriteString("nameserver 192.0.2.53\n")
+	}
+	if err == nil {
+		err = unix.Mount(f.Name(), "/etc/resolv.conf", "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		panic(err)
+	}
+	_, _ = f.Close(), os.Remove(f.Name())
 }
 
 func serve(word string) {
@@ -72,7 +90,7 @@ func serve(word string) {
 }
 
 // open returns a Network of a machine with the address 192.0.2.1, whose files are in dir.
-func open(t *testing.T, dir string, node model.NodeID) *Network {
+func open(t *testing.T, dir string, node model.NodeID, change ...func(*Config)) *Network {
 	t.Helper()
 	if os.Getenv(inside) == "" {
 		skip(t, "needs root")
@@ -87,24 +105,44 @@ func open(t *testing.T, dir string, node model.NodeID) *Network {
 			t.Fatal(err)
 		}
 	}
-	n, err := Open(t.Context(), Config{Node: node, Dir: dir, Address: netip.MustParseAddr("192.0.2.1")})
+	cfg := Config{Node: node, Dir: dir, Address: netip.MustParseAddr("192.0.2.1")}
+	for _, f := range change {
+		f(&cfg)
+	}
+	n, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx := context.Background()
-		if err := n.Sweep(ctx, func(string) bool { return false }); err != nil {
-			t.Error(err)
-		}
-		if err := n.Remnants(ctx); err != nil {
+		if err := n.Sweep(context.Background(), func(string) bool { return false }); err != nil {
 			t.Error(err)
 		}
 		_ = n.Close()
-		if left, err := run(ctx, "iptables-save"); err != nil || strings.Contains(left, n.tag) {
-			t.Errorf("rules are left: %s %v", left, err)
-		}
+		checkNothing(t, n)
 	})
 	return n
+}
+
+// checkNothing checks that a Network without containers has no bridge, rule, address, namespace or file.
+func checkNothing(t *testing.T, n *Network) {
+	t.Helper()
+	for _, table := range []string{"nat", "filter"} {
+		if left, err := run(context.Background(), "iptables", "-t", table, "-S"); err != nil ||
+			strings.Contains(left, n.tag) {
+			t.Errorf("rules are left: %s %v", left, err)
+		}
+	}
+	if _, err := net.InterfaceByName(n.Device()); err == nil {
+		t.Errorf("the bridge %s is left", n.Device())
+	}
+	for _, pattern := range []string{"leases/*/1*", "netns/*", "files/*", "results/results/*"} {
+		if left, err := filepath.Glob(filepath.Join(n.cfg.Dir, pattern)); err != nil || len(left) > 0 {
+			t.Errorf("%v are left, %v", left, err)
+		}
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), n.cfg.Dir) {
+		t.Errorf("mounts are left, %v: %s", err, mounts)
+	}
 }
 
 func skip(t *testing.T, why string) {
@@ -118,7 +156,7 @@ func skip(t *testing.T, why string) {
 // connect connects a container that serves its id on port 80, and returns its attachment.
 func connect(t *testing.T, n *Network, id string, mappings ...Mapping) Attachment {
 	t.Helper()
-	a, err := n.Add(t.Context(), id, mappings)
+	a, err := n.Add(t.Context(), id, "host-"+id, mappings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,114 +233,15 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	_, err = n.Add(t.Context(), "a", []Mapping{{8004, 80}, {8005, 80}})
+	_, err = n.Add(t.Context(), "a", "a", []Mapping{{8004, 80}, {8005, 80}})
 	if codeOf(err) != CodePortTaken || !strings.Contains(err.Error(), "8005") {
 		t.Errorf("error %v", err)
 	}
 	if ids, err := n.attached(); err != nil || len(ids) > 0 {
 		t.Errorf("left: %v %v", ids, err)
 	}
-	if _, err := n.Add(t.Context(), "b", []Mapping{{8004, 80}}); err != nil {
+	if _, err := n.Add(t.Context(), "b", "b", []Mapping{{8004, 80}}); err != nil {
 		t.Errorf("the refused container holds a port: %v", err)
-	}
-}
-
-// A failed plugin leaves no namespace and no address.
-func TestFailedAddLeavesNothing(t *testing.T) {
-	n := open(t, t.TempDir(), "n1")
-	broken := t.TempDir()
-	for _, name := range []string{"bridge", "host-local", "loopback"} {
-		if err := os.Symlink(filepath.Join(n.cfg.Plugins, name), filepath.Join(broken, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	script := "#!/bin/sh\n[ $CNI_COMMAND = DEL ] || { echo '{\"code\": 100, \"msg\": \"no rules today\"}'; exit 1; }\n"
-	if err := os.WriteFile(filepath.Join(broken, "portmap"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	m, err := Open(t.Context(), Config{Node: "n1", Dir: n.cfg.Dir, Address: n.cfg.Address, Plugins: broken})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = m.Add(t.Context(), "a", []Mapping{{8001, 80}})
-	if codeOf(err) != CodeFailed || !strings.Contains(err.Error(), "no rules today") {
-		t.Errorf("error %v", err)
-	}
-	leases, err := filepath.Glob(filepath.Join(n.cfg.Dir, "leases", "*", "1*"))
-	if err != nil || len(leases) > 0 {
-		t.Errorf("addresses are still taken: %v %v", leases, err)
-	}
-	if ids, err := n.attached(); err != nil || len(ids) > 0 {
-		t.Errorf("left: %v %v", ids, err)
-	}
-}
-
-// After a reload of the firewall no rule is left. Repair makes them again.
-func TestRepairAfterReload(t *testing.T) {
-	n := open(t, t.TempDir(), "n1")
-	connect(t, n, "a", Mapping{8001, 80})
-	connect(t, n, "b")
-	if mended, err := n.Repair(t.Context()); err != nil || mended != 0 {
-		t.Errorf("an intact firewall was mended: %d %v", mended, err)
-	}
-	for _, args := range [][]string{{"-t", "nat", "-F"}, {"-t", "nat", "-X"}, {"-F"}} {
-		if _, err := run(t.Context(), "iptables", args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := ask("192.0.2.1:8001"); got != "" {
-		t.Fatalf("the port answers %q without rules", got)
-	}
-	if mended, err := n.Repair(t.Context()); err != nil || mended != 5 {
-		t.Errorf("%d were mended, not the four rules of the bridge and one container: %v", mended, err)
-	}
-	if got := ask("192.0.2.1:8001"); got != "a" {
-		t.Errorf("the port answers %q after the repair", got)
-	}
-}
-
-// An agent that restarts finds the containers, and removes those that ended meanwhile.
-func TestSweepAfterRestart(t *testing.T) {
-	dir := t.TempDir()
-	first := open(t, dir, "n1")
-	connect(t, first, "a", Mapping{8001, 80})
-	connect(t, first, "b", Mapping{8002, 80})
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	second := open(t, dir, "n1")
-	if second.Subnet() != first.Subnet() {
-		t.Errorf("the subnet was %v and is %v", first.Subnet(), second.Subnet())
-	}
-	if err := second.Hold("a", []Mapping{{8001, 80}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Sweep(t.Context(), func(id string) bool { return id == "a" }); err != nil {
-		t.Fatal(err)
-	}
-	if got := ask("192.0.2.1:8001") + ask("192.0.2.1:8002"); got != "a" {
-		t.Errorf("the ports answer %q", got)
-	}
-	if ids, err := second.attached(); err != nil || !slices.Equal(ids, []string{"a"}) {
-		t.Errorf("attached: %v %v", ids, err)
-	}
-}
-
-// After a reboot the namespaces are gone, and their files, the addresses and the results of plugins are left.
-func TestSweepAfterReboot(t *testing.T) {
-	n := open(t, t.TempDir(), "n1")
-	if _, err := n.Add(t.Context(), "a", []Mapping{{8001, 80}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Unmount(n.netns("a"), unix.MNT_DETACH); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Sweep(t.Context(), func(string) bool { return false }); err != nil {
-		t.Fatal(err)
-	}
-	leases, err := filepath.Glob(filepath.Join(n.cfg.Dir, "leases", "*", "1*"))
-	if err != nil || len(leases) > 0 {
-		t.Errorf("addresses are still taken: %v %v", leases, err)
 	}
 }
 
@@ -317,18 +256,69 @@ func TestNeighbours(t *testing.T) {
 	if err := one.Sweep(t.Context(), func(string) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
-	if err := one.Remnants(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	checkNothing(t, one)
 	if got := ask("192.0.2.1:8002"); got != "a" {
 		t.Errorf("the neighbour's port answers %q", got)
 	}
 }
 
 func TestOpenWithoutPlugins(t *testing.T) {
-	_, err := Open(t.Context(), Config{Node: "n1", Dir: t.TempDir(), Plugins: t.TempDir()})
+	_, err := Open(Config{Node: "n1", Dir: t.TempDir(), Plugins: t.TempDir(), Address: netip.MustParseAddr("192.0.2.1")})
 	if codeOf(err) != CodeUnavailable || !strings.Contains(err.Error(), "no CNI plugin bridge") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestOpenWithIPv6(t *testing.T) {
+	_, err := Open(Config{Node: "n1", Dir: t.TempDir(), Address: netip.MustParseAddr("2001:db8::1")})
+	if codeOf(err) != CodeUnavailable || !strings.Contains(err.Error(), "not IPv4") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A container finds its name, and name servers.
+func TestFilesOfAContainer(t *testing.T) {
+	n := open(t, t.TempDir(), "n1")
+	a := connect(t, n, "a")
+	hosts, err := os.ReadFile(a.Hosts)
+	if err != nil || string(hosts) != "127.0.0.1\tlocalhost\n"+a.Address.String()+"\thost-a\n" {
+		t.Errorf("hosts %q, %v", hosts, err)
+	}
+	if text, err := os.ReadFile(a.Resolv); err != nil || string(text) != "nameserver 192.0.2.53\n" {
+		t.Errorf("resolv.conf %q, %v", text, err)
+	}
+}
+
+// A port can be mapped while connections of its last program are being forgotten.
+func TestPortInTimeWait(t *testing.T) {
+	n := open(t, t.TempDir(), "n1")
+	ln, err := net.Listen("tcp4", "192.0.2.1:8009")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp4", "192.0.2.1:8009")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = ln.Close(), served.Close()
+	_, _ = io.ReadAll(c)
+	_ = c.Close()
+	connect(t, n, "a", Mapping{8009, 80})
+	if got := ask("192.0.2.1:8009"); got != "a" {
+		t.Errorf("the port answers %q", got)
+	}
+}
+
+// An agent with a loopback address maps its ports too.
+func TestLoopback(t *testing.T) {
+	n := open(t, t.TempDir(), "n1", func(c *Config) { c.Address = netip.MustParseAddr("127.0.0.7") })
+	connect(t, n, "a", Mapping{8001, 80})
+	if got := ask("127.0.0.7:8001"); got != "a" {
+		t.Errorf("the port answers %q", got)
 	}
 }
 
@@ -374,6 +364,9 @@ func TestResolvers(t *testing.T) {
 	}
 	if _, err := resolvers(stub, filepath.Join(dir, "none")); codeOf(err) != CodeUnavailable {
 		t.Errorf("error %v", err)
+	}
+	if text, err := resolvers(filepath.Join(dir, "none"), upstream); err != nil || len(text) > 0 {
+		t.Errorf("of a machine without name servers: %q, %v", text, err)
 	}
 }
 

@@ -20,7 +20,7 @@ type rule struct {
 // rules returns what the bridge needs: its containers reach the outside under the machine's address, and connections to
 // mapped ports pass on machines that forward nothing by default.
 func (n *Network) rules() []rule {
-	mark := []string{"-m", "comment", "--comment", "outspan " + n.tag}
+	mark := []string{"-m", "comment", "--comment", n.mark()}
 	with := func(words string) []string { return append(strings.Fields(words), mark...) }
 	return []rule{
 		{"nat", "POSTROUTING", with("-s " + n.cfg.Subnet.String() + " ! -o " + n.Device() + " -j MASQUERADE")},
@@ -47,14 +47,30 @@ func (n *Network) guard(ctx context.Context) (missing int, err error) {
 	return missing, nil
 }
 
+// unguard removes all rules of this node, also those of an earlier subnet.
 func (n *Network) unguard(ctx context.Context) error {
-	for _, r := range n.rules() {
-		if _, err := r.call(ctx, "-D"); err != nil {
-			return err
+	for _, table := range []string{"nat", "filter"} {
+		rules, err := run(ctx, "iptables", "-w", "20", "-t", table, "-S")
+		if err != nil {
+			return failed("list the rules of the firewall", err)
+		}
+		for line := range strings.Lines(rules) {
+			before, after, own := strings.Cut(line, `"`+n.mark()+`"`)
+			words := strings.Fields(before)
+			if !own || words[0] != "-A" {
+				continue
+			}
+			words = append(append(words[2:], n.mark()), strings.Fields(after)...)
+			if _, err := (rule{table, strings.Fields(before)[1], words}).call(ctx, "-D"); err != nil {
+				return failed("remove a rule of the firewall", err)
+			}
 		}
 	}
 	return nil
 }
+
+// mark is the comment of all rules of this node.
+func (n *Network) mark() string { return "outspan " + n.tag }
 
 // call runs iptables for the rule with -C, -I or -D. It returns false if iptables says that there is no such rule.
 func (r rule) call(ctx context.Context, op string) (bool, error) {
@@ -94,34 +110,36 @@ func (e *programError) Error() string { return e.name + ": " + e.said + ": " + e
 func (e *programError) Unwrap() error { return e.err }
 
 // Repair makes rules of the firewall again that somebody removed, for example by reloading it. It returns how many of
-// them it made: the bridge's rules, and one for each container that lost its ports. Call it about once a minute: it
-// runs iptables five times, whatever the number of containers. Code: CodeFailed.
+// them it made: the bridge's rules, and one for each container that lost its ports. Without containers it does nothing.
+// Otherwise it runs iptables five times, whatever their number. It returns the first error, and goes on. Blocks for
+// less than a second, at most some minutes if another program holds the lock of the firewall. Code: CodeFailed.
 func (n *Network) Repair(ctx context.Context) (made int, err error) {
-	if made, err = n.guard(ctx); err != nil {
-		return made, err
-	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	ids, err := n.attached()
-	if err != nil {
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	if made, err = n.guard(ctx); err != nil {
 		return made, err
 	}
 	rules, err := run(ctx, "iptables", "-w", "20", "-t", "nat", "-S")
 	if err != nil {
 		return made, failed("list the rules of the firewall", err)
 	}
+	var first error
 	for _, id := range ids {
 		rt, result, err := n.remembered(n.portmap(nil), id)
-		if err != nil {
-			return made, err
+		if err == nil && rt != nil && !mapped(rules, n.listName("ports"), id, result.IPs[0].Address.IP.String()) {
+			if _, err = n.call(ctx, n.portmap(result), rt, add); err == nil {
+				made++
+			}
 		}
-		if rt == nil || mapped(rules, n.listName("ports"), id, result.IPs[0].Address.IP.String()) {
-			continue
+		if first == nil {
+			first = err
 		}
-		if _, err := n.call(ctx, n.portmap(result), rt, add); err != nil {
-			return made, err
-		}
-		made++
 	}
-	return made, nil
+	return made, first
 }
 
 // mapped reports whether the rules of the table nat lead to the ports of a container. The plugin's own CHECK can't be

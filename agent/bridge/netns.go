@@ -58,13 +58,27 @@ func isNetns(path string) bool {
 	return unix.Statfs(path, &fs) == nil && fs.Type == unix.NSFS_MAGIC
 }
 
-// bindPort binds a TCP port without listening. The file holds the port until it is closed.
+// bindPort binds a TCP port without listening. The file holds the port until it is closed. While connections of an
+// earlier program are being forgotten (TIME_WAIT), the port can only be bound so that another program may bind it too.
 func bindPort(address netip.Addr, port uint16) (*os.File, error) {
+	f, err := bindOnce(address, port, false)
+	if errors.Is(err, unix.EADDRINUSE) {
+		f, err = bindOnce(address, port, true)
+	}
+	return f, err
+}
+
+func bindOnce(address netip.Addr, port uint16, shared bool) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), fmt.Sprintf("port %d", port))
+	if shared {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(port), Addr: address.As4()}); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

@@ -68,6 +68,23 @@ func (n *Network) runtime(id string, mappings []Mapping) *libcni.RuntimeConf {
 	return rt
 }
 
+// mappingsOf returns the mappings with which the plugin portmap was called.
+func mappingsOf(rt *libcni.RuntimeConf) ([]Mapping, error) {
+	text, err := json.Marshal(rt.CapabilityArgs["portMappings"])
+	if err != nil {
+		return nil, failed("read the ports of "+rt.ContainerID, err)
+	}
+	var ports []struct{ HostPort, ContainerPort uint16 }
+	if err := json.Unmarshal(text, &ports); err != nil {
+		return nil, failed("read the ports of "+rt.ContainerID, err)
+	}
+	var mappings []Mapping
+	for _, p := range ports {
+		mappings = append(mappings, Mapping{Host: p.HostPort, Container: p.ContainerPort})
+	}
+	return mappings, nil
+}
+
 // operation is what the plugins of a list are asked to do.
 type operation string
 
@@ -117,11 +134,10 @@ func parse(list object) (*libcni.NetworkConfigList, error) {
 func (n *Network) detach(ctx context.Context, id string) error {
 	for _, list := range []object{n.portmap(nil), n.bridge(), n.loopback()} {
 		rt, _, err := n.remembered(list, id)
-		if err != nil {
-			return err
-		}
-		if rt == nil {
-			rt = n.runtime(id, nil)
+		if err != nil || rt == nil {
+			// There is no result, or one that can't be read. The plugins find their work by the id. The plugin portmap does
+			// nothing without ports, but does not look at their numbers.
+			rt = n.runtime(id, []Mapping{{Host: 1, Container: 1}})
 		}
 		if !isNetns(rt.NetNS) {
 			rt.NetNS = "" // it is gone, for example after a reboot: the plugins free the rest

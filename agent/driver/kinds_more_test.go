@@ -161,6 +161,47 @@ func TestContainerSurroundings(t *testing.T) {
 	}
 }
 
+// A container in a network namespace of its own sees only that network, and so do commands beside it. Its user may
+// listen on any port there.
+func TestContainerNetwork(t *testing.T) {
+	k := newContainers(t)
+	name := fmt.Sprintf("driver-test-%d", os.Getpid())
+	ip := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+	}
+	ip("netns", "add", name)
+	t.Cleanup(func() { ip("netns", "del", name) })
+	ip("-n", name, "link", "set", "lo", "up")
+	ip("-n", name, "address", "add", "192.0.2.77/32", "dev", "lo")
+	resolv := filepath.Join(filepath.Dir(k.root), "resolv.conf")
+	must(t, os.WriteFile(resolv, []byte("nameserver 192.0.2.53\n"), 0o644))
+	const script = "id -u; cat /etc/resolv.conf; hostname; echo hello | nc -l -p 80; exec sleep 1000"
+	must(t, os.Symlink("busybox", filepath.Join(k.root, "bin", "nc")))
+	task := k.start(k.script(script, func(s *driver.Spec) {
+		s.User = "app"
+		s.Container.NetNS, s.Container.Resolv, s.Container.Hostname = "/run/netns/"+name, resolv, "web-1"
+	}))
+	k.says(task, "1001\nnameserver 192.0.2.53\nweb-1\n")
+	var out strings.Builder
+	ask := driver.Command{Argv: []string{"sh", "-c", "ip -o address; nc 192.0.2.77 80 </dev/null"}, Stdout: &out}
+	eventually(t, "an answer on port 80", func() bool {
+		out.Reset()
+		code, err := task.Exec(t.Context(), ask)
+		return code == 0 && err == nil && strings.HasSuffix(out.String(), "hello\n")
+	})
+	if strings.Contains(out.String(), "eth0") || !strings.Contains(out.String(), "192.0.2.77") {
+		t.Errorf("it sees %s", out.String())
+	}
+	tasks := k.restart()
+	if len(tasks) != 1 || !tasks[0].Alive() {
+		t.Fatalf("adopted %v", tasks)
+	}
+	stop(t, tasks[0], 0, 5*time.Second)
+}
+
 func TestContainerRefused(t *testing.T) {
 	k := newContainers(t)
 	for name, change := range map[string]func(*driver.Spec){

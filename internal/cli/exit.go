@@ -42,6 +42,7 @@ var outcomes = map[model.Code]term.ExitCode{
 	model.CodeNoNodes:      term.ExitNotAllPlaced,
 	model.CodeNoRuntime:    term.ExitNotAllPlaced,
 	model.CodeRuntimeDown:  term.ExitNotAllPlaced,
+	model.CodeNoNetwork:    term.ExitNotAllPlaced,
 	model.CodeConstraint:   term.ExitNotAllPlaced,
 	model.CodeAntiAffinity: term.ExitNotAllPlaced,
 	model.CodeVolumeNoNode: term.ExitNotAllPlaced,

@@ -264,6 +264,17 @@ func runtimeText(r *api.Runtime) string {
 	return r.Version
 }
 
+// bridgeText says which addresses containers with a network of their own have on a node, or why it has no such network.
+func bridgeText(r *api.Runtime) string {
+	switch {
+	case r == nil:
+		return ""
+	case r.Bridge == "":
+		return "none: " + r.NoBridge
+	}
+	return r.Bridge + " (IPv4 only)"
+}
+
 // pinned returns a copy of spec with the images that a plan found.
 func pinned(spec model.JobSpec, images []api.GroupImage) model.JobSpec {
 	spec.Groups = slices.Clone(spec.Groups)

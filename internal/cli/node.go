@@ -123,7 +123,7 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 			term.Field{"CPU", fmt.Sprintf("%d of %d shares (%d reserved)", n.Allocated.CPU, n.Capacity.CPU, n.Reserved.CPU)},
 			term.Field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", model.SizeText(n.Allocated.MemoryBytes),
 				model.SizeText(n.Capacity.MemoryBytes), model.SizeText(n.Reserved.MemoryBytes))},
-			term.Field{"Containers", runtimeText(n.Runtime)},
+			term.Field{"Containers", runtimeText(n.Runtime)}, term.Field{"Bridge", bridgeText(n.Runtime)},
 			term.Field{"Labels", term.LabelsText(n.Labels)}, term.Field{"Drain", afterDrain(n)},
 			term.Field{"Warnings", strings.Join(n.Warnings, "; ")},
 		)

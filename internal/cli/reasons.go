@@ -240,8 +240,10 @@ func (u *unplacedOf) refusal() *model.Error {
 var unplacedHints = map[model.Code]string{
 	model.CodeConstraint: "change the constraint, or have a node meet it, such as with: outspan node " +
 		"label NODE KEY=VALUE",
-	model.CodeNoRuntime:    "install containerd on a node; which nodes have it: outspan node ls -o wide",
-	model.CodeRuntimeDown:  "start containerd on the node: systemctl start containerd",
+	model.CodeNoRuntime:   "install containerd on a node; which nodes have it: outspan node ls -o wide",
+	model.CodeRuntimeDown: "start containerd on the node: systemctl start containerd",
+	model.CodeNoNetwork: "install what a node lacks for it, as `outspan node status NODE` says, or use " +
+		"network = \"host\" in the job file",
 	model.CodeNoNodes:      "add a node, or uncordon one; list them with: outspan node ls",
 	model.CodeAntiAffinity: "they are placed when there is a node for each, or another value of the distinct attribute",
 	model.CodeImagePull: "see to the registry, or to the nodes' access to it; it is tried again within 5 minutes, and " +

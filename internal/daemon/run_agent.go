@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -166,9 +167,10 @@ func containers(c *config.Container) *agent.ContainerConfig {
 	if c == nil {
 		return nil
 	}
+	subnet, _ := netip.ParsePrefix(c.Subnet) // config has checked it; without one, the agent chooses
 	return &agent.ContainerConfig{Socket: c.Socket, Runtime: c.Runtime, CertsDir: c.CertsDir, DockerConfig: c.DockerConfig,
 		PullTimeout: time.Duration(c.PullTimeout) * time.Millisecond,
-		DiskHigh:    c.DiskHigh, DiskLow: c.DiskLow}
+		DiskHigh:    c.DiskHigh, DiskLow: c.DiskLow, Plugins: c.CNIPlugins, Subnet: subnet}
 }
 
 func (a *agentPart) dataDir() string { return AgentDataDir(a.p.cfg) }

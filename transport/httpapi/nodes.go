@@ -48,7 +48,7 @@ func (r *reading) node(n *fsm.Node) api.Node {
 		Troubles: []api.Trouble{}, PortProblems: r.closedPorts(n),
 	}
 	if x := n.Self.Runtime; x != nil {
-		v.Runtime = &api.Runtime{Version: x.Version, Down: x.Down}
+		v.Runtime = &api.Runtime{Version: x.Version, Down: x.Down, Bridge: x.Bridge, NoBridge: x.WhyNoBridge()}
 		if x.DownSince != 0 {
 			since := r.wallAt(x.DownSince)
 			v.Runtime.DownSince = &since

@@ -255,7 +255,7 @@ func (s *scrape) incomplete() bool {
 func unschedulableCodes() []model.Code {
 	return []model.Code{
 		model.CodeNoMemory, model.CodeNoPorts, model.CodeNoNodes, model.CodeNoRuntime, model.CodeRuntimeDown,
-		model.CodeConstraint, model.CodeVolumeNoNode,
+		model.CodeNoNetwork, model.CodeConstraint, model.CodeVolumeNoNode,
 		model.CodeVolumeInUse, model.CodeAntiAffinity,
 		model.CodeRetryLimit, model.CodeVolumeOffline, model.QuotaExceeded("memory"), model.QuotaExceeded("instances"),
 	}

@@ -66,8 +66,11 @@ func (b Bundle) capabilities(uid uint32) *specs.LinuxCapabilities {
 func (b Bundle) Spec(who specs.User) *specs.Spec {
 	namespaces := []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace},
 		{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace}}
+	var sysctl map[string]string
 	if b.NetNS != "" {
 		namespaces = append(namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: b.NetNS})
+		// All ports of the namespace are the container's, so any user of it may listen on port 80.
+		sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
 	}
 	var limits []specs.POSIXRlimit
 	for _, r := range b.Rlimits {
@@ -88,7 +91,7 @@ func (b Bundle) Spec(who specs.User) *specs.Spec {
 			CgroupsPath: b.Cgroup,
 			// The driver has set the limits on the cgroup. The runtime adds the devices that every container has.
 			Resources:  &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
-			Namespaces: namespaces,
+			Namespaces: namespaces, Sysctl: sysctl,
 			MaskedPaths: []string{"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
 				"/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
 				"/sys/firmware", "/sys/devices/virtual/powercap"},

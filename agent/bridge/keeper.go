@@ -1,0 +1,203 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/model"
+)
+
+// Backend makes the networks of a Keeper. Network implements it, and tests implement it in memory.
+type Backend interface {
+	Check() error
+	Subnet() netip.Prefix
+	Add(ctx context.Context, id, hostname string, mappings []Mapping) (Attachment, error)
+	Adopt(id string) error
+	Remove(ctx context.Context, id string) error
+	Sweep(ctx context.Context, keep func(id string) bool) error
+	Repair(ctx context.Context) (made int, err error)
+	Close() error
+}
+
+// removeLimit bounds the removal of a network while its instance waits. Tend tries again.
+const removeLimit = 30 * time.Second
+
+// Keeper knows which instances of an agent need their networks. It removes the others, also those that earlier agents
+// left. Safe for concurrent use. Calls about the same instance must not overlap.
+type Keeper struct {
+	open func() (Backend, error)
+
+	mu     sync.Mutex
+	net    Backend // nil while there is none
+	why    error   // why no instance gets a network; nil means that they get one
+	uses   map[string]bool
+	litter bool // something may be left of instances that are not in uses
+}
+
+// NewKeeper returns a Keeper that calls open until it succeeds.
+func NewKeeper(open func() (Backend, error)) *Keeper {
+	return &Keeper{open: open, why: errors.New("its agent has just started"), uses: map[string]bool{}, litter: true}
+}
+
+// Keep returns the Keeper of a bridge.
+func Keep(cfg Config) *Keeper {
+	return NewKeeper(func() (Backend, error) {
+		n, err := Open(cfg)
+		if err != nil {
+			return nil, err // not a Backend with a nil pointer
+		}
+		return n, nil
+	})
+}
+
+// Look finds out whether instances can get networks; see State. It only looks at files. It returns the first error of
+// instances whose ports can't be held.
+func (k *Keeper) Look() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var err, first error
+	if k.net != nil {
+		err = k.net.Check()
+	} else if k.net, err = k.open(); err == nil {
+		for id := range k.uses {
+			if err := k.net.Adopt(id); err != nil && first == nil {
+				first = err
+			}
+		}
+	}
+	k.why = err
+	return first
+}
+
+// State returns the subnet of instances with a network, or why they can't get one. It works on nil.
+func (k *Keeper) State() (subnet string, why error) {
+	if k == nil {
+		return "", errors.New("its agent makes no networks for containers")
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.why != nil {
+		return "", k.why
+	}
+	return k.net.Subnet().String(), nil
+}
+
+// Adopt records that an instance of an earlier agent runs, or may run, and holds its ports. The instance need not have
+// a network. It works on nil. Codes: CodePortTaken, CodeFailed.
+func (k *Keeper) Adopt(id string) error {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.uses[id] = true
+	if k.net == nil {
+		return nil // Look does it
+	}
+	return k.net.Adopt(id)
+}
+
+// Connect gives an instance a network, in which it has the host name HostName(id). It blocks as Network.Add does. It
+// works on nil. Codes: no_container_network, and those of Network.Add.
+func (k *Keeper) Connect(ctx context.Context, id string, mappings []Mapping) (Attachment, error) {
+	if _, why := k.State(); why != nil {
+		return Attachment{}, model.Refuse(model.CodeNoNetwork,
+			"this node can't give a container a network of its own: %v", why)
+	}
+	k.mu.Lock()
+	net := k.net
+	k.uses[id] = true
+	k.mu.Unlock()
+	a, err := net.Add(ctx, id, HostName(id), mappings)
+	if err != nil {
+		k.ended(id, true)
+	}
+	return a, err
+}
+
+// HostName returns the host name of an instance with a network.
+func HostName(id string) string {
+	return strings.ReplaceAll(strings.Trim(id[:min(len(id), 63)], "._-"), "_", "-")
+}
+
+// Disconnect removes the network of an instance, of which no process is left. It does nothing for an instance that was
+// neither connected nor adopted. If the removal fails, Tend tries again. It blocks for at most 30 s beside the calls of
+// other instances. It works on nil.
+func (k *Keeper) Disconnect(id string) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	net, used := k.net, k.uses[id]
+	k.mu.Unlock()
+	if !used {
+		return
+	}
+	rest := net == nil
+	if net != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), removeLimit)
+		defer cancel()
+		rest = net.Remove(ctx, id) != nil
+	}
+	k.ended(id, rest)
+}
+
+// ended records that an instance needs no network. rest says that something of its network may be left.
+func (k *Keeper) ended(id string, rest bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.uses, id)
+	k.litter = k.litter || rest
+}
+
+// Tend removes what is left of instances that have ended, and makes rules of the firewall again that somebody removed.
+// It returns how many it made. Call it when all instances of an earlier agent were adopted, and then every few seconds.
+// It blocks as Network.Repair does. Code: CodeFailed.
+func (k *Keeper) Tend(ctx context.Context) (made int, err error) {
+	k.mu.Lock()
+	net, litter, used := k.net, k.litter, len(k.uses) > 0
+	if net == nil {
+		k.mu.Unlock()
+		return 0, nil
+	}
+	k.litter = false
+	k.mu.Unlock()
+	if litter {
+		if err = net.Sweep(ctx, k.needs); err != nil {
+			k.mu.Lock()
+			k.litter = true
+			k.mu.Unlock()
+		}
+	}
+	if !used {
+		return 0, err
+	}
+	made, bad := net.Repair(ctx)
+	if err == nil {
+		err = bad
+	}
+	return made, err
+}
+
+func (k *Keeper) needs(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.uses[id]
+}
+
+// Close lets go of the held ports. The networks stay. It works on nil.
+func (k *Keeper) Close() error {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.net == nil {
+		return nil
+	}
+	return k.net.Close()
+}

@@ -1,0 +1,108 @@
+package bridge
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outspan/outspan/model"
+)
+
+// The Keeper of an agent that restarts keeps what is adopted, and removes the rest. It waits for plugins that are
+// missing.
+func TestKeeper(t *testing.T) {
+	first := open(t, t.TempDir(), "n1")
+	connect(t, first, "a", Mapping{8001, 80})
+	connect(t, first, "b", Mapping{8002, 80})
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	plugins := filepath.Join(t.TempDir(), "cni")
+	k := Keep(Config{Node: "n1", Dir: first.cfg.Dir, Address: first.cfg.Address, Plugins: plugins})
+	t.Cleanup(func() { _ = k.Close() })
+	if err := k.Adopt("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Look(); err != nil {
+		t.Fatal(err)
+	}
+	if _, why := k.State(); why == nil || !strings.Contains(why.Error(), "no CNI plugin") {
+		t.Errorf("without plugins: %v", why)
+	}
+	if _, err := k.Connect(t.Context(), "c", nil); codeOf(err) != model.CodeNoNetwork {
+		t.Errorf("without plugins: %v", err)
+	}
+	if _, err := k.Tend(t.Context()); err != nil || ask("192.0.2.1:8001")+ask("192.0.2.1:8002") != "ab" {
+		t.Errorf("without plugins something was removed: %v", err)
+	}
+	if err := os.Symlink(defaultPlugins(), plugins); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Look(); err != nil {
+		t.Fatal(err)
+	}
+	if subnet, why := k.State(); why != nil || subnet != first.Subnet().String() {
+		t.Errorf("subnet %q, %v", subnet, why)
+	}
+	if _, err := net.Listen("tcp4", "192.0.2.1:8001"); err == nil {
+		t.Error("the port of the adopted container is not held")
+	}
+	if made, err := k.Tend(t.Context()); err != nil || made != 0 {
+		t.Errorf("%d rules were made, %v", made, err)
+	}
+	if got := ask("192.0.2.1:8001") + ask("192.0.2.1:8002"); got != "a" {
+		t.Errorf("the ports answer %q", got)
+	}
+	if _, err := run(t.Context(), "iptables", "-t", "nat", "-F"); err != nil {
+		t.Fatal(err)
+	}
+	if made, err := k.Tend(t.Context()); err != nil || made != 2 {
+		t.Errorf("%d rules were made, %v", made, err)
+	}
+	if got := ask("192.0.2.1:8001"); got != "a" {
+		t.Errorf("after the repair the port answers %q", got)
+	}
+	k.Disconnect("a")
+	checkNothing(t, first)
+}
+
+// What could not be removed is removed later.
+func TestKeeperTriesAgain(t *testing.T) {
+	n := open(t, t.TempDir(), "n1")
+	plugins := filepath.Join(t.TempDir(), "cni")
+	if err := os.Symlink(defaultPlugins(), plugins); err != nil {
+		t.Fatal(err)
+	}
+	k := Keep(Config{Node: "n1", Dir: n.cfg.Dir, Address: n.cfg.Address, Plugins: plugins})
+	if err := k.Look(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Connect(t.Context(), "a", []Mapping{{8001, 80}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(plugins); err != nil {
+		t.Fatal(err)
+	}
+	k.Disconnect("a")
+	if _, err := k.Tend(t.Context()); codeOf(err) != CodeFailed {
+		t.Errorf("without plugins: %v", err)
+	}
+	if err := os.Symlink(defaultPlugins(), plugins); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Tend(t.Context()); err != nil {
+		t.Error(err)
+	}
+	checkNothing(t, n)
+}
+
+func TestHostName(t *testing.T) {
+	long := strings.Repeat("x", 80)
+	for id, want := range map[string]string{"web-http-0a": "web-http-0a", "a_b.": "a-b", long: long[:63]} {
+		if got := HostName(id); got != want {
+			t.Errorf("%s: %q", id, got)
+		}
+	}
+}
