@@ -79,10 +79,10 @@ type Container struct {
 	PullTimeout  model.Duration // how long a pull may take; default 15 min
 	// While the disk of the images is fuller than DiskHigh percent, images that nothing needs are deleted until it is not
 	// fuller than DiskLow. Defaults 85 and 80; a high mark of 0 means that no image is deleted.
-	DiskHigh int
-	DiskLow  int
-	Subnet       string         // of containers with a network of their own; default a free one below 172.24.0.0/14
-	CNIPlugins   string         // directory with the CNI plugins; default /usr/lib/cni or /opt/cni/bin
+	DiskHigh   int
+	DiskLow    int
+	Subnet     string // of containers with a network of their own; default a free one below 172.24.0.0/14
+	CNIPlugins string // directory with the CNI plugins; default /usr/lib/cni or /opt/cni/bin
 }
 
 // Listen configures where the process listens.
