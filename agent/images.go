@@ -5,13 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/outspan/outspan/agent/bridge"
 	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -175,103 +173,6 @@ func (n *nodeImages) releaseOne(ctx context.Context, id model.InstanceID, known 
 	ctx, cancel := context.WithTimeout(ctx, layerTimeout)
 	defer cancel()
 	return n.Release(ctx, string(id))
-}
-
-// keepRuntime reports the state of the container runtime, and releases the layers of forgotten instances, until ctx
-// ends. It does nothing without a runtime.
-func (a *Agent) keepRuntime(ctx context.Context) {
-	if a.shared.images == nil {
-		return
-	}
-	for sleep(ctx, runtimeCheckEvery, nil) {
-		if !a.lookAtRuntime(ctx, runtimeCheckEvery) {
-			continue
-		}
-		known := func(id model.InstanceID) bool { return a.supervisors.member(id) != nil }
-		if err := a.shared.images.release(ctx, known); err != nil && ctx.Err() == nil {
-			a.log.Warn("file systems of containers that are gone remain for now", "error", err)
-		}
-	}
-}
-
-// keepNetworks returns what keeps the networks of containers, or nil if this agent makes none and no earlier one has
-// left any.
-func (c Config) keepNetworks(node model.NodeID, dir string) *bridge.Keeper {
-	of := bridge.Config{Node: node, Dir: dir, Address: netip.MustParseAddr(c.Node.Address).Unmap()}
-	if c.Containers != nil {
-		of.Plugins, of.Subnet = c.Containers.Plugins, c.Containers.Subnet
-	} else if _, err := os.Stat(dir); err != nil {
-		return nil
-	}
-	return bridge.Keep(of)
-}
-
-// lookAtNetworks finds out whether containers can have networks of their own.
-func (a *Agent) lookAtNetworks() {
-	if a.shared.networks == nil {
-		return
-	}
-	if err := a.shared.networks.Look(); err != nil {
-		a.log.Error("the ports of a container are not held", "error", err)
-	}
-}
-
-// tendNetworks removes the networks of containers that have ended, and looks at the rules of the firewall, until ctx
-// ends.
-func (a *Agent) tendNetworks(ctx context.Context) {
-	if a.shared.networks == nil {
-		return
-	}
-	for {
-		made, err := a.shared.networks.Tend(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		problem := ""
-		if err != nil {
-			problem = message(err)
-			a.log.Warn("networks of containers are not as they should be; it is tried again", "error", err)
-		}
-		a.setProblem("networks of containers", problem)
-		if made > 0 {
-			a.log.Warn("rules of the firewall for containers were missing and are made again", "rules", made)
-		}
-		if !sleep(ctx, networkEvery, nil) {
-			return
-		}
-		a.lookAtNetworks()
-	}
-}
-
-// lookAtRuntime asks the container runtime for its state, for the reports, and returns whether it answers. It takes at
-// most about limit. It must be called once before the first report, because a report without a runtime says that the
-// node has none.
-func (a *Agent) lookAtRuntime(ctx context.Context, limit time.Duration) (up bool) {
-	if a.shared.images == nil {
-		return false
-	}
-	timed, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	now := a.shared.images.Runtime(timed)
-	if ctx.Err() != nil {
-		return false // the agent stops, so the answer says nothing about the runtime
-	}
-	if why := a.cfg.Runtime.Capabilities().NoContainers; why != "" && now.Down == "" {
-		now.Down = "the node can't run containers: " + why
-	}
-	subnet, err := a.shared.networks.State()
-	if now.Bridge = subnet; err != nil {
-		now.NoBridge = message(err)
-	}
-	a.setProblem("container runtime", now.Down)
-	turned := a.shared.reports.setRuntime(&now)
-	switch {
-	case turned && now.Down != "":
-		a.log.Warn("the container runtime does not answer; containers that run go on", "error", now.Down)
-	case turned:
-		a.log.Info("the container runtime answers again", "version", now.Version)
-	}
-	return now.Down == ""
 }
 
 // keepClean deletes images that nothing on the node needs while their disk is too full, and records which are in use,

@@ -25,8 +25,10 @@ func (p *pass) reviewPulls() {
 			if drop.Failed = p.pullFailure(c); drop.Failed == "" {
 				continue
 			}
-			image, _ := p.node(c.Node).Image(c.Digest())
-			drop.Pause, drop.Missing = p.pauseAfter(c), image.State == model.ImageFailed && image.Missing
+			n := p.node(c.Node)
+			image, _ := n.Image(c.Digest())
+			drop.Pause = pauseAfter(n, c.Digest(), p.in.Now)
+			drop.Missing = image.State == model.ImageFailed && image.Missing
 		}
 		_ = p.tryPull(c.Group, c.Node, drop) // never refused: the claim is there
 	}
@@ -111,10 +113,10 @@ func (p *pass) pullFailure(c *fsm.Pull) string {
 	return stalledWords + pullStalled.String()
 }
 
-// pauseAfter returns how long nothing that needs a claim's image is placed on its node after the pull has failed.
-func (p *pass) pauseAfter(c *fsm.Pull) model.Duration {
-	before, ok := p.node(c.Node).FailedPull(c.Digest())
-	if !ok || p.in.Now >= before.Until.Add(pullPauseKept) {
+// pauseAfter returns how long nothing that needs an image is placed on a node after its pull has failed there.
+func pauseAfter(n *fsm.Node, digest string, now model.Time) model.Duration {
+	before, ok := n.FailedPull(digest)
+	if !ok || now >= before.Until.Add(pullPauseKept) {
 		return pullPause
 	}
 	return min(2*before.Pause, longestPullPause)
