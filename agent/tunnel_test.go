@@ -20,15 +20,18 @@ func TestTunnelRefusesAFlood(t *testing.T) {
 	defer program.Close()
 	connections := make(chan int)
 	go func() {
-		n := 0
-		for ; ; n++ {
+		var open []net.Conn
+		for {
 			conn, err := program.Accept()
 			if err != nil {
 				break
 			}
-			defer conn.Close()
+			open = append(open, conn)
 		}
-		connections <- n
+		connections <- len(open)
+		for _, conn := range open {
+			conn.Close()
+		}
 	}()
 	out, unread := net.Pipe()
 	defer unread.Close()

@@ -59,7 +59,7 @@ func (j *judge) mayCallOn(rt route, c caller, on rights.Object) error {
 		return model.Refuse(model.CodeForbidden, "%s has no verb, so nobody may call it", rt.id)
 	}
 	p := j.books.permissions(state, who)
-	if any := anyOf[rt.id]; any != nil && !slices.ContainsFunc(any, p.MayAny) {
+	if some := anyOf[rt.id]; some != nil && !slices.ContainsFunc(some, p.MayAny) {
 		return refusedRight(c, "instance.read", rights.Object{})
 	}
 	may := verb == noRight || p.MayAny(verb) ||
