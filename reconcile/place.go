@@ -272,11 +272,12 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 		out.add(x.Code, x.Nodes)
 	}
 	why := &unplaced{code: out.main(), message: p.words(f, out) + p.withoutNetwork(f), out: out}
+	if slices.ContainsFunc(out, func(x model.Excluded) bool { return x.Code == model.CodeImagePull }) {
+		why.message += ": " + p.registryWords(f)
+	}
 	switch why.code {
 	case model.CodeNoPorts:
 		p.explainPorts(f, why)
-	case model.CodeImagePull:
-		why.message += ": " + p.registryWords(f)
 	case model.CodeConstraint:
 		if c := f.spec.Container; c != nil && len(c.Platforms) > 0 {
 			why.message += ": its image is for " + strings.Join(c.Platforms, ", ")

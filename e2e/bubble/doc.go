@@ -1,8 +1,8 @@
 // Package bubble has tests of whole clusters in fake time. Everything between the command line's client and an agent's
 // processes is real: raft over bbolt files, memberlist, TLS and HTTP/2, the API, the leader's loop, and agents with
-// their journals. All of it runs in one process inside a testing/synctest bubble. Only the network and the programs
-// that agents run are simulated in memory. An hour of idling costs a second, and a machine can lose power at a given
-// millisecond. Every entry of every server's log is checked:
+// their journals. All of it runs in one process inside a testing/synctest bubble. Only the network, the programs that
+// agents run and their images are simulated in memory. An hour of idling costs a second, and a machine can lose power
+// at a given millisecond. Every entry of every server's log is checked:
 //
 //   - A replay of the log leads to the state that the server published (S5). A snapshot and the entries that follow it
 //     lead to that state too. All servers have the same state at the same index.
@@ -10,6 +10,7 @@
 //     each step too.
 //   - The log agrees with the answers that clients got: an acknowledged request was carried out once, and a
 //     refused request was never carried out (S4).
+//   - A container starts only once its image is on its machine.
 //   - The programs fit into the memory of their machine, a slot has one holder, epochs grow, and the last copy in sync
 //     is not stopped (S1, S2, S6).
 //

@@ -26,6 +26,7 @@ type node struct {
 	disk     *memdisk.Disk
 	random   *rand.Rand
 	programs *programs
+	images   *store // nil if the machine runs no containers
 	id       model.NodeID
 	*agentProcess
 }
@@ -48,6 +49,10 @@ func newNode(w *world, i int) *node {
 	must(w.t, os.Mkdir(filepath.Join(w.root, n.name), 0o711)) //nolint:gosec // users of programs must be able to enter
 	n.disk = memdisk.New(filepath.Join(w.root, n.name), rand.New(rand.NewPCG(w.seed, uint64(200+i))))
 	n.programs = newPrograms(w.truth, n.name)
+	if w.registry != nil {
+		n.images = newStore(w.registry)
+		n.programs.images = n.images
+	}
 	return n
 }
 
@@ -59,12 +64,16 @@ func (n *node) start() {
 	p := &agentProcess{done: make(chan struct{}), client: n.w.client(pki.RoleAgent, n.name, n.host)}
 	n.agentProcess = p
 	log := n.w.log.Named(n.name)
-	var err error
-	p.agent, err = agent.New(agent.Config{
+	cfg := agent.Config{
 		Name: n.name, DataDir: n.disk.Dir(), Version: "test", Runtime: n.programs, Servers: &registrar{p.client, p.join},
 		Log: log.Named("agent"), SelfCheckEvery: -1,
 		Node: agent.NodeConfig{Address: n.host, Capacity: model.Resources{CPU: 8000, MemoryBytes: nodeMemory}},
-	})
+	}
+	if n.images != nil {
+		cfg.Images = n.images
+	}
+	var err error
+	p.agent, err = agent.New(cfg)
 	must(n.w.t, err)
 	id := p.agent.Identity()
 	n.id = id.Node

@@ -154,8 +154,9 @@ func (tr *truth) ended(p *program) {
 
 // programs is the agent.Runtime of one machine. It simulates processes in memory. Safe for concurrent use.
 type programs struct {
-	truth *truth
-	node  string
+	truth  *truth
+	node   string
+	images *store // nil if the machine runs no containers
 
 	mu    sync.Mutex
 	off   bool // the machine has no power
@@ -200,6 +201,7 @@ func (p *programs) Start(_ context.Context, spec driver.Spec) (agent.Task, error
 	if old := p.tasks[spec.ID]; old != nil && !old.over() {
 		return nil, model.Refuse(driver.CodeStillRunning, "it runs")
 	}
+	p.images.mayStart(p.truth.t, spec)
 	slow, _ := time.ParseDuration(spec.Env["SLOW"])
 	t := &program{
 		truth: p.truth, instance: model.InstanceID(spec.ID),

@@ -51,6 +51,7 @@ type world struct {
 	receipts *receipts
 	did      map[string]int // number of actions of each kind; counted by chaos.say
 	cli      *transport.Client
+	registry *registry // nil if the machines run no containers
 
 	supervised atomic.Bool // the test restarts servers that end themselves because a handover of leadership hangs
 }
@@ -61,7 +62,8 @@ type options struct {
 	settings func(*model.Settings)
 	profile  cluster.Profile // of gossip; default fast
 	raft     cluster.RaftConfig
-	seed     uint64 // of the network and the disks
+	seed     uint64    // of the network and the disks
+	registry *registry // of images; without one, the machines run no containers
 }
 
 const networkDelay = 500 * time.Microsecond
@@ -101,7 +103,7 @@ func newWorld(t *testing.T, o options) *world {
 	must(t, err)
 	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: model.DefaultSettings(), truth: newTruth(t),
 		history: newHistory(t), receipts: newReceipts(), did: map[string]int{},
-		profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
+		profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed, registry: o.registry}
 	w.truth.stops = w.judgeCopies
 	w.settings.OfflineAfter = 2 * model.Second
 	if o.settings != nil {
