@@ -204,8 +204,8 @@ func (w *world) claims() int {
 }
 
 // pulling runs three containers on three of four nodes, makes a pull take the given time, and begins to drain a node
-// that has one of them. Only the node without the image has room for the replacement. The test fails if fewer than three
-// programs serve from then on.
+// that has one of them. Only the node without the image has room for the replacement. The test fails if fewer than
+// three programs serve from then on.
 func pulling(t *testing.T, w *world, slow time.Duration) (id model.GroupID, drain model.DrainID, n *node) {
 	t.Helper()
 	id = w.run("web", contained(group("g", 3, 64*mib), 1))

@@ -124,7 +124,7 @@ func TestEveryWriteIsInTheAuditLog(t *testing.T) {
 		for path, methods := range document.Paths {
 			for method, op := range methods {
 				method = strings.ToUpper(method)
-				if op.Verb == nil || op.ID == "events" {
+				if op.Verb == nil || op.ID == "events" || op.ID == "page-stream" { // streams that do not end
 					continue
 				}
 				want := slices.Contains(revealing, op.ID) || method != http.MethodGet && !slices.Contains(asks, op.ID)
