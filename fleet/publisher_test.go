@@ -198,10 +198,10 @@ func TestStreamSaysHowOldItIs(t *testing.T) {
 			s.Banner.Leader != "s1" || s.Banner.Build != "1.2.3" || s.Banner.Problems[api.ProblemPaused] != 1 {
 			t.Errorf("with a leader: %+v %+v", s.Header, s.Banner)
 		}
+		before := frames
 		mu.Lock()
 		leader, since = "", time.Now()
 		mu.Unlock()
-		before := frames
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if s := seen.last; !s.Alone() || s.Age < 8*time.Second || s.Banner.Leader != "" {
