@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/outspan/outspan/internal/draw"
 	"github.com/outspan/outspan/model"
 )
 
@@ -49,7 +50,7 @@ func TestPreemptionComesToRest(t *testing.T) {
 		}
 	})
 	t.Logf("%d instances were preempted", preempted)
-	if preempted == 0 {
+	if preempted == 0 && !draw.Few {
 		t.Error("nothing was ever preempted")
 	}
 }

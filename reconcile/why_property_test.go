@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/draw"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/reconcile"
 )
@@ -37,7 +38,7 @@ func TestWhyAlwaysAnswers(t *testing.T) {
 			w.askWhy(rt, asked)
 		}
 	})
-	if len(asked) < 8 {
+	if len(asked) < 8 && !draw.Few {
 		t.Errorf("only %d codes were met: %v", len(asked), asked)
 	}
 }
