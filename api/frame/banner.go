@@ -21,7 +21,7 @@ type Banner struct {
 type Counts struct {
 	Nodes     map[string]int `json:"nodes"`     // by state, and total
 	Instances map[string]int `json:"instances"` // that have not ended, by observed state, and total
-	// What the caller may not read is only counted.
+	// What the caller may not read is only counted, and only if the scope is everything.
 	HiddenNodes     int `json:"hidden_nodes,omitempty"`
 	HiddenInstances int `json:"hidden_instances,omitempty"`
 }
