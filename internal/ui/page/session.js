@@ -73,10 +73,9 @@ function gone() {
   return new CallError({ code: 'page_gone', message: 'outspan ui does not answer' + (over ? ': it has ended' : ''), retryable: !over })
 }
 
-/** @param {string} method */
-function cutOff(method) {
-  return new CallError({ code: 'cut_off', retryable: true,
-    message: 'the answer was cut off' + (method === 'GET' ? '' : ': the change may have been made') })
+/** @param {boolean} changes whether the call changes something */
+function cutOff(changes) {
+  return new CallError({ code: 'cut_off', retryable: true, message: 'the answer was cut off' + (changes ? ': the change may have been made' : '') })
 }
 
 /**
@@ -94,7 +93,7 @@ export async function call(method, path, o = {}) {
   if (o.lines) headers.Accept = 'application/x-ndjson'
   if (o.body !== undefined) headers['Content-Type'] = 'application/json'
   if (over) throw gone()
-  const begun = performance.now()
+  const begun = performance.now(), changes = method !== 'GET' && !o.query?.dry_run
   let got, text
   try {
     got = await fetch(path + (query && '?' + query), {
@@ -111,7 +110,7 @@ export async function call(method, path, o = {}) {
     text = await got.text()
   } catch (e) {
     if (o.signal && o.signal.aborted) throw e
-    throw cutOff(method)
+    throw cutOff(changes)
   }
   if (!got.ok) {
     let problem = { message: 'the answer can\'t be read' }
@@ -122,7 +121,7 @@ export async function call(method, path, o = {}) {
   try {
     value = o.lines ? text.split('\n').filter(Boolean).map(line => JSON.parse(line)) : text ? JSON.parse(text) : null
   } catch {
-    throw cutOff(method)
+    throw cutOff(changes)
   }
   return {
     value,
