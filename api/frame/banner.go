@@ -14,7 +14,7 @@ type Banner struct {
 	Hold     bool                    `json:"hold,omitempty"`
 	Paused   bool                    `json:"paused,omitempty"`
 	Restored bool                    `json:"restore_unconfirmed,omitempty"`
-	Problems map[api.ProblemCode]int `json:"problems,omitzero"` // the number by code, a few seconds old; nil: not known yet
+	Problems map[api.ProblemCode]int `json:"problems,omitzero"` // the number by code, a few seconds old; nil: unknown
 }
 
 // Counts are the numbers of what the stream's scope includes. They are sent when they change.

@@ -15,13 +15,13 @@ import (
 func TestOpenFile(t *testing.T) {
 	dir := t.TempDir()
 	told := filepath.Join(dir, "told")
-	script := "#!/bin/sh\n{ cut -d' ' -f6 /proc/$$/stat; echo $$; env; } >" + told + ".new\nmv " + told + ".new " + told + "\n"
+	script := "#!/bin/sh\n{ cut -d' ' -f6 /proc/$$/stat; echo $$; env; } >$1.new\nmv $1.new $1\n"
 	if err := os.WriteFile(filepath.Join(dir, "xdg-open"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv("OUTSPAN_TOKEN", "secret")
-	openFile(&app{}, "/x")
+	openFile(&app{}, told)
 	var lines []string
 	for range 500 {
 		if text, err := os.ReadFile(told); err == nil {
