@@ -43,8 +43,8 @@ func (o PageOptions) query() url.Values {
 // Follow yields the picture of the nodes, groups and instances whenever it has changed, and about once a second if
 // nothing changes. The picture is the same each time and changes with the next one, so the caller copies what it keeps.
 // Picture.Whole, Age and Alone say how good it is. If the connection breaks, Follow reconnects, perhaps to another
-// server, and replaces the picture when the new snapshot is whole. Follow stops when ctx ends, with the cause of ctx as
-// its last error, or after an error that is not transient.
+// server. It yields the old picture, with Whole false and a negative Age, until the new snapshot is whole. Follow stops
+// when ctx ends, with the cause of ctx as its last error, or after an error that is not transient.
 func (p Page) Follow(ctx context.Context, o PageOptions) iter.Seq2[*frame.Picture, error] {
 	return func(yield func(*frame.Picture, error) bool) {
 		var reader frame.Reader

@@ -46,8 +46,8 @@ type Publisher struct {
 	table   *table
 	views   map[string]*view
 
-	problems map[api.ProblemCode]int
-	quiet    int // ticks since the last frame of each view
+	problems map[api.ProblemCode]int // nil: not known
+	quiet    int                     // ticks since the last frame of each view
 
 	builder frame.Builder
 	handles []uint32   // scratch
@@ -76,6 +76,11 @@ func (p *Publisher) Serve(ctx context.Context, over <-chan struct{}, scope Scope
 	}
 	defer p.leave(c)
 	for ctx.Err() == nil {
+		select {
+		case <-over:
+			return nil
+		default:
+		}
 		b, err := p.take(c)
 		if err != nil {
 			return err
@@ -206,6 +211,7 @@ func (p *Publisher) problemsWanted(ctx context.Context) bool {
 			return true
 		}
 	}
+	p.problems = nil // they would be old when somebody wants them
 	return false
 }
 

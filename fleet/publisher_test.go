@@ -305,6 +305,53 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
+// A stream ends with its server also while there is more to send.
+func TestStreamEndsInASnapshot(t *testing.T) {
+	m := newFleet(t, 50, 200, 100)
+	p := newTestPublisher(m)
+	over, sent := make(chan struct{}), 0
+	err := p.Serve(t.Context(), over, Scope{}, seesAll, func([]byte) error {
+		if sent++; sent == 1 {
+			close(over)
+		}
+		return nil
+	})
+	if err != nil || sent != 1 {
+		t.Errorf("after %d frames: %v", sent, err)
+	}
+}
+
+// No problems are told from problems that nobody has looked for, as after some time without a reader who may see them.
+func TestProblemsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newTestPublisher(newFleet(t, 2, 1, 2))
+		p.cfg.Problems = func() map[api.ProblemCode]int { time.Sleep(time.Millisecond); return map[api.ProblemCode]int{} }
+		look := func(*fsm.State) (Sight, error) { return Sight{Status: true}, nil }
+		problems := func(c *conn) map[api.ProblemCode]int {
+			var seen picture
+			for b := must(p.take(c))(t); b != nil; b = must(p.take(c))(t) {
+				must(0, seen.take(b))(t)
+			}
+			return seen.last.Banner.Problems
+		}
+		other := must(p.join(Scope{}, seesAll))(t)
+		defer p.leave(other)
+		for range 2 {
+			c := must(p.join(Scope{Bare: true}, look))(t)
+			if got := problems(c); got != nil {
+				t.Errorf("before anybody looked: %v", got)
+			}
+			time.Sleep(4 * time.Second)
+			c.view.version, c.reset, c.behind = c.view.version+1, true, true
+			if got := problems(c); got == nil || len(got) > 0 {
+				t.Errorf("after somebody looked: %v", got)
+			}
+			p.leave(c)
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
+
 // A scope has its own rows and counts.
 func TestScopes(t *testing.T) {
 	m := newFleet(t, 4, 3, 4)

@@ -237,8 +237,10 @@ func (v *view) tell(b frame.Banner) (changed bool) {
 	if b.Status = v.sight.Status; !b.Status {
 		b.Hold, b.Paused, b.Restored, b.Problems = false, false, false, nil
 	}
-	c := frame.Counts{Nodes: map[string]int{}, Instances: map[string]int{}, HiddenNodes: v.hiddenNodes,
-		HiddenInstances: v.hiddenOnes}
+	c := frame.Counts{Nodes: map[string]int{}, Instances: map[string]int{}}
+	if v.scope.Job == "" && v.scope.Node == "" { // else they would say whether a job or node exists that is hidden
+		c.HiddenNodes, c.HiddenInstances = v.hiddenNodes, v.hiddenOnes
+	}
 	for i, state := range frame.NodeStates() {
 		c.Nodes[string(state)] = v.states[i+1]
 		c.Nodes["total"] += v.states[i+1]

@@ -14,14 +14,14 @@ type Banner struct {
 	Hold     bool                    `json:"hold,omitempty"`
 	Paused   bool                    `json:"paused,omitempty"`
 	Restored bool                    `json:"restore_unconfirmed,omitempty"`
-	Problems map[api.ProblemCode]int `json:"problems,omitempty"` // the number of problems by code; a few seconds old
+	Problems map[api.ProblemCode]int `json:"problems,omitzero"` // the number by code, a few seconds old; nil: unknown
 }
 
 // Counts are the numbers of what the stream's scope includes. They are sent when they change.
 type Counts struct {
 	Nodes     map[string]int `json:"nodes"`     // by state, and total
 	Instances map[string]int `json:"instances"` // that have not ended, by observed state, and total
-	// What the caller may not read is only counted.
+	// What the caller may not read is only counted, and only if the scope is everything.
 	HiddenNodes     int `json:"hidden_nodes,omitempty"`
 	HiddenInstances int `json:"hidden_instances,omitempty"`
 }

@@ -123,7 +123,8 @@ func TestSnapshotIsSwappedInWhole(t *testing.T) {
 		{groups(frame.FlagWhole, "a", 2), []string{"a", "a", "a"}, true},
 		{groups(0, "b", 1), []string{"a", "b", "a"}, false},
 		{groups(frame.FlagWhole, "b", 2), []string{"a", "b", "b"}, true},
-		{groups(frame.FlagReset, "c", 0), []string{"a", "b", "b"}, true},
+		{groups(frame.FlagReset, "c", 0), []string{"a", "b", "b"}, false},
+		{groups(0, "c", 1), []string{"a", "b", "b"}, false},
 		{groups(frame.FlagReset|frame.FlagWhole, "d", 1), []string{"", "d"}, true},
 	} {
 		p, err := r.Apply(step.raw)
@@ -136,6 +137,8 @@ func TestSnapshotIsSwappedInWhole(t *testing.T) {
 		case step.names == nil:
 		case p.Whole != step.whole:
 			t.Errorf("step %d is whole: %v", i, p.Whole)
+		case i >= 4 && i < 6 && p.Age >= 0:
+			t.Errorf("step %d: the old picture has the age %v", i, p.Age)
 		default:
 			if d := cmp.Diff(step.names, p.Groups.Names); d != "" {
 				t.Errorf("step %d: %s", i, d)

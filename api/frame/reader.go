@@ -42,8 +42,9 @@ func Read(r io.Reader, buf []byte) ([]byte, error) {
 // Picture is what a stream has shown so far.
 type Picture struct {
 	Header
-	// Whole says that the tables have exactly the rows of Index. It is false while a reader that is slow, or that has just
-	// begun, is still getting changes. The values that it has got are then of Index or a little older.
+	// Whole says that the tables have exactly the rows of Index. It is false while a reader that is slow is still getting
+	// changes: what it has got is then of Index or a little older. It is also false while another snapshot arrives. Then
+	// the picture does not change, and Age is negative.
 	Whole  bool
 	Banner Banner
 	Counts Counts
@@ -87,6 +88,9 @@ func (r *Reader) Apply(raw []byte) (*Picture, error) {
 	}
 	if h.Flags&FlagReset != 0 {
 		r.next = newPicture()
+		if r.shown != nil {
+			r.shown.Whole, r.shown.Age = false, -1
+		}
 	}
 	p := r.next
 	if p == nil {

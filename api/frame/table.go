@@ -25,8 +25,8 @@ func Tables() []Kind { return []Kind{KindNodes, KindGroups, KindInstances} }
 const State = 0
 
 // The columns of KindNodes. Each row also has a name, that of the node. CPU is in shares, 1,000 for each core, and
-// memory in MiB. They are what instances can use, and what is allocated to instances, also to hidden ones. Values that
-// don't fit into 32 bits are the largest that does.
+// memory in MiB. They are what instances can use, and what is allocated to instances, also to hidden ones. A value that
+// does not fit is the largest that fits: 4,294,967,294.
 const (
 	NodeCPU = 1 + iota
 	NodeMemory

@@ -3,7 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
+	"net/url"
+	"os"
 	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +54,7 @@ func serveUI(ctx context.Context, a *app, noOpen bool) error {
 		File    string `json:"file"`
 	}{server.Address(), server.File()}, []string{server.File()}, func(p *term.Page) {
 		p.Line("The page is at %s", server.Address())
-		p.Line("Within 60 s, open file://%s", server.File())
+		p.Line("Within 60 s, open %s", fileAddress(server.File()))
 		p.Line("Ctrl-C ends it.")
 	})
 	if err == nil {
@@ -64,10 +69,16 @@ func serveUI(ctx context.Context, a *app, noOpen bool) error {
 	return server.Run(ctx)
 }
 
+// fileAddress returns the address of a file for a browser.
+func fileAddress(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
+
 // openFile opens a file with the desktop's program. It does not wait: the program may be the browser itself, which
-// outlives this command.
+// outlives this command. So it gets a session of its own, which Ctrl-C does not reach, and none of the variables of
+// outspan.
 func openFile(a *app, path string) {
 	opener := exec.Command("xdg-open", path)
+	opener.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	opener.Env = slices.DeleteFunc(os.Environ(), func(one string) bool { return strings.HasPrefix(one, "OUTSPAN_") })
 	if err := opener.Start(); err != nil {
 		a.Note("no browser was started (%v): open the file yourself", err)
 		return

@@ -15,7 +15,7 @@
 // # What it passes on
 //
 // Requests below /v1/ go to the servers by the identity of the caller of outspan ui, with the method, the path, the
-// query and the JSON body, and nothing else (proxy.go). Everything else is a file of the page (assets.go).
+// query, the JSON body, and Accept if it asks for lines (proxy.go). Everything else is a file of the page (assets.go).
 //
 // # The page
 //

@@ -50,7 +50,8 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
 	stream(w, answer.Body)
 }
 
-// forwarded returns the request to the servers. Only its method, path, query and body are the page's.
+// forwarded returns the request to the servers. Its method, path, query, body, and Accept if that asks for
+// lines, are the page's; nothing else is.
 func forwarded(w http.ResponseWriter, r *http.Request) (client.ForwardedRequest, error) {
 	asked := client.ForwardedRequest{Method: r.Method, Path: r.URL.EscapedPath(), Header: http.Header{}}
 	if slices.ContainsFunc(strings.Split(r.URL.Path, "/"), func(part string) bool { return part == "." || part == ".." }) {
@@ -78,7 +79,8 @@ func forwarded(w http.ResponseWriter, r *http.Request) (client.ForwardedRequest,
 	return asked, nil
 }
 
-// stream copies an answer as it arrives. It ends when the browser does not take a part in time.
+// stream copies an answer as it arrives. It ends when the browser does not take a part in time. It breaks the
+// connection off if the answer breaks off, so that the browser does not take a part for the whole.
 func stream(w http.ResponseWriter, from io.Reader) {
 	to := http.NewResponseController(w)
 	buffer := make([]byte, 32<<10)
@@ -92,8 +94,12 @@ func stream(w http.ResponseWriter, from io.Reader) {
 			}
 			_ = to.Flush()
 		}
-		if err != nil {
+		switch err {
+		case nil:
+		case io.EOF:
 			return
+		default:
+			panic(http.ErrAbortHandler)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/outspan/outspan/api"
@@ -162,6 +163,26 @@ func TestPass(t *testing.T) {
 	}
 	if two.Method != "POST" || string(two.Body) != `{"nodes":["n%1"]}` || len(two.Header) != 0 {
 		t.Errorf("passed on %+v", two)
+	}
+}
+
+// An answer that breaks off does not end as if it were complete.
+func TestCutOff(t *testing.T) {
+	p := start(t)
+	secret := p.enter(t)
+	p.cfg.Forward = func(context.Context, client.ForwardedRequest) (*http.Response, error) {
+		body := io.MultiReader(strings.NewReader(`{"items":[]}`), iotest.ErrReader(io.ErrUnexpectedEOF))
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(body)}, nil
+	}
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", p.Address()+"/v1/nodes", nil)
+	r.Header.Set(secretHeader, secret[secretHeader])
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("the answer ends with %s", text)
 	}
 }
 

@@ -36,8 +36,10 @@ func newPages(s *Server) *pages {
 	return &pages{s, &streamPlaces{places: newPlaces(SharePages, pagesInAll, pagesOfOne, s.cfg.Beyond)},
 		fleet.New(fleet.Config{Server: s.cfg.Name, Build: s.cfg.Version, Changes: s.cfg.Store.Changes,
 			Leader: func() string {
-				leader, _, _ := s.cfg.Consensus.Leader()
-				return leader.Name
+				if leader, _, ok := s.cfg.Consensus.Leader(); ok {
+					return leader.Name
+				}
+				return ""
 			},
 			Age: func() time.Duration {
 				if !s.cfg.Freshness.CaughtUp() {

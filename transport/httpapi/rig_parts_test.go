@@ -39,8 +39,8 @@ func (s *server) Leader() (transport.ServerInfo, bool, bool) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	l, ok := s.r.servers[s.r.lead]
-	if !ok {
-		return transport.ServerInfo{}, false, false
+	if !ok { // as a server that raft has elected and that has not proved it yet
+		return transport.ServerInfo{ID: model.ServerID("id-" + s.name), Name: s.name}, false, false
 	}
 	return transport.ServerInfo{ID: model.ServerID("id-" + l.name), Name: l.name, APIAddress: l.address}, l == s, true
 }

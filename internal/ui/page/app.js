@@ -1,7 +1,7 @@
 // The shell: the way in, the address, the head of the page.
 import { html, render, signal, useEffect, useRef, useState } from './lib.js'
 import { enter } from './session.js'
-import { ended, identity, may, status } from './store.js'
+import { ended, identity, may, mayStatus, status } from './store.js'
 import { Advice } from './parts.js'
 import { Age, Health, healthOf } from './health.js'
 import { Fleet } from './fleet.js'
@@ -42,7 +42,8 @@ function screenOf(screen, name, query) {
 }
 
 function Shell() {
-  useEffect(() => status.use(), [])
+  const asks = mayStatus()
+  useEffect(() => asks ? status.use() : undefined, [asks])
   useEffect(() => identity.use(), [])
   const { parts: [screen, name], query } = parse(address.value)
   const [view, title, tab] = screenOf(screen, name, query)
@@ -80,10 +81,10 @@ function Spoken() {
 function Ended() {
   const e = ended.value
   if (!e) return null
-  const login = e.code === 'unauthenticated'
+  const login = e.status === 401 && e.code !== 'page_not_entered'
   return html`<main id="main" class="ended"><h1>${login ? 'Your sign-in has ended' : 'This page is closed'}</h1>
     <p>${e.message[0].toUpperCase() + e.message.slice(1)}.</p>
-    ${login ? html`<p><${Advice} text="Sign in again: outspan login; then open a new page: outspan ui" /></p>`
+    ${login ? html`<p><${Advice} text=${`${e.hint || 'Sign in again: outspan login'}; then open a new page: outspan ui`} /></p>`
       : html`<p>It works for one person, by a link that is good once and for 60 s. <${Advice} text="Open a new one: outspan ui" /></p>`}</main>`
 }
 

@@ -2,8 +2,8 @@
 import { html, useState } from './lib.js'
 import { now, useMay, useResource } from './store.js'
 import { write } from './session.js'
-import { count, linkTo, span, stamp, words } from './format.js'
-import { Bar, Blockers, Command, Facts, Failure, Heading, Loaded, Mark, Since, Table } from './parts.js'
+import { count, duration, linkTo, span, stamp, words } from './format.js'
+import { Bar, Blockers, Command, Facts, Failure, Heading, Late, Loaded, Mark, Since, Table } from './parts.js'
 
 /** @param {any} d @param {(n: any) => number} of */
 const sum = (d, of) => d.nodes.reduce((/** @type {number} */ s, /** @type {any} */ n) => s + of(n), 0)
@@ -47,11 +47,12 @@ export function Drain({ id }) {
   const d = state.data
   if (!d) return html`<${Heading}>Drain ${id}<//><${Loaded} state=${state} />`
   const acts = d.phase === 'draining' && mayDrain
-  return html`<${Heading} actions=${acts && html`<${Act} key=${d.paused} id=${d.id} verb=${d.paused ? 'resume' : 'pause'} />`}>
+  const risky = d.options.force || d.options.force_at_deadline
+  return html`<${Heading} actions=${acts && html`<${Act} key=${d.paused} id=${d.id} verb=${d.paused ? 'resume' : 'pause'} typed=${d.paused && risky ? d.nodes[0].node : ''} />`}>
     Drain of ${d.nodes.map((/** @type {any} */ n) => n.node).join(', ')} <${Mark} kind="drain" state=${phase(d)} /><//>
-    ${state.error && html`<${Failure} error=${state.error} />`}
+    <${Late} state=${state} />
     ${d.message && html`<p>${d.message}</p>`}
-    <${Facts} of=${[['progress', html`<${Progress} of=${d} />`], ['begun', stamp(d.created_at)], ['by', d.actor], ['id', html`<span class="mono">${d.id}</span>`]]} />
+    <${Facts} of=${[['progress', html`<${Progress} of=${d} />`], ['options', optionsOf(d.options)], ['begun', stamp(d.created_at)], ['by', d.actor], ['id', html`<span class="mono">${d.id}</span>`]]} />
     ${d.rejected.map((/** @type {any} */ r) => html`<p class="note warn">${r.node} was not taken into the drain: ${r.message}</p>`)}
     ${d.nodes.map((/** @type {any} */ n) => html`<section key=${n.node_id}><h2><a href=${linkTo('node/' + n.node)}>${n.node}</a> <${Mark} kind="drain" state=${n.phase} />
       <span class="dim">${n.phase === 'draining' && !n.turn ? 'waits for its turn' : ''}${n.deadline && n.phase === 'draining'
@@ -68,13 +69,23 @@ export function Drain({ id }) {
     ${acts && html`<section><h2>By command</h2><p><${Command} text="outspan drain watch ${d.id}" /></p><p><${Command} text="outspan drain cancel ${d.id}" /></p></section>`}`
 }
 
-/** A button that pauses or resumes a drain. Both can be undone by the other. @param {{ id: string, verb: string }} p */
-function Act({ id, verb }) {
-  const [error, setError] = useState(/** @type {any} */ (null)), [busy, setBusy] = useState(false)
+/** @param {any} o the options of a drain */
+const optionsOf = o => [o.deadline === 'forever' ? 'no deadline' : 'deadline ' + (duration(o.deadline) || o.deadline), o.force && 'stops what its role says never to stop',
+  o.force_at_deadline && 'kills what is left at the deadline', o.ignore_system && 'leaves system groups alone', o.max_parallel_nodes > 0 && `${o.max_parallel_nodes} nodes at once`,
+  o.accept_downtime?.length > 0 && 'accepts downtime of ' + o.accept_downtime.join(', '), o.policy && 'policy ' + o.policy].filter(Boolean).join(', ')
+
+/**
+ * A button that pauses or resumes a drain.
+ * @param {{ id: string, verb: string, typed: string }} p typed: what has to be typed before; empty: nothing
+ */
+function Act({ id, verb, typed }) {
+  const [error, setError] = useState(/** @type {any} */ (null)), [busy, setBusy] = useState(false), [text, setText] = useState('')
   const act = () => {
     setBusy(true)
     setError(null)
     write('POST', `/v1/drains/${encodeURIComponent(id)}/${verb}`).catch(setError).finally(() => setBusy(false))
   }
-  return html`<button type="button" disabled=${busy} onClick=${act}>${verb === 'pause' ? 'Pause' : 'Resume'}</button>${error && html`<${Failure} error=${error} />`}`
+  return html`${typed && html`<label>This can lose work. Type ${typed} to go on
+    <input class="short" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /></label>`}
+    <button type="button" disabled=${busy || typed !== '' && text !== typed} onClick=${act}>${verb === 'pause' ? 'Pause' : 'Resume'}</button>${error && html`<${Failure} error=${error} />`}`
 }

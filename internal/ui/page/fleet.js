@@ -22,7 +22,7 @@ function matches(n, text) {
 /** @param {URLSearchParams} query */
 function replaceQuery(query) {
   const text = query.toString()
-  location.replace(location.hash.split('?')[0] + (text ? '?' + text : ''))
+  location.replace((location.hash || '#/fleet').split('?')[0] + (text ? '?' + text : ''))
 }
 
 /** @param {string} key @param {string} value @param {URLSearchParams} query */

@@ -1,6 +1,6 @@
 // The sentence of health, and the age of what is shown.
 import { html } from './lib.js'
-import { nameOf, now, status } from './store.js'
+import { asOf, mayStatus, nameOf, now, shown, status } from './store.js'
 import { count, span, stamp } from './format.js'
 import { Mark } from './parts.js'
 
@@ -12,13 +12,14 @@ const LATE = 15000 // ms without an answer after which the page no longer counts
  */
 export function healthOf(s) {
   const d = s.data
+  if (mayStatus() === false) return { tone: 'idle', text: 'You may not see the health of this cluster (server.read).' }
   if (!d) return s.error ? { tone: 'bad', text: `Nothing is known: ${s.error.message}.` } : { tone: 'idle', text: 'Asking the servers …' }
   if (s.error) {
-    return { tone: 'bad', text: s.error.code === 'page_gone'
-      ? 'outspan ui has ended: what is shown does not change any more.' : `No answer from the cluster: ${s.error.message}.` }
+    return { tone: 'bad', text: s.error.code === 'page_gone' && !s.error.retryable
+      ? 'outspan ui has ended: what is shown does not change any more.' : `No answer: ${s.error.message}.` }
   }
   if (s.old) {
-    return { tone: 'bad', text: 'No leader: nothing is decided now.',
+    return { tone: 'bad', text: s.old.code === 'no_leader' ? 'No leader: nothing is decided now.' : `No answer from the leader: ${s.old.message}.`,
       facts: `This is what one server knows. It heard a leader ${span(s.staleFor)} before it was asked.` }
   }
   const n = d.nodes, of = `${n.active || 0} of ${count(n.total || 0, 'node')} active`
@@ -48,11 +49,12 @@ export function Health() {
   return html`<p class="sentence ${h.tone}"><${Mark} kind=${kind} state=${state} bare /><span><strong>${h.text}</strong> ${h.facts}</span></p>`
 }
 
+/** How old the oldest part of the screen is. What hardly ever changes does not count. */
 export function Age() {
-  const s = status.state.value
-  if (!s.at) return null
-  const age = now.value - s.at
-  const live = !s.error && !s.old && age < LATE
-  return html`<p class="age ${live ? '' : 'late'}" title="index ${s.data.index} of ${s.data.leader || 'no leader'}">${live
-    ? html`live, read ${age < 1500 ? 'just now' : `${span(age)} ago`}` : html`as of ${stamp(new Date(s.at - s.staleFor).toISOString())}, ${span(age + s.staleFor)} ago`}</p>`
+  const all = shown.value.filter(r => !r.how.slow).map(r => r.state.value).filter(s => s.at > 0)
+  if (all.length === 0) return null
+  const at = Math.min(...all.map(asOf)), age = now.value - at, d = status.state.value.data
+  const live = age < LATE && all.every(s => !s.error && !s.old)
+  return html`<p class="age ${live ? '' : 'late'}" title=${d && `index ${d.index} of ${d.leader || 'no leader'}`}>${live
+    ? html`live, read ${age < 1500 ? 'just now' : `${span(age)} ago`}` : html`as of ${stamp(new Date(at).toISOString())}, ${span(age)} ago`}</p>`
 }

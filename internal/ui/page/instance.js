@@ -2,7 +2,7 @@
 import { html } from './lib.js'
 import { may, useResource } from './store.js'
 import { bytes, linkTo, stamp, words } from './format.js'
-import { Command, Facts, Failure, Heading, Loaded, Mark, Since } from './parts.js'
+import { Command, Facts, Heading, Late, Loaded, Mark, Since } from './parts.js'
 import { WhyOf } from './node.js'
 
 /** @type {{ head: string, cell: (i: any) => any, rank?: number, num?: boolean, maybe?: boolean }[]} */
@@ -24,7 +24,7 @@ export function Instance({ id }) {
   const i = state.data
   if (!i) return html`<${Heading}>Instance ${id}<//><${Loaded} state=${state} />`
   return html`<${Heading}>${i.job}/${i.group} <span class="dim">slot ${i.slot}</span> <${Mark} kind="instance" state=${i.observed} /><//>
-    ${state.error && html`<${Failure} error=${state.error} />`}
+    <${Late} state=${state} />
     ${i.reason && html`<p class="note warn">${i.reason}</p>`}
     ${i.eviction.requested && html`<p class="note warn">It is to leave its node: ${words(i.eviction.cause)}, asked by ${i.eviction.by}${
       i.eviction.waiting_for?.length > 0 ? `; it waits for ${i.eviction.waiting_for.map(words).join(', ')}` : ''}.</p>`}

@@ -2,7 +2,7 @@
 import { html } from './lib.js'
 import { useResource } from './store.js'
 import { count, linkTo } from './format.js'
-import { Bar, Command, Facts, Failure, Filter, Heading, Loaded, Mark, Table } from './parts.js'
+import { Bar, Command, Facts, Filter, Heading, Late, Loaded, Mark, Table } from './parts.js'
 import { Instances, WhyOf } from './node.js'
 import { setQuery } from './fleet.js'
 
@@ -39,7 +39,7 @@ export function Job({ name }) {
   const j = state.data
   if (!j) return html`<${Heading}>Job ${name}<//><${Loaded} state=${state} />`
   return html`<${Heading}>Job ${j.name} <${Mark} kind="job" state=${j.status} /><//>
-    ${state.error && html`<${Failure} error=${state.error} />`}
+    <${Late} state=${state} />
     <${Facts} of=${[['version', String(j.version)], ['last stable version', j.stable_version ? String(j.stable_version) : 'none'], ['class', j.class], ['deployment', j.deployment_id]]} />
     <section><h2>Groups</h2><${Table} caption="Groups" rows=${j.groups} id=${(/** @type {any} */ g) => g.name} columns=${[
       { head: 'group', cell: (/** @type {any} */ g) => g.name }, { head: 'role', rank: 2, cell: (/** @type {any} */ g) => g.role },

@@ -1,9 +1,11 @@
 // Starting a drain: options, then the forecast for exactly these options, then the start.
 import { html, useState } from './lib.js'
-import { useResource } from './store.js'
+import { now, useResource } from './store.js'
 import { write } from './session.js'
 import { count, duration, linkTo, words } from './format.js'
-import { Advice, Command, Failure, Heading, Loaded, Mark, Table } from './parts.js'
+import { Advice, Command, Failure, Heading, Late, Loaded, Mark, Table } from './parts.js'
+
+const GOOD = 60000 // ms for which a forecast counts
 
 /** @typedef {{ message: string, deadline: string, ignore_system: boolean, force_at_deadline: boolean, force: boolean }} Options */
 
@@ -27,31 +29,35 @@ const commandOf = (node, o) => ['outspan node drain', quoted(node), o.message &&
 /** @param {{ node: string }} p */
 export function NewDrain({ node }) {
   const [o, setOptions] = useState(/** @type {Options} */ ({ message: '', deadline: '', ignore_system: false, force_at_deadline: false, force: false }))
-  const [forecast, setForecast] = useState(/** @type {any} */ (null)), [error, setError] = useState(/** @type {any} */ (null)), [busy, setBusy] = useState(false)
+  const [forecast, setForecast] = useState(/** @type {{ of: any, body: any, at: number, state: string } | null} */ (null)), [error, setError] = useState(/** @type {any} */ (null)), [busy, setBusy] = useState(false)
   const [typed, setTyped] = useState('')
   const set = (/** @type {Partial<Options>} */ some) => { setOptions({ ...o, ...some }); setForecast(null); setTyped('') }
-  const send = async (/** @type {boolean} */ dry) => {
+  const state = useResource('/v1/nodes/' + encodeURIComponent(node))
+  /** @param {any} body @param {boolean} dry */
+  const send = async (body, dry) => {
     setBusy(true)
     setError(null)
     try {
-      const got = await write('POST', '/v1/drains', { query: dry ? { dry_run: 'true' } : {}, body: bodyOf(node, o) })
-      if (dry) setForecast(got.value)
-      else if (got.value.drain) location.hash = linkTo('drain/' + got.value.drain)
-      else setForecast(got.value)
+      const got = await write('POST', '/v1/drains', { query: dry ? { dry_run: 'true' } : {}, body })
+      if (!dry && got.value.drain) location.hash = linkTo('drain/' + got.value.drain)
+      else setForecast({ of: got.value, body, at: Date.now(), state: state.data.state })
     } catch (e) { setError(e) }
     setBusy(false)
   }
-  const state = useResource('/v1/nodes/' + encodeURIComponent(node))
   const allowed = useResource('/v1/auth/can-i', { verb: 'node.drain', object: 'node/' + node }, { slow: true }).data
   if (!state.data) return html`<${Heading}>Drain ${node}<//><${Loaded} state=${state} />`
   if (!allowed) return html`<${Heading}>Drain ${node}<//><p class="dim">Asking the servers …</p>`
   if (!allowed.allowed) return html`<${Heading}>Drain ${node}<//><p>You may not drain nodes. <${Command} text="outspan auth can-i node.drain ${node}" /></p>`
+  const body = bodyOf(node, o)
+  // A forecast counts for the body that it was made for, while the node is as it was, and for a while.
+  const good = forecast && JSON.stringify(forecast.body) === JSON.stringify(body) && forecast.state === state.data.state && now.value - forecast.at < GOOD
   const risky = o.force || o.force_at_deadline
   const box = (/** @type {keyof Options} */ key, /** @type {string} */ text) => html`<label class="check"><input type="checkbox" checked=${o[key]}
     onChange=${(/** @type {any} */ e) => set({ [key]: e.target.checked })} /><span>${text}</span></label>`
   return html`<${Heading}>Drain ${node} <${Mark} kind="node" state=${state.data.state} /><//>
+    <${Late} state=${state} />
     <p class="dim">Takes no new instances on the node, starts replacements elsewhere, and stops what runs there when they are ready.</p>
-    <form onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); send(true) }}>
+    <form onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); send(body, true) }}>
       <label>Why, for people<input value=${o.message} maxlength="256" onInput=${(/** @type {any} */ e) => set({ message: e.target.value })} /></label>
       <label>Deadline <span class="dim">1h, none, or empty for the cluster's setting</span><input class="short" value=${o.deadline} onInput=${(/** @type {any} */ e) => set({ deadline: e.target.value })} /></label>
       ${box('ignore_system', 'Leave instances of system groups alone')}
@@ -60,10 +66,11 @@ export function NewDrain({ node }) {
       <p><button type="submit" disabled=${busy}>Show the forecast</button></p>
     </form>
     ${error && html`<${Failure} error=${error} />`}
-    ${forecast && html`<${Forecast} of=${forecast} />
-      ${forecast.started.length > 0 && html`<div class="start">${risky && html`<label>This can lose work. Type ${node} to go on
+    ${forecast && !good && html`<p class="note warn" role="status">The forecast was for other options, for another state of the node, or is a minute old. Show it again.</p>`}
+    ${forecast && good && html`<${Forecast} of=${forecast.of} />
+      ${forecast.of.started.length > 0 && html`<div class="start">${risky && html`<label>This can lose work. Type ${node} to go on
         <input class="short" value=${typed} onInput=${(/** @type {any} */ e) => setTyped(e.target.value)} /></label>`}
-        <button type="button" class="primary" disabled=${busy || risky && typed !== node} onClick=${() => send(false)}>Start the drain</button></div>`}`}
+        <button type="button" class="primary" disabled=${busy || risky && typed !== node} onClick=${() => send(forecast.body, false)}>Start the drain</button></div>`}`}
     <section><h2>By command</h2><p><${Command} text=${commandOf(node, o)} /></p></section>`
 }
 

@@ -2,7 +2,7 @@
 import { html } from './lib.js'
 import { useMay, useResource } from './store.js'
 import { bytes, linkTo } from './format.js'
-import { Bar, Command, Facts, Failure, Heading, Loaded, Mark, Since, Table, Why } from './parts.js'
+import { Bar, Command, Facts, Heading, Late, Loaded, Mark, Since, Table, Why } from './parts.js'
 import { instanceColumns } from './instance.js'
 
 /** @param {{ name: string }} p */
@@ -15,7 +15,7 @@ export function Node({ name }) {
   return html`<${Heading} actions=${html`${drain && html`<a class="button" href="#/drain/${encodeURIComponent(n.name)}">Drain …</a>`}${
     n.intent === 'draining' && n.drain_id ? html`<a class="button" href=${linkTo('drain/' + n.drain_id)}>Show its drain</a>` : ''}`}>
     Node ${n.name} <${Mark} kind="node" state=${n.state} /><//>
-    ${state.error && html`<${Failure} error=${state.error} />`}
+    <${Late} state=${state} />
     ${n.reason && html`<p class="note warn">Takes no new instances: ${n.reason}</p>`}
     ${[...n.warnings, ...n.troubles.map((/** @type {any} */ t) => t.reason), ...n.port_problems.map((/** @type {any} */ p) => `port ${p.port}: ${p.reason}`)]
       .map(w => html`<p class="note warn">${w}</p>`)}
@@ -38,7 +38,7 @@ export function Node({ name }) {
 export function Instances({ query, empty }) {
   const state = useResource('/v1/instances', query)
   const rows = /** @type {any[]} */ (state.data?.items || [])
-  return html`<section><h2>Instances ${state.data ? html`<span class="dim">${rows.length}</span>` : ''}</h2>${state.data && state.error && html`<${Failure} error=${state.error} />`}
+  return html`<section><h2>Instances ${state.data ? html`<span class="dim">${rows.length}</span>` : ''}</h2>
     <${Loaded} state=${state} empty=${empty}><${Table} caption="Instances" rows=${rows} id=${(/** @type {any} */ i) => i.id}
       columns=${instanceColumns.filter(c => !(c.head in query))} /><//></section>`
 }
@@ -46,5 +46,5 @@ export function Instances({ query, empty }) {
 /** @param {{ subject: string }} p */
 export function WhyOf({ subject }) {
   const state = useResource('/v1/why', { subject })
-  return state.data ? html`<${Why} why=${state.data} />` : html`<section><h2>Why</h2><${Loaded} state=${state} /></section>`
+  return state.data ? html`<${Late} state=${state} /><${Why} why=${state.data} />` : html`<section><h2>Why</h2><${Loaded} state=${state} /></section>`
 }

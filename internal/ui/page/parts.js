@@ -1,6 +1,6 @@
 // What several screens are made of.
 import { html, useEffect, useRef, useState } from './lib.js'
-import { now, useNames } from './store.js'
+import { asOf, now, useNames } from './store.js'
 import { commandsIn, linkTo, shapeOf, span, stamp, words } from './format.js'
 
 const inside = {
@@ -68,14 +68,25 @@ export const Failure = ({ error }) => html`<div class="note bad" role="alert"><p
   class="dim mono">${error.code}</span></p>${error.hint && html`<p><${Advice} text=${error.hint} /></p>`}</div>`
 
 /**
+ * Says that what is shown is not the present state, and why.
+ * @param {{ state: import('./store.js').State }} p
+ */
+export function Late({ state }) {
+  const why = state.error || state.old
+  if (!why) return null
+  const time = stamp(new Date(asOf(state)).toISOString())
+  return html`<div class="note bad" role=${state.error ? 'alert' : null}><p>${state.error ? `Not read since ${time}: ` : `As of ${time}, what one server knows: `}${why.message} <span
+    class="dim mono">${why.code}</span></p>${why.hint && html`<p><${Advice} text=${why.hint} /></p>`}</div>`
+}
+
+/**
  * What a list shows while nothing is known, after an error, and when it is empty.
  * @param {{ state: import('./store.js').State, empty: any, children?: any }} p
  */
 export function Loaded({ state, empty, children }) {
   if (!state.data) return state.error ? html`<${Failure} error=${state.error} />` : html`<p class="dim">Asking the servers …</p>`
-  const late = state.error && html`<p class="note bad" role="alert">Not read since ${stamp(new Date(state.at).toISOString())}: ${state.error.message}</p>`
   const hidden = state.data.hidden ? html`<p class="dim">${state.data.hidden} more that you may not see.</p>` : ''
-  return html`${late}${state.data.items && state.data.items.length === 0 ? html`<p class="empty">${empty}</p>` : children}${hidden}`
+  return html`<${Late} state=${state} />${state.data.items && state.data.items.length === 0 ? html`<p class="empty">${empty}</p>` : children}${hidden}`
 }
 
 /**

@@ -65,8 +65,17 @@ export async function enter() {
   return null
 }
 
+let lastFailed = 0 // when a call failed last, by performance.now(); 0: a call was answered since
+let over = false // two calls in a row got no answer: nothing is asked any more, since another program may get the port
+
+/** @returns {CallError} an error that is worth a retry until outspan ui counts as ended */
 function gone() {
-  return new CallError({ code: 'page_gone', message: 'outspan ui does not answer: it has ended', retryable: true })
+  return new CallError({ code: 'page_gone', message: 'outspan ui does not answer' + (over ? ': it has ended' : ''), retryable: !over })
+}
+
+/** @param {boolean} changes whether the call changes something */
+function cutOff(changes) {
+  return new CallError({ code: 'cut_off', retryable: true, message: 'the answer was cut off' + (changes ? ': the change may have been made' : '') })
 }
 
 /**
@@ -83,23 +92,39 @@ export async function call(method, path, o = {}) {
   const headers = { [HEADER]: secret || '' }
   if (o.lines) headers.Accept = 'application/x-ndjson'
   if (o.body !== undefined) headers['Content-Type'] = 'application/json'
+  if (over) throw gone()
+  const begun = performance.now(), changes = method !== 'GET' && !o.query?.dry_run
   let got, text
   try {
     got = await fetch(path + (query && '?' + query), {
       method, headers, body: o.body === undefined ? undefined : JSON.stringify(o.body), signal: o.signal,
     })
+  } catch (e) {
+    if (o.signal && o.signal.aborted) throw e
+    over ||= lastFailed > 0 && begun > lastFailed // calls that fail together count once
+    lastFailed = performance.now()
+    throw gone()
+  }
+  lastFailed = 0
+  try {
     text = await got.text()
   } catch (e) {
     if (o.signal && o.signal.aborted) throw e
-    throw gone()
+    throw cutOff(changes)
   }
   if (!got.ok) {
     let problem = { message: 'the answer can\'t be read' }
     try { problem = JSON.parse(text) } catch { /* keep the message */ }
     throw new CallError({ ...problem, status: got.status })
   }
+  let value
+  try {
+    value = o.lines ? text.split('\n').filter(Boolean).map(line => JSON.parse(line)) : text ? JSON.parse(text) : null
+  } catch {
+    throw cutOff(changes)
+  }
   return {
-    value: o.lines ? text.split('\n').filter(Boolean).map(line => JSON.parse(line)) : text ? JSON.parse(text) : null,
+    value,
     index: Number(got.headers.get('Outspan-Index')) || 0,
     staleFor: Number(got.headers.get('Outspan-Stale-Ms')) || 0,
     leader: got.headers.get('Outspan-Leader') || '',

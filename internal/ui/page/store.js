@@ -6,6 +6,9 @@ import { call, CallError } from './session.js'
 const LOOK = '5s' // how long one read waits for a change
 const PAUSE = 500 // ms between two reads of a resource that changes all the time
 const AGAIN = 1000 // ms before a read is tried again after an error
+const LATER = 60000 // ms before it is tried again after a refusal that stays: each one is a line of the audit log
+const KEPT = 60000 // ms for which a resource that nobody looks at is kept
+const LOST = 3 // times in a row that the servers must not know the caller until the page ends
 const LOOKS = 4 // how many reads wait for changes at once, in all tabs: a browser opens six connections to one server
 const SHORT = 2000 // ms between two reads of a resource that gets none of these
 const SLOW = 10000 // ms between two reads of what hardly ever changes
@@ -15,7 +18,7 @@ const SLOW = 10000 // ms between two reads of what hardly ever changes
  * @property {any} data what was read last; null: nothing yet
  * @property {number} at when that was read, in ms since 1970; 0: never
  * @property {number} staleFor for how many ms the answering server had not heard from the leader; 0 unless old
- * @property {boolean} old one server's knowledge, read without a leader
+ * @property {CallError | null} old why this is one server's knowledge, read without the leader; null: it is not
  * @property {CallError | null} error why the last read failed; data is then what was known before
  */
 
@@ -24,9 +27,16 @@ const SLOW = 10000 // ms between two reads of what hardly ever changes
 /** The present time, to the second. */
 export const now = signal(Date.now())
 setInterval(() => { if (!document.hidden) now.value = Date.now() }, 1000)
+document.addEventListener('visibilitychange', () => { now.value = Date.now() })
 
 /** Why the page can't go on at all: the page has no access, or its server has ended. */
 export const ended = signal(/** @type {CallError | null} */ (null))
+
+/** @type {State} */
+const nothing = { data: null, at: 0, staleFor: 0, old: null, error: null }
+
+/** The resources that are looked at. */
+export const shown = signal(/** @type {Resource[]} */ ([]))
 
 class Resource {
   /**
@@ -37,9 +47,12 @@ class Resource {
   constructor(path, query, how) {
     this.path = path
     this.query = query
+    this.key = keyOf(path, query)
     this.how = how
-    this.state = signal(/** @type {State} */ ({ data: null, at: 0, staleFor: 0, old: false, error: null }))
+    this.state = signal(nothing)
     this.users = 0
+    this.lost = 0 // times in a row that the servers did not know the caller
+    this.drop = 0 // the timer that drops it
     /** @type {AbortController | null} */
     this.running = null
   }
@@ -47,11 +60,19 @@ class Resource {
   /** @returns {() => void} what ends this use */
   use() {
     if (this.users++ === 0) {
+      clearTimeout(this.drop)
+      shown.value = [...shown.value, this]
       this.running = new AbortController()
       this.loop(this.running.signal)
     }
     return () => {
-      if (--this.users === 0 && this.running) this.running.abort()
+      if (--this.users > 0 || !this.running) return
+      this.running.abort()
+      shown.value = shown.value.filter(r => r !== this)
+      this.drop = setTimeout(() => {
+        known.delete(this.key)
+        this.state.value = nothing
+      }, KEPT)
     }
   }
 
@@ -67,8 +88,9 @@ class Resource {
       } catch (e) {
         if (over.aborted) return
         index = 0
-        await this.failed(e instanceof CallError ? e : new CallError({ message: String(e) }), over)
-        if (!over.aborted) await pause(AGAIN, over)
+        const error = e instanceof CallError ? e : new CallError({ message: String(e) })
+        await this.failed(error, over)
+        if (!over.aborted) await pause(stays(error) ? LATER : AGAIN, over)
       }
     }
   }
@@ -80,13 +102,13 @@ class Resource {
   async look(index, over) {
     if (this.how.lines) {
       const got = await call('GET', this.path, { query: this.query, signal: over, lines: true })
-      this.set(got, false)
+      this.set(got, null)
       await pause(1500, over)
       return 0
     }
     const got = !index ? await this.whole({}, over) : this.how.slow ? await this.later(SLOW, over)
       : await waiting(() => this.whole({ index: String(index), wait: LOOK }, over)) || await this.later(SHORT, over)
-    this.set(got, false)
+    this.set(got, null)
     return got.index
   }
 
@@ -120,10 +142,11 @@ class Resource {
    * @param {AbortSignal} over
    */
   async failed(error, over) {
-    if (error.status === 401) ended.value = error
+    this.lost = error.status === 401 ? this.lost + 1 : 0
+    if (error.code === 'page_not_entered' || this === identity && this.lost >= LOST) ended.value = error
     if (!this.how.lines && (error.code === 'no_leader' || error.code === 'not_caught_up' || error.code === 'timeout')) {
       try {
-        this.set(await this.whole({ consistency: 'stale' }, over), true)
+        this.set(await this.whole({ consistency: 'stale' }, over), error)
         return
       } catch { /* the first error says more */ }
     }
@@ -132,13 +155,20 @@ class Resource {
 
   /**
    * @param {{ value: any, staleFor: number }} got
-   * @param {boolean} old
+   * @param {CallError | null} old
    */
   set(got, old) {
+    this.lost = 0
     now.value = Date.now()
     this.state.value = { data: got.value, at: Date.now(), staleFor: got.staleFor, old, error: null }
   }
 }
+
+/**
+ * Whether asking again soon would give the same error.
+ * @param {CallError} error
+ */
+const stays = error => error.status === 403 || error.status === 404 || error.code === 'page_gone' && !error.retryable
 
 /**
  * Runs a read that waits for a change, if few enough of them run in all tabs.
@@ -159,8 +189,13 @@ async function waiting(run) {
  */
 function pause(ms, over) {
   return new Promise(done => {
-    const timer = setTimeout(done, ms)
-    over.addEventListener('abort', () => { clearTimeout(timer); done(undefined) }, { once: true })
+    const end = () => {
+      clearTimeout(timer)
+      over.removeEventListener('abort', end)
+      done(undefined)
+    }
+    const timer = setTimeout(end, ms)
+    over.addEventListener('abort', end)
   })
 }
 
@@ -174,15 +209,19 @@ function visible(over) {
     const look = () => {
       if (document.hidden && !over.aborted) return
       document.removeEventListener('visibilitychange', look)
+      over.removeEventListener('abort', look)
       done(undefined)
     }
     document.addEventListener('visibilitychange', look)
-    over.addEventListener('abort', look, { once: true })
+    over.addEventListener('abort', look)
   })
 }
 
 /** @type {Map<string, Resource>} */
 const known = new Map()
+
+/** @param {string} path @param {Record<string, string>} query */
+const keyOf = (path, query) => path + '?' + new URLSearchParams(query)
 
 /**
  * @param {string} path
@@ -190,7 +229,7 @@ const known = new Map()
  * @param {How} [how]
  */
 export function resource(path, query = {}, how = {}) {
-  const key = path + '?' + new URLSearchParams(query)
+  const key = keyOf(path, query)
   let r = known.get(key)
   if (!r) known.set(key, r = new Resource(path, query, how))
   return r
@@ -217,6 +256,12 @@ export const verbs = computed(() => new Set(/** @type {string[]} */ (identity.st
 
 /** @param {string} verb whether the caller may do this on something at least */
 export const may = verb => identity.state.value.data?.local || verbs.value.has(verb)
+
+/** Whether the caller may read the status; undefined: that is not known yet. */
+export const mayStatus = () => identity.state.value.data ? may('server.read') : identity.state.value.error ? true : undefined
+
+/** When something was read: of one server's knowledge, when that server heard from the leader. @param {State} s */
+export const asOf = s => s.old ? s.at - s.staleFor : s.at
 
 /**
  * The names of the nodes, by their ids.
