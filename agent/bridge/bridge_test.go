@@ -114,7 +114,7 @@ func open(t *testing.T, dir string, node model.NodeID, change ...func(*Config)) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := n.Sweep(context.Background(), func(string) bool { return false }); err != nil {
+		if _, err := n.Sweep(context.Background(), func(string) bool { return false }); err != nil {
 			t.Error(err)
 		}
 		_ = n.Close()
@@ -253,7 +253,7 @@ func TestNeighbours(t *testing.T) {
 	if one.Device() == two.Device() || one.Subnet().Overlaps(two.Subnet()) {
 		t.Errorf("%s %v and %s %v", one.Device(), one.Subnet(), two.Device(), two.Subnet())
 	}
-	if err := one.Sweep(t.Context(), func(string) bool { return false }); err != nil {
+	if _, err := one.Sweep(t.Context(), func(string) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 	checkNothing(t, one)

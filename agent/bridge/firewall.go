@@ -114,8 +114,10 @@ func (e *programError) Unwrap() error { return e.err }
 // Otherwise it runs iptables five times, whatever their number. It returns the first error, and goes on. Blocks for
 // less than a second, at most some minutes if another program holds the lock of the firewall. Code: CodeFailed.
 func (n *Network) Repair(ctx context.Context) (made int, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	if err := n.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer n.unlock()
 	ids, err := n.attached()
 	if err != nil || len(ids) == 0 {
 		return 0, err
