@@ -155,8 +155,8 @@ func (i *instance) run(ctx context.Context) {
 func (i *instance) wait(ctx context.Context, d time.Duration) bool { return sleep(ctx, d, i.changed) }
 
 // start starts the program, or handles the failure of the start. First it waits for the restart delay, the servers'
-// acceptance, the image, the ports, the volumes, the slot, the lease and the list of peers. If the assignment changes or ctx ends
-// meanwhile, it returns, and run decides again.
+// acceptance, the image, the ports, the volumes, the slot, the lease and the list of peers. If the assignment changes
+// or ctx ends meanwhile, it returns, and run decides again.
 func (i *instance) start(ctx context.Context) {
 	want := i.wanted()
 	if want.Spec == nil {
@@ -225,8 +225,8 @@ func (i *instance) holdPorts(ctx context.Context, want transport.Assignment) boo
 	if holder == "" {
 		return true
 	}
-	i.observe(i.down(), string(bridge.CodePortTaken)+": the network of instance "+holder+", which has ended, is not removed yet",
-		i.entry.Status.ExitCode)
+	i.observe(i.down(), string(bridge.CodePortTaken)+": the network of instance "+holder+
+		", which has ended, is not removed yet", i.entry.Status.ExitCode)
 	i.wait(ctx, runtimeAgain)
 	return false
 }

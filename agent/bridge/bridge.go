@@ -295,8 +295,8 @@ func (n *Network) remove(ctx context.Context, id string) error {
 }
 
 // Sweep removes the network of every container for which keep returns false, and the bridge and its rules if no
-// container is left. It returns the first error, and goes on. stays reports whether something may be left of the network
-// of a container.
+// container is left. It returns the first error, and goes on. stays reports whether something may be left of a
+// container's network.
 func (n *Network) Sweep(ctx context.Context, keep func(id string) bool) (stays func(id string) bool, err error) {
 	all := func(string) bool { return true }
 	if err := n.lock(ctx); err != nil {

@@ -171,9 +171,9 @@ func (k *Keeper) ended(id string, rest bool) {
 }
 
 // Tend removes what is left of instances that have ended, and makes rules of the firewall again that somebody removed.
-// It calls freed, which must not call the Keeper, for each instance whose Disconnect returned false and whose network is
-// removed now. It returns how many rules it made. Call it when all instances of an earlier agent were adopted, and then every few seconds. It blocks
-// as Network.Repair does. Code: CodeFailed.
+// It calls freed, which must not call the Keeper, for each instance whose Disconnect returned false and whose network
+// is removed now. It returns how many rules it made. Call it when all instances of an earlier agent were adopted, and
+// then every few seconds. It blocks as Network.Repair does. Code: CodeFailed.
 func (k *Keeper) Tend(ctx context.Context, freed func(id string)) (made int, err error) {
 	k.mu.Lock()
 	net, litter, used := k.net, k.litter, len(k.uses) > 0

@@ -27,7 +27,8 @@ const (
 )
 
 // Pull fetches the image ref, which must have a digest, for the node's platform, and unpacks it. If the node has it, it
-// returns at once. What it has fetched is kept for the next Pull of this Store, unless ctx was canceled. It calls progress about every second with the number of bytes fetched so far; nil is allowed. Codes:
+// returns at once. It calls progress about every second with the number of bytes fetched so far; nil is allowed. What a
+// failed pull has fetched is kept for the next one of this Store, for at most a day, unless ctx was canceled. Codes:
 // CodeInvalidName, CodePullFailed, CodeGone, CodeRuntimeDown.
 func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)) error {
 	named, err := parse(ref)
@@ -97,8 +98,8 @@ func (s *Store) ownLease(id string) bool {
 	return strings.HasPrefix(id, pullPrefix) && strings.HasSuffix(id, s.own)
 }
 
-// registry is a Resolver that remembers whether the registry said that it does not have something. containerd itself may
-// miss something too, such as a lease.
+// registry is a Resolver that remembers whether the registry said that it does not have something. containerd itself
+// may miss something too, such as a lease.
 type registry struct {
 	remotes.Resolver
 	lacks atomic.Bool

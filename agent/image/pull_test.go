@@ -101,7 +101,7 @@ func TestPullGoesOn(t *testing.T) {
 	}
 }
 
-// Only the registry can say that it does not have an image, and not containerd, which misses the lease of the pull here.
+// Only the registry can say that it does not have an image, not containerd, which misses the lease of the pull here.
 func TestLeaseGone(t *testing.T) {
 	d := daemon(t)
 	one := sample(t, "one")

@@ -239,8 +239,8 @@ func (s *Store) Layers(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Abandon ends the leases of pulls that earlier processes of this agent did not end. They would keep parts of images for
-// a day.
+// Abandon ends the leases of pulls that earlier processes of this agent did not end. They would keep parts of images
+// for a day.
 func (s *Store) Abandon(ctx context.Context) error {
 	list, err := s.client.LeasesService().List(ctx)
 	if err != nil {
