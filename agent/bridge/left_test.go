@@ -44,7 +44,8 @@ func TestRepairAfterReload(t *testing.T) {
 	if mended, err := n.Repair(t.Context()); err != nil || mended != 0 {
 		t.Errorf("an intact firewall was mended: %d %v", mended, err)
 	}
-	for _, args := range [][]string{{"-t", "nat", "-F"}, {"-t", "nat", "-X"}, {"-F"}} {
+	for _, args := range [][]string{{"-t", "nat", "-F"}, {"-t", "nat", "-X"}, {"-F"},
+		{"-t", "mangle", "-F"}, {"-t", "raw", "-F"}} {
 		if _, err := run(t.Context(), "iptables", args...); err != nil {
 			t.Fatal(err)
 		}
@@ -52,8 +53,8 @@ func TestRepairAfterReload(t *testing.T) {
 	if got := ask("192.0.2.1:8001"); got != "" {
 		t.Fatalf("the port answers %q without rules", got)
 	}
-	if mended, err := n.Repair(t.Context()); err != nil || mended != 5 {
-		t.Errorf("%d were mended, not the four rules of the bridge and one container: %v", mended, err)
+	if mended, err := n.Repair(t.Context()); err != nil || mended != 7 {
+		t.Errorf("%d were mended, not the six rules of the bridge and one container: %v", mended, err)
 	}
 	if got := ask("192.0.2.1:8001"); got != "a" {
 		t.Errorf("the port answers %q after the repair", got)
