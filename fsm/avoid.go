@@ -54,7 +54,7 @@ type FailedPull struct {
 	Version uint64        `cbor:"7,keyasint"`
 }
 
-// Kept reports whether the row is remembered at cluster time now. It stays in the state until the node gets its next one.
+// Kept reports whether the row counts at cluster time now. It stays in the state until the node gets its next one.
 func (f *FailedPull) Kept(now model.Time) bool { return now < f.Until.Add(failedKept) }
 
 // FailedPull returns what is recorded of a failed pull, also after its pause. It returns false if there is nothing: the

@@ -85,8 +85,8 @@ func TestOnlyMappedPortsAreOpen(t *testing.T) {
 	}
 }
 
-// The machine's own loopback addresses are not for containers, whatever their routes. Here their kernel takes the answers
-// too, as a raw socket does.
+// The machine's own loopback addresses are not for containers, whatever their routes. Here their kernel takes the
+// answers too, as a raw socket does.
 func TestLoopbackIsClosed(t *testing.T) {
 	n := open(t, t.TempDir(), "n1")
 	a := connect(t, n, "a", Mapping{8001, 80})
