@@ -130,7 +130,7 @@ func open(t *testing.T, dir string, node model.NodeID, change ...func(*Config)) 
 // checkNothing checks that a Network without containers has no bridge, rule, address, namespace or file.
 func checkNothing(t *testing.T, n *Network) {
 	t.Helper()
-	for _, table := range tables {
+	for _, table := range []string{"nat", "filter", "mangle", "raw"} {
 		if left, err := run(context.Background(), "iptables", "-t", table, "-S"); err != nil ||
 			strings.Contains(left, n.tag) {
 			t.Errorf("rules are left: %s %v", left, err)

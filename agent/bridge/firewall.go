@@ -17,9 +17,6 @@ type rule struct {
 	match        []string
 }
 
-// tables are the tables of the rules.
-var tables = []string{"nat", "filter", "mangle", "raw"}
-
 // rules returns what the bridge needs: its containers reach the outside under the machine's address, and connections to
 // mapped ports pass on machines that forward nothing by default. From elsewhere only these ports are open, not the
 // containers' own addresses, and containers don't reach the machine's loopback addresses, to which the plugin portmap
@@ -59,7 +56,7 @@ func (n *Network) guard(ctx context.Context) (missing int, err error) {
 
 // unguard removes all rules of this node, also those of an earlier subnet.
 func (n *Network) unguard(ctx context.Context) error {
-	for _, table := range tables {
+	for _, table := range []string{"nat", "filter", "mangle", "raw"} {
 		rules, err := run(ctx, "iptables", "-w", "20", "-t", table, "-S")
 		if err != nil {
 			return failed("list the rules of the firewall", err)
