@@ -24,6 +24,8 @@ type memNetworks struct {
 	held  map[string]bool
 	lacks error // why this machine can't have networks
 	fails error // of Add and Remove
+	hangs bool  // Remove blocks until its context ends
+	asked int   // calls of Remove
 	lost  int   // rules of the firewall that somebody removed
 }
 
@@ -61,9 +63,16 @@ func (n *memNetworks) Adopt(id string) error {
 	return nil
 }
 
-func (n *memNetworks) Remove(_ context.Context, id string) error {
+func (n *memNetworks) Remove(ctx context.Context, id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.asked++
+	if n.hangs {
+		n.mu.Unlock()
+		<-ctx.Done()
+		n.mu.Lock()
+		return ctx.Err()
+	}
 	if n.fails != nil {
 		return n.fails
 	}
@@ -72,18 +81,20 @@ func (n *memNetworks) Remove(_ context.Context, id string) error {
 	return nil
 }
 
-func (n *memNetworks) Sweep(ctx context.Context, keep func(string) bool) error {
+func (n *memNetworks) Sweep(_ context.Context, keep func(string) bool) (func(string) bool, error) {
 	n.mu.Lock()
-	ids := slices.Collect(maps.Keys(n.has))
-	n.mu.Unlock()
-	for _, id := range ids {
-		if !keep(id) {
-			if err := n.Remove(ctx, id); err != nil {
-				return err
-			}
+	defer n.mu.Unlock()
+	var err error
+	for _, id := range slices.Collect(maps.Keys(n.has)) {
+		if !keep(id) && n.fails != nil {
+			err = n.fails
+		} else if !keep(id) {
+			delete(n.has, id)
+			delete(n.held, id)
 		}
 	}
-	return nil
+	left := maps.Clone(n.has)
+	return func(id string) bool { _, has := left[id]; return has }, err
 }
 
 func (n *memNetworks) Repair(context.Context) (made int, err error) {
@@ -182,6 +193,75 @@ func TestNetworkFails(t *testing.T) {
 		b.pass(2 * networkEvery)
 		if len(n.has) > 0 || len(b.agent.Status().Problems) > 0 {
 			t.Errorf("networks %v, problems %v", n.has, b.agent.Status().Problems)
+		}
+	})
+}
+
+// The end of a container is reported although its network can't be removed. Its ports stay reserved until it is, and a
+// start that needs one waits, which does not count as a failure.
+func TestPortsStayReserved(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bubble, n *memNetworks) {
+		id := b.run("web", bridgedGroup())
+		b.pass(time.Second)
+		b.want(id, model.ObservedReady, "")
+		n.set(func() { n.hangs, n.fails = true, model.Refuse(bridge.CodeFailed, "no rules today") })
+		b.stop(id, nil)
+		b.pass(8 * time.Second)
+		b.want(id, model.ObservedStopped, "")
+		next := webGroup()
+		next.Ports = []model.PortSpec{{Name: "http", Static: 8080}}
+		next.Restart.Attempts = 0
+		after := b.run("next", next)
+		b.pass(time.Minute)
+		b.want(after, model.ObservedBooting,
+			"port_taken: the network of instance "+string(id)+", which has ended, is not removed yet")
+		n.set(func() { n.hangs, n.fails = false, nil })
+		b.pass(2 * networkEvery)
+		b.want(after, model.ObservedReady, "")
+		if inst, _ := b.m.State().Instances.Get(after); inst.Status.Restarts != 0 {
+			t.Errorf("%d restarts", inst.Status.Restarts)
+		}
+	})
+}
+
+// A container that ran waits for its network when it is started again. That does not count as a failure.
+func TestNetworkFailsLater(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bubble, n *memNetworks) {
+		id := b.run("web", bridgedGroup())
+		b.pass(time.Second)
+		b.want(id, model.ObservedReady, "")
+		b.mem.task(id).finish(memExit(1))
+		b.pass(time.Millisecond)
+		n.set(func() { n.lacks = model.Refuse(bridge.CodeUnavailable, "no plugin") })
+		b.pass(10 * time.Minute)
+		b.want(id, model.ObservedUnready,
+			"no_container_network: this node can't give a container a network of its own: no plugin (bridge_unavailable)")
+		n.set(func() { n.lacks, n.fails = nil, model.Refuse(bridge.CodeFailed, "no rules today") })
+		b.pass(10 * time.Minute)
+		b.want(id, model.ObservedUnready, "bridge_failed: no rules today")
+		n.set(func() { n.fails = nil })
+		b.pass(3 * networkEvery)
+		b.want(id, model.ObservedReady, "")
+		if inst, _ := b.m.State().Instances.Get(id); inst.Status.Restarts != 1 {
+			t.Errorf("%d restarts", inst.Status.Restarts)
+		}
+	})
+}
+
+// The end of a program without a network of its own does not wait for networks, also if an earlier agent started it.
+func TestProgramsNeedNoNetwork(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bubble, n *memNetworks) {
+		id := b.run("web", webGroup())
+		b.pass(time.Second)
+		b.end()
+		b.cfg.Networks = bridge.NewKeeper(func() (bridge.Backend, error) { return n, nil })
+		b.start()
+		b.want(id, model.ObservedReady, "")
+		b.stop(id, nil)
+		b.pass(3 * time.Second)
+		b.want(id, model.ObservedStopped, "")
+		if n.asked > 0 {
+			t.Error("the network of a program was removed")
 		}
 	})
 }

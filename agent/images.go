@@ -199,7 +199,7 @@ func (a *Agent) keepClean(ctx context.Context) {
 			text = message(err)
 		}
 		if text != "" && told == "" {
-			a.log.Warn("there is too little room for images", "error", err)
+			a.log.Warn("the images of this node are not as they should be; they are looked at again", "error", err)
 		}
 		a.setProblem(part, text)
 		told = text

@@ -155,8 +155,8 @@ func (i *instance) run(ctx context.Context) {
 func (i *instance) wait(ctx context.Context, d time.Duration) bool { return sleep(ctx, d, i.changed) }
 
 // start starts the program, or handles the failure of the start. First it waits for the restart delay, the servers'
-// acceptance, the image, the volumes, the slot, the lease and the list of peers. If the assignment changes or ctx ends
-// meanwhile, it returns, and run decides again.
+// acceptance, the image, the ports, the volumes, the slot, the lease and the list of peers. If the assignment changes
+// or ctx ends meanwhile, it returns, and run decides again.
 func (i *instance) start(ctx context.Context) {
 	want := i.wanted()
 	if want.Spec == nil {
@@ -169,7 +169,8 @@ func (i *instance) start(ctx context.Context) {
 	if pause := time.Until(i.retryAt); pause > 0 && !i.wait(ctx, pause) {
 		return
 	}
-	if !i.holdStanding(ctx) || !i.holdImage(ctx, want) || !i.holdVolumes(ctx, want) || !i.holdSlot(ctx, want) {
+	if !i.holdStanding(ctx) || !i.holdImage(ctx, want) || !i.holdPorts(ctx, want) || !i.holdVolumes(ctx, want) ||
+		!i.holdSlot(ctx, want) {
 		return
 	}
 	lease, ok := i.holdLease(ctx, want)
@@ -184,15 +185,15 @@ func (i *instance) start(ctx context.Context) {
 	if err == nil {
 		spec, err = i.shared.launch(ctx, want, lease)
 	}
-	if runtimeDown(err) {
-		i.awaitRuntime(ctx, err)
-		return
-	}
 	if err == nil {
 		err = i.shared.prepare(want)
 	}
 	if err == nil && want.Spec.Bridged() {
 		err = i.shared.connect(ctx, want, &spec)
+	}
+	if runtimeDown(err) || i.entry.Host != "" && networkDown(err) {
+		i.awaitRuntime(ctx, err)
+		return
 	}
 	if err != nil {
 		i.failed(failure{code: startFailed, detail: message(err), final: hopeless(err)})
@@ -215,6 +216,19 @@ func (i *instance) start(ctx context.Context) {
 	i.task = task
 	i.mu.Unlock()
 	i.log.Info("program started", "restarts", i.entry.Status.Restarts)
+}
+
+// holdPorts returns true if the instance can have its ports. As long as the removal of a network that has them goes on,
+// it waits a moment and returns false. That is no failure of the instance.
+func (i *instance) holdPorts(ctx context.Context, want transport.Assignment) bool {
+	holder := i.shared.endingNetwork(want)
+	if holder == "" {
+		return true
+	}
+	i.observe(i.down(), string(bridge.CodePortTaken)+": the network of instance "+holder+
+		", which has ended, is not removed yet", i.entry.Status.ExitCode)
+	i.wait(ctx, runtimeAgain)
+	return false
 }
 
 // holdVolumes claims the instance's volumes, and returns true. If another instance uses one of the volumes, holdVolumes

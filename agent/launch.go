@@ -295,8 +295,10 @@ func (w *shared) claim(a transport.Assignment) {
 	if holder, _ := w.volumes.claim(a); holder != "" {
 		w.log.Error("two programs run on one volume", "instance", a.ID, "holder", holder)
 	}
-	if err := w.networks.Adopt(string(a.ID)); err != nil {
-		w.log.Error("the ports of a container are not held", "instance", a.ID, "error", err)
+	if a.Spec == nil || a.Spec.Bridged() { // without the spec, it may have a network of its own
+		if err := w.networks.Adopt(string(a.ID)); err != nil {
+			w.log.Error("the ports of a container are not held", "instance", a.ID, "error", err)
+		}
 	}
 	for _, name := range sortedKeys(a.Ports) {
 		if err := w.ports.Claim(driver.ID(a.ID), uint16(a.Ports[name])); err != nil {
@@ -305,11 +307,28 @@ func (w *shared) claim(a transport.Assignment) {
 	}
 }
 
-// release frees the volumes, ports and network of an instance. Call it when no process of the instance runs.
+// release frees the volumes, ports and network of an instance. Call it when no process of the instance runs. It blocks
+// for at most 3 s. If the network can't be removed in that time, the ports stay reserved until tendNetworks has removed
+// it, because the rules of the firewall still lead them there.
 func (w *shared) release(id model.InstanceID) {
-	w.networks.Disconnect(string(id))
 	w.volumes.release(id)
-	w.ports.Release(driver.ID(id))
+	if w.networks.Disconnect(string(id)) {
+		w.ports.Release(driver.ID(id))
+	}
+}
+
+// endingNetwork returns an instance whose network must be removed before the instance of the assignment can start: the
+// instance itself, or an owner of its ports. It returns "" if there is none.
+func (w *shared) endingNetwork(a transport.Assignment) string {
+	if w.networks.Ending(string(a.ID)) {
+		return string(a.ID)
+	}
+	for _, name := range sortedKeys(a.Ports) {
+		if owner := string(w.ports.Owner(uint16(a.Ports[name]))); w.networks.Ending(owner) {
+			return owner
+		}
+	}
+	return ""
 }
 
 // users returns the driver's settings for the users that programs may run as.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/agent/bridge"
 	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
@@ -317,11 +318,20 @@ func (i *instance) pulled(ctx context.Context, err error) bool {
 	return err == nil
 }
 
-// awaitRuntime waits a moment for a runtime that does not answer. That is no failure of the instance, so it is not
-// counted.
+// awaitRuntime waits a moment for a runtime that does not answer, or for the networks of containers. That is no failure
+// of the instance, so it is not counted.
 func (i *instance) awaitRuntime(ctx context.Context, why error) {
-	i.observe(i.down(), string(model.CodeRuntimeDown)+": "+message(why), i.entry.Status.ExitCode)
-	i.wait(ctx, runtimeAgain)
+	code, pause := model.CodeRuntimeDown, runtimeAgain
+	if refused, ok := errors.AsType[*model.Error](why); ok && networkDown(why) {
+		code, pause = refused.Code, networkEvery
+	}
+	i.observe(i.down(), string(code)+": "+message(why), i.entry.Status.ExitCode)
+	i.wait(ctx, pause)
 }
 
 func runtimeDown(err error) bool { return errors.Is(err, &model.Error{Code: model.CodeRuntimeDown}) }
+
+// networkDown reports whether this node could not give a container a network of its own.
+func networkDown(err error) bool {
+	return errors.Is(err, &model.Error{Code: model.CodeNoNetwork}) || errors.Is(err, &model.Error{Code: bridge.CodeFailed})
+}

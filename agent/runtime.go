@@ -195,7 +195,7 @@ func (a *Agent) tendNetworks(ctx context.Context) {
 		return
 	}
 	for {
-		made, err := a.shared.networks.Tend(ctx)
+		made, err := a.shared.networks.Tend(ctx, func(id string) { a.shared.ports.Release(driver.ID(id)) })
 		if ctx.Err() != nil {
 			return
 		}

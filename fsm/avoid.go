@@ -54,6 +54,9 @@ type FailedPull struct {
 	Version uint64        `cbor:"7,keyasint"`
 }
 
+// Kept reports whether the row counts at cluster time now. It stays in the state until the node gets its next one.
+func (f *FailedPull) Kept(now model.Time) bool { return now < f.Until.Add(failedKept) }
+
 // FailedPull returns what is recorded of a failed pull, also after its pause. It returns false if there is nothing: the
 // node did not fail to pull the image, or has it by now.
 func (n *Node) FailedPull(digest string) (FailedPull, bool) {
@@ -89,7 +92,7 @@ func keepFailedPull(s *State, node *Node, f FailedPull) {
 	}
 	f.Until, f.Words = s.Now.Add(f.Pause), model.ClipText(f.Words, maxAgentText)
 	list := slices.DeleteFunc(slices.Clone(node.FailedPulls), func(old FailedPull) bool {
-		return old.Digest == f.Digest || old.Until.Add(failedKept) <= s.Now
+		return old.Digest == f.Digest || !old.Kept(s.Now)
 	})
 	if len(list) >= failedLimit {
 		first := 0

@@ -200,7 +200,7 @@ func (n *Node) CanRun(spec *model.GroupSpec) *model.Error {
 	case c.Network == model.NetworkBridge && n.Self.Runtime.Bridge == "":
 		return model.Refuse(model.CodeNoNetwork, "node %s can't give a container a network of its own: %s", n.Name,
 			n.Self.Runtime.WhyNoBridge())
-	case !c.RunsOn(n.Shape.Attributes["os"], n.Shape.Attributes["arch"]):
+	case !n.isFor(spec):
 		return model.Refuse(model.CodeConstraint, "node %s is %s/%s, and the image is for %s", n.Name,
 			n.Shape.Attributes["os"], n.Shape.Attributes["arch"], strings.Join(c.Platforms, ", "))
 	}
@@ -218,11 +218,20 @@ func (n *Node) Starts(spec *model.GroupSpec) *model.Error {
 	return refusal
 }
 
-// Suits reports whether instances of the group may run on a node as far as the job file decides: the node meets the
+// isFor reports whether the group's program is for the node's platform.
+func (n *Node) isFor(spec *model.GroupSpec) bool {
+	return spec.Container == nil || spec.Container.RunsOn(n.Shape.Attributes["os"], n.Shape.Attributes["arch"])
+}
+
+// Suits reports whether new instances of the group may run on a node as far as the job file decides: the node meets the
 // constraints, and has what the program needs.
 func (n *Node) Suits(spec *model.GroupSpec) bool {
 	return n.CanRun(spec) == nil && n.MeetsAll(spec.Constraints)
 }
+
+// Keeps reports whether instances of the group that run on a node may go on as far as the job file decides. Other than
+// Suits, it ignores what only a start needs: a container runtime and its networks.
+func (n *Node) Keeps(spec *model.GroupSpec) bool { return n.isFor(spec) && n.MeetsAll(spec.Constraints) }
 
 // TakesProgram is Takes with what the group's program needs. Codes: node_not_eligible, and those of Node.Starts.
 func (s *State) TakesProgram(n *Node, spec *model.GroupSpec) *model.Error {

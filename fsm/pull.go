@@ -51,8 +51,8 @@ type ImageWant struct {
 }
 
 // ImageDrop gives up a slot's claim. If Failed is not empty, the image could not be pulled for this reason, and nothing
-// that needs it is placed on the node for the time of Pause. Without a Pause, as in entries of older programs, the
-// version stays away from the node for 5 minutes. Code: not_found.
+// that needs it is placed on the node for the time of Pause, unless the image is there by now. Without a Pause, as in
+// entries of older programs, the version stays away from the node for 5 minutes. Code: not_found.
 type ImageDrop struct {
 	Group  model.GroupID  `cbor:"1,keyasint"`
 	Slot   int            `cbor:"2,keyasint"`
@@ -287,6 +287,7 @@ func (c *ImageDrop) apply(s *State) error {
 	n, ok := s.Nodes.Get(row.Node)
 	switch {
 	case !ok || c.Failed == "":
+	case c.Pause > 0 && s.Pulled(row): // a later try of the agent has succeeded
 	case c.Pause > 0:
 		keepFailedPull(s, n, FailedPull{Digest: row.Digest(), Words: c.Failed, Pause: c.Pause, Missing: c.Missing,
 			Group: row.Group, Version: row.Version})

@@ -290,6 +290,10 @@ func TestFailedPullPauses(t *testing.T) {
 	if got := row(run(t, later, 40000, &JobRestart{Job: "web", Group: "http"})); got != (FailedPull{}) {
 		t.Errorf("after a restart: %+v", got)
 	}
+	here := run(t, pullState(t), 2000, reportImage(pullState(t), "n1", 1, model.ImagePresent))
+	if got := row(failed(here, 0, 2000, model.Minute)); got != (FailedPull{}) {
+		t.Errorf("a pull that has succeeded by now: %+v", got)
+	}
 }
 
 // A node remembers at most failedLimit failed pulls, and none for longer than failedKept after its pause.

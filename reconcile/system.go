@@ -105,14 +105,12 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 	views := p.candidates().views
 	missing := make([]*fsm.Node, 0, max(len(views)-len(has), 0))
 	for _, v := range views {
-		if v.refusal == nil && !v.detour && !has[v.node.ID] && suits(g.spec, v.node) {
+		if v.refusal == nil && !v.detour && !has[v.node.ID] && v.node.Suits(g.spec) {
 			missing = append(missing, v.node)
 		}
 	}
 	return missing
 }
-
-func suits(spec *model.GroupSpec, n *fsm.Node) bool { return n.Suits(spec) }
 
 // systemSeat is the slot of a system group for one node.
 type systemSeat struct {
@@ -153,13 +151,14 @@ func (g *groupView) freshSlot(next *int, claimed map[int]bool) int {
 	}
 }
 
-// stopStraySystem stops instances on nodes that no longer meet the group's constraints, except on offline nodes.
+// stopStraySystem stops instances on nodes that no longer meet the group's constraints or have another platform, except
+// on offline nodes.
 func (p *pass) stopStraySystem(g *groupView) {
 	for _, slot := range g.slots() {
 		if slot.holder == nil {
 			continue
 		}
-		if n := p.node(slot.holder.Node); n != nil && n.Health != model.HealthOffline && !suits(g.spec, n) {
+		if n := p.node(slot.holder.Node); n != nil && n.Health != model.HealthOffline && !n.Keeps(g.spec) {
 			slot.dropped = p.stop(slot.holder, model.CauseScaleDown, "the node no longer meets the constraints")
 		}
 	}

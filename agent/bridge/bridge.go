@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -66,7 +65,7 @@ type Network struct {
 	tag string // eight hexadecimal digits, derived from the node's id
 	cni *libcni.CNIConfig
 
-	mu    sync.Mutex
+	turn  chan struct{}         // capacity 1; full while a call runs
 	ports map[string][]*os.File // sockets that hold the ports of a container, by its id
 }
 
@@ -80,7 +79,7 @@ func Open(cfg Config) (*Network, error) {
 		cfg.Plugins = defaultPlugins()
 	}
 	n := &Network{
-		cfg: cfg, tag: tagOf(cfg.Node), ports: map[string][]*os.File{},
+		cfg: cfg, tag: tagOf(cfg.Node), turn: make(chan struct{}, 1), ports: map[string][]*os.File{},
 		cni: libcni.NewCNIConfigWithCacheDir([]string{cfg.Plugins}, filepath.Join(cfg.Dir, "results"), nil),
 	}
 	if err := n.Check(); err != nil {
@@ -146,8 +145,10 @@ func (n *Network) Device() string { return "osp-" + n.tag }
 // earlier Add for the id has left. If it fails, nothing is left. id must be usable as a file name. Blocks for some
 // hundred milliseconds, at most 90 s, and while other calls run. Codes: CodePortTaken, CodeUnavailable, CodeFailed.
 func (n *Network) Add(ctx context.Context, id, hostname string, mappings []Mapping) (Attachment, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	if err := n.lock(ctx); err != nil {
+		return Attachment{}, err
+	}
+	defer n.unlock()
 	if err := n.remove(ctx, id); err != nil {
 		return Attachment{}, err
 	}
@@ -238,8 +239,8 @@ func (n *Network) hold(id string, mappings []Mapping) error {
 // Adopt holds the ports of a container that an earlier process has connected. It does nothing for a container without a
 // network, or whose ports are held. Codes: CodePortTaken, CodeFailed.
 func (n *Network) Adopt(id string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.turn <- struct{}{}
+	defer n.unlock()
 	if len(n.ports[id]) > 0 {
 		return nil
 	}
@@ -255,11 +256,13 @@ func (n *Network) Adopt(id string) error {
 }
 
 // Remove undoes Add. It does nothing if nothing is left of the container's network. With the last container it also
-// removes the bridge and its rules. Blocks for about 100 ms, at most 90 s, and while other calls run. Code: CodeFailed;
-// call it again then.
+// removes the bridge and its rules. Blocks for about 100 ms, at most 90 s, and while other calls run, but not when ctx
+// has ended. Code: CodeFailed; call it again then.
 func (n *Network) Remove(ctx context.Context, id string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	if err := n.lock(ctx); err != nil {
+		return err
+	}
+	defer n.unlock()
 	return n.removeLast(ctx, id)
 }
 
@@ -292,13 +295,17 @@ func (n *Network) remove(ctx context.Context, id string) error {
 }
 
 // Sweep removes the network of every container for which keep returns false, and the bridge and its rules if no
-// container is left. It returns the first error, and goes on.
-func (n *Network) Sweep(ctx context.Context, keep func(id string) bool) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// container is left. It returns the first error, and goes on. stays reports whether something may be left of a
+// container's network.
+func (n *Network) Sweep(ctx context.Context, keep func(id string) bool) (stays func(id string) bool, err error) {
+	all := func(string) bool { return true }
+	if err := n.lock(ctx); err != nil {
+		return all, err
+	}
+	defer n.unlock()
 	attached, err := n.attached()
 	if err != nil {
-		return err
+		return all, err
 	}
 	var first error
 	for _, id := range attached {
@@ -308,11 +315,27 @@ func (n *Network) Sweep(ctx context.Context, keep func(id string) bool) error {
 			}
 		}
 	}
-	if left, err := n.attached(); err != nil || len(left) > 0 {
-		return cmp.Or(first, err)
+	left, err := n.attached()
+	if err != nil {
+		return all, cmp.Or(first, err)
 	}
-	return cmp.Or(first, n.removeBridge(ctx))
+	if len(left) == 0 {
+		err = n.removeBridge(ctx)
+	}
+	return func(id string) bool { return slices.Contains(left, id) }, cmp.Or(first, err)
 }
+
+// lock waits until no other call runs. Code: CodeFailed if ctx ends first.
+func (n *Network) lock(ctx context.Context) error {
+	select {
+	case n.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return model.Refuse(CodeFailed, "the networks of other containers keep the bridge busy: %v", ctx.Err())
+	}
+}
+
+func (n *Network) unlock() { <-n.turn }
 
 // attached lists the ids of all containers that have a namespace, files or a result of a plugin.
 func (n *Network) attached() ([]string, error) {
@@ -341,8 +364,8 @@ func (n *Network) attached() ([]string, error) {
 
 // Close lets go of the held ports. Containers keep their network.
 func (n *Network) Close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.turn <- struct{}{}
+	defer n.unlock()
 	for _, held := range n.ports {
 		closeAll(held)
 	}

@@ -18,15 +18,22 @@ type rule struct {
 }
 
 // rules returns what the bridge needs: its containers reach the outside under the machine's address, and connections to
-// mapped ports pass on machines that forward nothing by default.
+// mapped ports pass on machines that forward nothing by default. From elsewhere only these ports are open, not the
+// containers' own addresses, and containers don't reach the machine's loopback addresses, to which the plugin portmap
+// opens the bridge (route_localnet). What is dropped does not depend on the order of the rules: it is dropped in tables
+// that come before the table filter.
 func (n *Network) rules() []rule {
 	mark := []string{"-m", "comment", "--comment", n.mark()}
 	with := func(words string) []string { return append(strings.Fields(words), mark...) }
+	dev := n.Device()
 	return []rule{
-		{"nat", "POSTROUTING", with("-s " + n.cfg.Subnet.String() + " ! -o " + n.Device() + " -j MASQUERADE")},
-		{"filter", "FORWARD", with("-i " + n.Device() + " -j ACCEPT")},
-		{"filter", "FORWARD", with("-o " + n.Device() + " -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")},
-		{"filter", "FORWARD", with("-o " + n.Device() + " -m conntrack --ctstate DNAT -j ACCEPT")},
+		{"raw", "PREROUTING", with("-i " + dev + " -d 127.0.0.0/8 -j DROP")},
+		{"mangle", "FORWARD", with("-o " + dev + " ! -i " + dev +
+			" -m conntrack ! --ctstate ESTABLISHED,RELATED,DNAT -j DROP")},
+		{"nat", "POSTROUTING", with("-s " + n.cfg.Subnet.String() + " ! -o " + dev + " -j MASQUERADE")},
+		{"filter", "FORWARD", with("-i " + dev + " -j ACCEPT")},
+		{"filter", "FORWARD", with("-o " + dev + " -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")},
+		{"filter", "FORWARD", with("-o " + dev + " -m conntrack --ctstate DNAT -j ACCEPT")},
 	}
 }
 
@@ -49,7 +56,7 @@ func (n *Network) guard(ctx context.Context) (missing int, err error) {
 
 // unguard removes all rules of this node, also those of an earlier subnet.
 func (n *Network) unguard(ctx context.Context) error {
-	for _, table := range []string{"nat", "filter"} {
+	for _, table := range []string{"nat", "filter", "mangle", "raw"} {
 		rules, err := run(ctx, "iptables", "-w", "20", "-t", table, "-S")
 		if err != nil {
 			return failed("list the rules of the firewall", err)
@@ -111,11 +118,13 @@ func (e *programError) Unwrap() error { return e.err }
 
 // Repair makes rules of the firewall again that somebody removed, for example by reloading it. It returns how many of
 // them it made: the bridge's rules, and one for each container that lost its ports. Without containers it does nothing.
-// Otherwise it runs iptables five times, whatever their number. It returns the first error, and goes on. Blocks for
+// Otherwise it runs iptables seven times, whatever their number. It returns the first error, and goes on. Blocks for
 // less than a second, at most some minutes if another program holds the lock of the firewall. Code: CodeFailed.
 func (n *Network) Repair(ctx context.Context) (made int, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	if err := n.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer n.unlock()
 	ids, err := n.attached()
 	if err != nil || len(ids) == 0 {
 		return 0, err

@@ -18,13 +18,13 @@ type Backend interface {
 	Add(ctx context.Context, id, hostname string, mappings []Mapping) (Attachment, error)
 	Adopt(id string) error
 	Remove(ctx context.Context, id string) error
-	Sweep(ctx context.Context, keep func(id string) bool) error
+	Sweep(ctx context.Context, keep func(id string) bool) (stays func(id string) bool, err error)
 	Repair(ctx context.Context) (made int, err error)
 	Close() error
 }
 
-// removeLimit bounds the removal of a network while its instance waits. Tend tries again.
-const removeLimit = 30 * time.Second
+// removeLimit bounds the removal of a network while the report of its instance's end waits. Tend tries again.
+const removeLimit = 3 * time.Second
 
 // Keeper knows which instances of an agent need their networks. It removes the others, also those that earlier agents
 // left. Safe for concurrent use. Calls about the same instance must not overlap.
@@ -35,12 +35,14 @@ type Keeper struct {
 	net    Backend // nil while there is none
 	why    error   // why no instance gets a network; nil means that they get one
 	uses   map[string]bool
-	litter bool // something may be left of instances that are not in uses
+	ending map[string]bool // instances that have ended, and whose networks are not removed yet
+	litter bool            // something may be left of instances that are not in uses
 }
 
 // NewKeeper returns a Keeper that calls open until it succeeds.
 func NewKeeper(open func() (Backend, error)) *Keeper {
-	return &Keeper{open: open, why: errors.New("its agent has just started"), uses: map[string]bool{}, litter: true}
+	return &Keeper{open: open, why: errors.New("its agent has just started"), uses: map[string]bool{},
+		ending: map[string]bool{}, litter: true}
 }
 
 // Keep returns the Keeper of a bridge.
@@ -111,6 +113,7 @@ func (k *Keeper) Connect(ctx context.Context, id string, mappings []Mapping) (At
 	k.mu.Lock()
 	net := k.net
 	k.uses[id] = true
+	delete(k.ending, id)
 	k.mu.Unlock()
 	a, err := net.Add(ctx, id, HostName(id), mappings)
 	if err != nil {
@@ -124,26 +127,37 @@ func HostName(id string) string {
 	return strings.ReplaceAll(strings.Trim(id[:min(len(id), 63)], "._-"), "_", "-")
 }
 
-// Disconnect removes the network of an instance, of which no process is left. It does nothing for an instance that was
-// neither connected nor adopted. If the removal fails, Tend tries again. It blocks for at most 30 s beside the calls of
-// other instances. It works on nil.
-func (k *Keeper) Disconnect(id string) {
+// Disconnect removes the network of an instance, of which no process is left. It returns false if the removal fails, or
+// takes longer than 3 s beside the calls of other instances. Then Tend tries again, and Ending is true until it
+// succeeds. It returns true for an instance that was neither connected nor adopted. It works on nil.
+func (k *Keeper) Disconnect(id string) (gone bool) {
 	if k == nil {
-		return
+		return true
 	}
 	k.mu.Lock()
-	net, used := k.net, k.uses[id]
+	net, used, ending := k.net, k.uses[id], k.ending[id]
 	k.mu.Unlock()
 	if !used {
-		return
+		return !ending
 	}
-	rest := net == nil
 	if net != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), removeLimit)
 		defer cancel()
-		rest = net.Remove(ctx, id) != nil
+		gone = net.Remove(ctx, id) == nil
 	}
-	k.ended(id, rest)
+	k.ended(id, !gone)
+	return gone
+}
+
+// Ending reports whether the instance has ended and its network is not removed yet. Its ports can't be used meanwhile.
+// It works on nil.
+func (k *Keeper) Ending(id string) bool {
+	if k == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ending[id]
 }
 
 // ended records that an instance needs no network. rest says that something of its network may be left.
@@ -151,13 +165,16 @@ func (k *Keeper) ended(id string, rest bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.uses, id)
-	k.litter = k.litter || rest
+	if rest {
+		k.ending[id], k.litter = true, true
+	}
 }
 
 // Tend removes what is left of instances that have ended, and makes rules of the firewall again that somebody removed.
-// It returns how many it made. Call it when all instances of an earlier agent were adopted, and then every few seconds.
-// It blocks as Network.Repair does. Code: CodeFailed.
-func (k *Keeper) Tend(ctx context.Context) (made int, err error) {
+// It calls freed, which must not call the Keeper, for each instance whose Disconnect returned false and whose network
+// is removed now. It returns how many rules it made. Call it when all instances of an earlier agent were adopted, and
+// then every few seconds. It blocks as Network.Repair does. Code: CodeFailed.
+func (k *Keeper) Tend(ctx context.Context, freed func(id string)) (made int, err error) {
 	k.mu.Lock()
 	net, litter, used := k.net, k.litter, len(k.uses) > 0
 	if net == nil {
@@ -167,11 +184,9 @@ func (k *Keeper) Tend(ctx context.Context) (made int, err error) {
 	k.litter = false
 	k.mu.Unlock()
 	if litter {
-		if err = net.Sweep(ctx, k.needs); err != nil {
-			k.mu.Lock()
-			k.litter = true
-			k.mu.Unlock()
-		}
+		stays, bad := net.Sweep(ctx, k.needs)
+		err = bad
+		k.settle(stays, err != nil, freed)
 	}
 	if !used {
 		return 0, err
@@ -181,6 +196,22 @@ func (k *Keeper) Tend(ctx context.Context) (made int, err error) {
 		err = bad
 	}
 	return made, err
+}
+
+// settle records what a sweep has left, and calls freed for the instances whose networks are gone now, before Ending
+// returns false for them. again says that something may be left.
+func (k *Keeper) settle(stays func(id string) bool, again bool, freed func(id string)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id := range k.ending {
+		if stays(id) {
+			again = true // it may have ended during the sweep
+			continue
+		}
+		freed(id)
+		delete(k.ending, id)
+	}
+	k.litter = k.litter || again
 }
 
 func (k *Keeper) needs(id string) bool {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/model"
 )
@@ -34,7 +35,7 @@ func TestKeeper(t *testing.T) {
 	if _, err := k.Connect(t.Context(), "c", nil); codeOf(err) != model.CodeNoNetwork {
 		t.Errorf("without plugins: %v", err)
 	}
-	if _, err := k.Tend(t.Context()); err != nil || ask("192.0.2.1:8001")+ask("192.0.2.1:8002") != "ab" {
+	if _, err := k.Tend(t.Context(), nothingFreed(t)); err != nil || ask("192.0.2.1:8001")+ask("192.0.2.1:8002") != "ab" {
 		t.Errorf("without plugins something was removed: %v", err)
 	}
 	if err := os.Symlink(defaultPlugins(), plugins); err != nil {
@@ -49,7 +50,7 @@ func TestKeeper(t *testing.T) {
 	if _, err := net.Listen("tcp4", "192.0.2.1:8001"); err == nil {
 		t.Error("the port of the adopted container is not held")
 	}
-	if made, err := k.Tend(t.Context()); err != nil || made != 0 {
+	if made, err := k.Tend(t.Context(), nothingFreed(t)); err != nil || made != 0 {
 		t.Errorf("%d rules were made, %v", made, err)
 	}
 	if got := ask("192.0.2.1:8001") + ask("192.0.2.1:8002"); got != "a" {
@@ -58,7 +59,7 @@ func TestKeeper(t *testing.T) {
 	if _, err := run(t.Context(), "iptables", "-t", "nat", "-F"); err != nil {
 		t.Fatal(err)
 	}
-	if made, err := k.Tend(t.Context()); err != nil || made != 2 {
+	if made, err := k.Tend(t.Context(), nothingFreed(t)); err != nil || made != 2 {
 		t.Errorf("%d rules were made, %v", made, err)
 	}
 	if got := ask("192.0.2.1:8001"); got != "a" {
@@ -85,17 +86,57 @@ func TestKeeperTriesAgain(t *testing.T) {
 	if err := os.Remove(plugins); err != nil {
 		t.Fatal(err)
 	}
-	k.Disconnect("a")
-	if _, err := k.Tend(t.Context()); codeOf(err) != CodeFailed {
+	if k.Disconnect("a") || k.Disconnect("a") || !k.Ending("a") {
+		t.Error("without plugins the network is gone")
+	}
+	if _, err := k.Tend(t.Context(), nothingFreed(t)); codeOf(err) != CodeFailed {
 		t.Errorf("without plugins: %v", err)
+	}
+	if l, err := net.Listen("tcp4", "192.0.2.1:8001"); err == nil {
+		_ = l.Close()
+		t.Error("the port is not held while its rules remain")
 	}
 	if err := os.Symlink(defaultPlugins(), plugins); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Tend(t.Context()); err != nil {
-		t.Error(err)
+	freed := ""
+	if _, err := k.Tend(t.Context(), func(id string) { freed += id }); err != nil || freed != "a" || k.Ending("a") {
+		t.Errorf("freed %q, %v", freed, err)
 	}
 	checkNothing(t, n)
+}
+
+// A removal does not wait long for the calls of other instances.
+func TestDisconnectIsBounded(t *testing.T) {
+	n := open(t, t.TempDir(), "n1")
+	k := NewKeeper(func() (Backend, error) { return n, nil })
+	if err := k.Look(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Connect(t.Context(), "a", []Mapping{{8001, 80}}); err != nil {
+		t.Fatal(err)
+	}
+	n.turn <- struct{}{} // a call that hangs
+	done := make(chan bool)
+	go func() { done <- k.Disconnect("a") }()
+	select {
+	case gone := <-done:
+		if gone {
+			t.Error("the network is gone during another call")
+		}
+	case <-time.After(10 * removeLimit):
+		t.Error("the removal waits for the other call")
+	}
+	n.unlock()
+	freed := ""
+	if _, err := k.Tend(t.Context(), func(id string) { freed += id }); err != nil || freed != "a" {
+		t.Errorf("freed %q, %v", freed, err)
+	}
+	checkNothing(t, n)
+}
+
+func nothingFreed(t *testing.T) func(string) {
+	return func(id string) { t.Errorf("freed %s", id) }
 }
 
 func TestHostName(t *testing.T) {

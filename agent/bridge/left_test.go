@@ -44,7 +44,8 @@ func TestRepairAfterReload(t *testing.T) {
 	if mended, err := n.Repair(t.Context()); err != nil || mended != 0 {
 		t.Errorf("an intact firewall was mended: %d %v", mended, err)
 	}
-	for _, args := range [][]string{{"-t", "nat", "-F"}, {"-t", "nat", "-X"}, {"-F"}} {
+	for _, args := range [][]string{{"-t", "nat", "-F"}, {"-t", "nat", "-X"}, {"-F"},
+		{"-t", "mangle", "-F"}, {"-t", "raw", "-F"}} {
 		if _, err := run(t.Context(), "iptables", args...); err != nil {
 			t.Fatal(err)
 		}
@@ -52,8 +53,8 @@ func TestRepairAfterReload(t *testing.T) {
 	if got := ask("192.0.2.1:8001"); got != "" {
 		t.Fatalf("the port answers %q without rules", got)
 	}
-	if mended, err := n.Repair(t.Context()); err != nil || mended != 5 {
-		t.Errorf("%d were mended, not the four rules of the bridge and one container: %v", mended, err)
+	if mended, err := n.Repair(t.Context()); err != nil || mended != 7 {
+		t.Errorf("%d were mended, not the six rules of the bridge and one container: %v", mended, err)
 	}
 	if got := ask("192.0.2.1:8001"); got != "a" {
 		t.Errorf("the port answers %q after the repair", got)
@@ -79,7 +80,7 @@ func TestSweepAfterRestart(t *testing.T) {
 	if _, err := net.Listen("tcp4", "192.0.2.1:8001"); err == nil {
 		t.Error("another program can bind the port of an adopted container")
 	}
-	if err := second.Sweep(t.Context(), func(id string) bool { return id == "a" }); err != nil {
+	if _, err := second.Sweep(t.Context(), func(id string) bool { return id == "a" }); err != nil {
 		t.Fatal(err)
 	}
 	if got := ask("192.0.2.1:8001") + ask("192.0.2.1:8002"); got != "a" {
@@ -99,7 +100,7 @@ func TestSweepAfterReboot(t *testing.T) {
 	if err := unix.Unmount(n.netns("a"), unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Sweep(t.Context(), func(string) bool { return false }); err != nil {
+	if _, err := n.Sweep(t.Context(), func(string) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 	checkNothing(t, n)
@@ -121,7 +122,7 @@ func TestLastContainer(t *testing.T) {
 	if a := connect(t, m, "c", Mapping{8001, 80}); !other.Contains(a.Address) || ask("192.0.2.1:8001") != "c" {
 		t.Errorf("the new address is %v, the port answers %q", a.Address, ask("192.0.2.1:8001"))
 	}
-	if err := n.Sweep(t.Context(), func(string) bool { return false }); err != nil { // of the earlier subnet
+	if _, err := n.Sweep(t.Context(), func(string) bool { return false }); err != nil { // of the earlier subnet
 		t.Fatal(err)
 	}
 	checkNothing(t, n)
@@ -139,7 +140,7 @@ func TestKilledInAdd(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := n.Sweep(t.Context(), func(string) bool { return false }); err != nil {
+		if _, err := n.Sweep(t.Context(), func(string) bool { return false }); err != nil {
 			t.Errorf("without the results of %s: %v", lost, err)
 		}
 		checkNothing(t, n)

@@ -51,6 +51,13 @@ func (p *Ports) Claim(owner ID, port uint16) error {
 	return nil
 }
 
+// Owner returns the owner of a port, or "".
+func (p *Ports) Owner(port uint16) ID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.owner[port]
+}
+
 // Release takes all ports from owner. Call it once no process of the owner is left.
 func (p *Ports) Release(owner ID) {
 	p.mu.Lock()

@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -202,14 +203,37 @@ func TestAbandon(t *testing.T) {
 	_, err = s.Mounts(ctx, "a", digests[0])
 	must(t, err)
 	must(t, s.Lease(ctx, "pull-of-an-earlier-process"))
+	must(t, s.Lease(ctx, "of-somebody"))
+	two := sample(t, "two") // its pull was under way, and the next process begins it again
+	dying, dead := context.WithCancel(ctx)
+	registry, asked := hanging(t, two)
+	first := make(chan error, 1)
+	go func() { first <- s.Pull(dying, registry+"/web@"+two.Digest, nil) }()
+	defer func() {
+		dead()
+		<-first
+	}()
+	<-asked
 	next, _ := open(t, image.Config{Socket: d.Socket, Namespace: "outspan-test"})
-	must(t, next.Lease(ctx, "own-pull"))
+	pulling, cancel := context.WithCancel(ctx)
+	second := make(chan error, 1)
+	go func() { second <- next.Pull(pulling, registry+"/web@"+two.Digest, nil) }()
+	own := ""
+	for deadline := time.Now().Add(20 * time.Second); own == "" && time.Now().Before(deadline); {
+		leases, err := next.Leases(ctx)
+		must(t, err)
+		if n := slices.IndexFunc(leases, next.OwnLease); n >= 0 {
+			own = leases[n]
+		}
+	}
 	must(t, next.Abandon(ctx))
 	leases, err := next.Leases(ctx)
 	must(t, err)
-	if want := []string{"instance-a", "own-pull"}; !slices.Equal(leases, want) {
+	if want := []string{"instance-a", "of-somebody", own}; !slices.Equal(leases, want) || own == "" {
 		t.Errorf("leases %v, want %v", leases, want)
 	}
+	cancel()
+	wantCode(t, <-second, image.CodePullFailed, "given up")
 	must(t, next.Release(ctx, "a"))
 	if list, err := next.Layers(ctx); len(list) > 0 || err != nil {
 		t.Errorf("layers after the release: %v, %v", list, err)

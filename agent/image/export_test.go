@@ -39,3 +39,6 @@ func (s *Store) Leases(ctx context.Context) (ids []string, err error) {
 	slices.Sort(ids)
 	return ids, err
 }
+
+// OwnLease reports whether a pull of this process made a lease.
+func (s *Store) OwnLease(id string) bool { return s.ownLease(id) }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -18,12 +21,14 @@ import (
 )
 
 const (
-	pullLease    = 24 * time.Hour  // how long containerd keeps what a process fetched that was killed while it pulled
+	pullPrefix   = "pull-"         // of the names of the leases of pulls
+	pullLease    = 24 * time.Hour  // how long containerd keeps what a pull fetched that failed or was killed
 	leaseTimeout = 5 * time.Second // of the deletion of the lease
 )
 
 // Pull fetches the image ref, which must have a digest, for the node's platform, and unpacks it. If the node has it, it
-// returns at once. It calls progress about every second with the number of bytes fetched so far; nil is allowed. Codes:
+// returns at once. It calls progress about every second with the number of bytes fetched so far; nil is allowed. What a
+// failed pull has fetched is kept for the next one of this Store, for at most a day, unless ctx was canceled. Codes:
 // CodeInvalidName, CodePullFailed, CodeGone, CodeRuntimeDown.
 func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)) error {
 	named, err := parse(ref)
@@ -35,9 +40,10 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 		return model.Refuse(CodeInvalidName, "image %q has no digest", ref)
 	}
 	dgst := canonical.Digest().String()
+	registry := &registry{Resolver: s.resolver(ctx)}
 	failed := func(err error) error { // short, because messages are cut, and the cause stands at the end
 		code := CodePullFailed
-		if errdefs.IsNotFound(err) {
+		if registry.lacks.Load() && errdefs.IsNotFound(err) {
 			code = CodeGone
 		}
 		return model.Refuse(code, "%s", shortDigest("pull "+canonical.String()+": "+words(err), dgst))
@@ -53,13 +59,12 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 	if err != nil {
 		return err
 	}
-	lease := leases.Lease{ID: "pull-" + dgst}
+	lease := leases.Lease{ID: pullPrefix + dgst + s.own}
 	_, err = s.client.LeasesService().Create(ctx, leases.WithID(lease.ID), leases.WithExpiration(pullLease))
-	if err != nil && !errdefs.IsAlreadyExists(err) { // another process may have been killed while it pulled
+	if err != nil && !errdefs.IsAlreadyExists(err) { // an earlier Pull of this Store may have failed
 		return s.down(err)
 	}
 	ctx = leases.WithLease(ctx, lease.ID)
-	defer s.endLease(ctx, lease) // also when ctx has ended
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan struct{})
@@ -69,10 +74,13 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 		s.report(ctx, &downloads, progress)
 	}()
 	_, err = s.client.Pull(ctx, named.String(), containerd.WithPullUnpack, containerd.WithPullSnapshotter(snapshotter),
-		containerd.WithResolver(s.resolver(ctx)), containerd.WithImageHandler(&downloads))
+		containerd.WithResolver(registry), containerd.WithImageHandler(&downloads))
 	late := ctx.Err()
 	stop()
 	<-ended
+	if err == nil || errors.Is(late, context.Canceled) {
+		s.endLease(ctx, lease)
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -83,6 +91,44 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 		return refusal
 	}
 	return failed(err)
+}
+
+// ownLease reports whether a lease is that of a pull of this process.
+func (s *Store) ownLease(id string) bool {
+	return strings.HasPrefix(id, pullPrefix) && strings.HasSuffix(id, s.own)
+}
+
+// registry is a Resolver that remembers whether the registry said that it does not have something. containerd itself
+// may miss something too, such as a lease.
+type registry struct {
+	remotes.Resolver
+	lacks atomic.Bool
+}
+
+// Resolve implements remotes.Resolver.
+func (r *registry) Resolve(ctx context.Context, ref string) (string, ocispec.Descriptor, error) {
+	name, found, err := r.Resolver.Resolve(ctx, ref)
+	r.note(err)
+	return name, found, err
+}
+
+// Fetcher implements remotes.Resolver.
+func (r *registry) Fetcher(ctx context.Context, ref string) (remotes.Fetcher, error) {
+	f, err := r.Resolver.Fetcher(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return remotes.FetcherFunc(func(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+		body, err := f.Fetch(ctx, d)
+		r.note(err)
+		return body, err
+	}), nil
+}
+
+func (r *registry) note(err error) {
+	if errdefs.IsNotFound(err) {
+		r.lacks.Store(true)
+	}
 }
 
 // endLease deletes the lease of a pull, so that containerd deletes what no image needs. ctx may have ended. After an

@@ -6,7 +6,10 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/internal/testbed/ctrd"
@@ -40,7 +43,7 @@ func TestPullGivenUp(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- s.Pull(pulling, name, nil) }()
 	<-asked
-	if got := listed(t, d, "leases", "list", "-q"); got != "pull-"+one.Digest {
+	if got := listed(t, d, "leases", "list", "-q"); !strings.HasPrefix(got, "pull-"+one.Digest+"-") {
 		t.Errorf("leases during the pull: %s", got)
 	}
 	cancel()
@@ -53,6 +56,85 @@ func TestPullGivenUp(t *testing.T) {
 	if got := listed(t, d, "leases", "list", "-q"); got != "" {
 		t.Errorf("leases after another pull: %s", got)
 	}
+}
+
+// A pull that takes longer than it may keeps the blobs that it has, and the next try fetches only the others.
+func TestPullGoesOn(t *testing.T) {
+	d := daemon(t)
+	one := sample(t, "one")
+	registry := &ctrd.Registry{}
+	registry.Push("web:1", one)
+	var configs atomic.Int64
+	asked, free := make(chan struct{}, 8), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/blobs/"+one.Layer):
+			asked <- struct{}{}
+			select {
+			case <-r.Context().Done():
+				return
+			case <-free:
+			}
+		case r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/"):
+			configs.Add(1)
+		}
+		registry.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	s, ctx := open(t, image.Config{Socket: d.Socket, Namespace: "outspan-test"})
+	name := strings.TrimPrefix(server.URL, "http://") + "/web:1@" + one.Digest
+	short, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	wantCode(t, s.Pull(short, name, nil), image.CodePullFailed, "given up")
+	<-asked
+	kept := listed(t, d, "leases", "list", "-q")
+	if !strings.HasPrefix(kept, "pull-"+one.Digest+"-") {
+		t.Errorf("leases after the deadline: %s", kept)
+	}
+	close(free)
+	must(t, s.Pull(ctx, name, nil))
+	if n := configs.Load(); n != 1 {
+		t.Errorf("the configuration was fetched %d times", n)
+	}
+	if got := listed(t, d, "leases", "list", "-q"); got != "" {
+		t.Errorf("leases after the pull: %s", got)
+	}
+}
+
+// Only the registry can say that it does not have an image, not containerd, which misses the lease of the pull here.
+func TestLeaseGone(t *testing.T) {
+	d := daemon(t)
+	one := sample(t, "one")
+	registry := &ctrd.Registry{}
+	registry.Push("web:1", one)
+	var once sync.Once
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		once.Do(func() { listed(t, d, "leases", "delete", listed(t, d, "leases", "list", "-q")) })
+		registry.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	s, ctx := open(t, image.Config{Socket: d.Socket, Namespace: "outspan-test"})
+	err := s.Pull(ctx, strings.TrimPrefix(server.URL, "http://")+"/web:1@"+one.Digest, nil)
+	wantCode(t, err, image.CodePullFailed, "lease")
+}
+
+// hanging returns the address of a registry that never sends the layer of its image web, and a channel that gets a
+// value when somebody asks for it.
+func hanging(t *testing.T, i ctrd.Image) (host string, asked <-chan struct{}) {
+	t.Helper()
+	registry := &ctrd.Registry{}
+	registry.Push("web:1", i)
+	wanted := make(chan struct{}, 8)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/blobs/"+i.Layer) {
+			wanted <- struct{}{}
+			<-r.Context().Done()
+			return
+		}
+		registry.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://"), wanted
 }
 
 // listed returns what containerd's own client prints.

@@ -5,9 +5,12 @@ package image
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -59,7 +62,7 @@ type Store struct {
 	client *containerd.Client
 	chosen atomic.Pointer[string] // the snapshotter; nil until containerd has answered
 	pulls  pulls
-	opened time.Time
+	own    string // ends the names of the leases of this process's pulls
 }
 
 // Open makes a Store. It does not wait for containerd, which may start, end and return at any time.
@@ -69,7 +72,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, model.Refuse(CodeRuntimeDown, "containerd at %s can't be used: %v", cfg.Socket, err)
 	}
-	return &Store{cfg: cfg, client: c, pulls: pulls{turns: map[string]*turn{}}, opened: time.Now()}, nil
+	return &Store{cfg: cfg, client: c, pulls: pulls{turns: map[string]*turn{}}, own: "-" + rand.Text()}, nil
 }
 
 // snapshotter returns overlayfs, or native where that does not work. Once containerd has answered, the answer stays.
@@ -111,11 +114,21 @@ func (s *Store) Check(ctx context.Context) (version string, err error) {
 // down turns an error of containerd into CodeRuntimeDown if it did not answer. Other errors stay as they are.
 func (s *Store) down(err error) error {
 	code := status.Code(err)
-	if errdefs.IsUnavailable(err) || code == codes.Unavailable || code == codes.DeadlineExceeded ||
-		errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err) {
+	if !ofRegistry(err) && (errdefs.IsUnavailable(err) || code == codes.Unavailable || code == codes.DeadlineExceeded ||
+		errdefs.IsDeadlineExceeded(err)) {
 		return model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %v", s.cfg.Socket, err)
 	}
 	return err
+}
+
+// ofRegistry reports whether an error comes from a connection to a registry. Errors of the connection to containerd are
+// those of gRPC, which are not of the package net.
+func ofRegistry(err error) bool {
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return true
+	}
+	failed, ok := errors.AsType[net.Error](err)
+	return ok && failed != context.DeadlineExceeded
 }
 
 // parse adds docker.io, library and latest as docker does. With a digest, the tag is dropped.
@@ -226,7 +239,7 @@ func (s *Store) Layers(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Abandon ends the leases of pulls that an earlier process of this agent did not end. They would keep parts of images
+// Abandon ends the leases of pulls that earlier processes of this agent did not end. They would keep parts of images
 // for a day.
 func (s *Store) Abandon(ctx context.Context) error {
 	list, err := s.client.LeasesService().List(ctx)
@@ -234,7 +247,7 @@ func (s *Store) Abandon(ctx context.Context) error {
 		return s.down(err)
 	}
 	for _, l := range list {
-		if strings.HasPrefix(l.ID, leasePrefix) || l.CreatedAt.After(s.opened) {
+		if !strings.HasPrefix(l.ID, pullPrefix) || s.ownLease(l.ID) {
 			continue
 		}
 		err := s.client.LeasesService().Delete(ctx, leases.Lease{ID: l.ID})

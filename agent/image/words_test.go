@@ -1,14 +1,20 @@
 package image
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/outspan/outspan/model"
 )
 
 // The words of a registry are what is new to the reader: not the name of the image again, and not the path of a
@@ -52,5 +58,35 @@ func TestDown(t *testing.T) {
 	}
 	if other := status.Error(codes.NotFound, "no image"); !errors.Is(s.down(other), other) {
 		t.Error("another error has changed")
+	}
+	late := fmt.Errorf("list images: %w", context.DeadlineExceeded)
+	if got := s.down(late); !errors.Is(got, &model.Error{Code: CodeRuntimeDown}) {
+		t.Errorf("%v: %v", late, got)
+	}
+}
+
+// A registry that can't be reached, or that never answers, is not containerd. The errors of both are deadlines too.
+func TestSlowRegistry(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, because of its backlog, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s := &Store{cfg: Config{Socket: "/run/c.sock"}}
+	for name, tr := range map[string]*http.Transport{
+		"answer":  {ResponseHeaderTimeout: time.Millisecond},
+		"connect": {DialContext: (&net.Dialer{Timeout: time.Nanosecond}).DialContext},
+	} {
+		_, err := (&http.Client{Transport: tr}).Get("http://" + silent.Addr().String()) //nolint:bodyclose // there is none
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%s: no deadline: %v", name, err)
+		}
+		if err = fmt.Errorf("failed to do request: %w", err); !errors.Is(s.down(err), err) {
+			t.Errorf("%s: %v", name, s.down(err))
+		}
+		var inner *url.Error
+		if errors.As(err, &inner); !errors.Is(s.down(inner.Err), inner.Err) { // as while a layer is read
+			t.Errorf("%s: %v", name, s.down(inner.Err))
+		}
 	}
 }

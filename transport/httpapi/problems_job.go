@@ -144,12 +144,19 @@ func (p *problems) unplaced(g *fsm.Group) {
 	p.add(api.ProblemUnplaced, "group/"+string(g.ID), next, "%s: %s", who, one.Message)
 }
 
-// missingImages returns the nodes that could not pull a digest because the registry does not have it, by digest.
+// missingImages returns the nodes that could not pull a digest because the registry does not have it, by digest. It
+// ignores failures before the latest pull of the digest, and those that are not remembered any more.
 func (p *problems) missingImages() map[string][]*fsm.Node {
-	lacking := map[string][]*fsm.Node{}
+	lacking, pulled := map[string][]*fsm.Node{}, map[string]model.Time{}
 	for _, n := range p.r.Nodes.All() {
 		for _, f := range n.FailedPulls {
-			if f.Missing && n.Health != model.HealthOffline && !p.pulledSince(f) {
+			if !f.Missing || !f.Kept(p.r.now) || n.Health == model.HealthOffline {
+				continue
+			}
+			if _, known := pulled[f.Digest]; !known {
+				pulled[f.Digest] = p.lastPulled(f.Digest)
+			}
+			if pulled[f.Digest] <= f.Until.Add(-f.Pause) {
 				lacking[f.Digest] = append(lacking[f.Digest], n)
 			}
 		}
@@ -157,15 +164,14 @@ func (p *problems) missingImages() map[string][]*fsm.Node {
 	return lacking
 }
 
-// pulledSince reports whether a node has pulled an image after it was missing in the registry.
-func (p *problems) pulledSince(f fsm.FailedPull) bool {
+// lastPulled returns when a node last pulled an image that it still has, or 0.
+func (p *problems) lastPulled(digest string) (at model.Time) {
 	for _, n := range p.r.Nodes.All() {
-		image, ok := n.Image(f.Digest)
-		if ok && image.State == model.ImagePresent && image.Bytes > 0 && image.Moved > f.Until.Add(-f.Pause) {
-			return true
+		if image, ok := n.Image(digest); ok && image.State == model.ImagePresent && image.Bytes > 0 {
+			at = max(at, image.Moved)
 		}
 	}
-	return false
+	return at
 }
 
 // gone adds a problem if a group runs an image that the registry does not have any more. The nodes that have the image

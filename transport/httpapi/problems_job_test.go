@@ -186,6 +186,16 @@ func TestProblemOfAnImageThatIsGone(t *testing.T) {
 	wantProblem(t, r, "image_gone group/web/http: the registry no longer has the image reg/web@"+digest+" of version 1; "+
 		"it runs on n1, and can't be pulled on n2 -> push the image with this digest to the registry again, and then: "+
 		"outspan job restart web; or run another image: outspan job run FILE")
+	born := r.born
+	r.born = born.Add(-23 * time.Hour)
+	if got := strings.Join(problemsNow(t, r, ""), "\n"); !strings.Contains(got, "image_gone") {
+		t.Errorf("for a day after the failure: %q", got)
+	}
+	r.born = born.Add(-25 * time.Hour)
+	if got := strings.Join(problemsNow(t, r, ""), "\n"); strings.Contains(got, "image_gone") {
+		t.Errorf("a day after the failure: %q", got)
+	}
+	r.born = born
 	runtime("01N2", 2, model.NodeImage{Digest: digest, State: model.ImagePresent, Bytes: 1})
 	if got := problemsNow(t, r, ""); len(got) > 0 {
 		t.Errorf("it was pulled: %q", got)
