@@ -35,6 +35,17 @@ func (n *memNetworks) set(f func()) {
 	f()
 }
 
+// now returns a copy of what the networks are.
+func (n *memNetworks) now() (c struct {
+	has         map[string][]bridge.Mapping
+	held        map[string]bool
+	asked, lost int
+},
+) {
+	n.set(func() { c.has, c.held, c.asked, c.lost = maps.Clone(n.has), maps.Clone(n.held), n.asked, n.lost })
+	return c
+}
+
 func (n *memNetworks) Check() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -136,7 +147,7 @@ func TestBridgedContainer(t *testing.T) {
 		b.want(id, model.ObservedReady, "")
 		s := b.mem.started[0]
 		if diff := cmp.Diff([]bridge.Mapping{{Host: 9000, Container: 9000}, {Host: 8080, Container: 80}},
-			n.has[string(id)]); diff != "" {
+			n.now().has[string(id)]); diff != "" {
 			t.Errorf("ports: %s", diff)
 		}
 		host := bridge.HostName(string(id))
@@ -157,7 +168,7 @@ func TestBridgedContainer(t *testing.T) {
 		}
 		b.mem.task(id).finish(memExit(1))
 		b.pass(time.Millisecond)
-		if len(n.has) > 0 {
+		if len(n.now().has) > 0 {
 			t.Error("its network outlives the program")
 		}
 		b.pass(time.Minute)
@@ -165,8 +176,8 @@ func TestBridgedContainer(t *testing.T) {
 		b.stop(id, nil)
 		b.pass(3 * time.Second)
 		b.want(id, model.ObservedStopped, "")
-		if len(n.has) > 0 || b.mem.starts() != 2 {
-			t.Errorf("networks %v are left after %d starts", n.has, b.mem.starts())
+		if len(n.now().has) > 0 || b.mem.starts() != 2 {
+			t.Errorf("networks %v are left after %d starts", n.now().has, b.mem.starts())
 		}
 	})
 }
@@ -186,13 +197,13 @@ func TestNetworkFails(t *testing.T) {
 		b.stop(id, nil)
 		b.pass(2 * networkEvery)
 		b.want(id, model.ObservedStopped, "")
-		if len(n.has) != 1 || b.agent.Status().Problems["networks of containers"] != "no rules today" {
-			t.Errorf("networks %v, problems %v", n.has, b.agent.Status().Problems)
+		if len(n.now().has) != 1 || b.agent.Status().Problems["networks of containers"] != "no rules today" {
+			t.Errorf("networks %v, problems %v", n.now().has, b.agent.Status().Problems)
 		}
 		n.set(func() { n.fails = nil })
 		b.pass(2 * networkEvery)
-		if len(n.has) > 0 || len(b.agent.Status().Problems) > 0 {
-			t.Errorf("networks %v, problems %v", n.has, b.agent.Status().Problems)
+		if len(n.now().has) > 0 || len(b.agent.Status().Problems) > 0 {
+			t.Errorf("networks %v, problems %v", n.now().has, b.agent.Status().Problems)
 		}
 	})
 }
@@ -260,7 +271,7 @@ func TestProgramsNeedNoNetwork(t *testing.T) {
 		b.stop(id, nil)
 		b.pass(3 * time.Second)
 		b.want(id, model.ObservedStopped, "")
-		if n.asked > 0 {
+		if n.now().asked > 0 {
 			t.Error("the network of a program was removed")
 		}
 	})
@@ -272,19 +283,19 @@ func TestNetworksAreAdopted(t *testing.T) {
 		runs := b.run("web", bridgedGroup())
 		b.pass(time.Second)
 		b.end()
-		if len(n.held) > 0 {
-			t.Errorf("held: %v", n.held)
+		if len(n.now().held) > 0 {
+			t.Errorf("held: %v", n.now().held)
 		}
 		n.set(func() { n.has["gone"] = nil })
 		b.cfg.Networks = bridge.NewKeeper(func() (bridge.Backend, error) { return n, nil })
 		b.start()
 		b.want(runs, model.ObservedReady, "")
-		if !n.held[string(runs)] || len(n.has) != 1 {
-			t.Errorf("held: %v of %v", n.held, n.has)
+		if !n.now().held[string(runs)] || len(n.now().has) != 1 {
+			t.Errorf("held: %v of %v", n.now().held, n.now().has)
 		}
 		n.set(func() { n.lost = 4 })
 		b.pass(networkEvery + time.Second)
-		if n.lost > 0 {
+		if n.now().lost > 0 {
 			t.Error("the rules are not made again")
 		}
 		b.end()
@@ -293,8 +304,8 @@ func TestNetworksAreAdopted(t *testing.T) {
 		b.start()
 		b.pass(time.Minute)
 		b.want(runs, model.ObservedReady, "")
-		if b.mem.starts() != 2 || len(n.has) != 1 {
-			t.Errorf("%d starts, networks %v", b.mem.starts(), n.has)
+		if b.mem.starts() != 2 || len(n.now().has) != 1 {
+			t.Errorf("%d starts, networks %v", b.mem.starts(), n.now().has)
 		}
 	})
 }
