@@ -231,7 +231,9 @@ func (n *Node) Suits(spec *model.GroupSpec) bool {
 
 // Keeps reports whether instances of the group that run on a node may go on as far as the job file decides. Other than
 // Suits, it ignores what only a start needs: a container runtime and its networks.
-func (n *Node) Keeps(spec *model.GroupSpec) bool { return n.isFor(spec) && n.MeetsAll(spec.Constraints) }
+func (n *Node) Keeps(spec *model.GroupSpec) bool {
+	return n.isFor(spec) && n.MeetsAll(spec.Constraints)
+}
 
 // TakesProgram is Takes with what the group's program needs. Codes: node_not_eligible, and those of Node.Starts.
 func (s *State) TakesProgram(n *Node, spec *model.GroupSpec) *model.Error {

@@ -128,7 +128,7 @@ func ofRegistry(err error) bool {
 		return true
 	}
 	failed, ok := errors.AsType[net.Error](err)
-	return ok && failed != context.DeadlineExceeded
+	return ok && failed != context.DeadlineExceeded //nolint:errorlint // timeouts of connections are it for errors.Is
 }
 
 // parse adds docker.io, library and latest as docker does. With a digest, the tag is dropped.

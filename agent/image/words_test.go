@@ -77,7 +77,7 @@ func TestSlowRegistry(t *testing.T) {
 		"answer":  {ResponseHeaderTimeout: time.Millisecond},
 		"connect": {DialContext: (&net.Dialer{Timeout: time.Nanosecond}).DialContext},
 	} {
-		_, err := (&http.Client{Transport: tr}).Get("http://" + silent.Addr().String()) //nolint:bodyclose // there is none
+		_, err := (&http.Client{Transport: tr}).Get("http://" + silent.Addr().String())
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("%s: no deadline: %v", name, err)
 		}

@@ -111,7 +111,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	go func() { served <- s.http.Serve(s.listener) }()
 	stop := func() {
 		_ = s.http.Close() // the listener's error, if any, is of no use any more
-		<-served           // that it was closed
+		<-served           //nolint:errcheck // it was closed
 	}
 	idle, late := time.NewTimer(s.cfg.Idle), time.NewTimer(s.late)
 	defer idle.Stop()
