@@ -342,7 +342,9 @@ func TestProblemsUnknown(t *testing.T) {
 				t.Errorf("before anybody looked: %v", got)
 			}
 			time.Sleep(4 * time.Second)
+			p.mu.Lock()
 			c.view.version, c.reset, c.behind = c.view.version+1, true, true
+			p.mu.Unlock()
 			if got := problems(c); got == nil || len(got) > 0 {
 				t.Errorf("after somebody looked: %v", got)
 			}
