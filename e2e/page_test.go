@@ -236,6 +236,7 @@ func testPageText(t *testing.T, p *webPage) {
 	p.shoot("jobs")
 	p.goTo("#/jobs/web", "Groups")
 	p.shoot("job")
+	p.until("document.querySelector('main tbody a.mono') !== null")
 	p.run("document.querySelector('main tbody a.mono').click()")
 	p.shows("Why")
 	p.shoot("instance")
