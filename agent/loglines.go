@@ -25,7 +25,7 @@ const (
 type lineSource struct {
 	log  Log
 	buf  []byte
-	from int   // where the first line in buf begins; what is before it was taken
+	from int   // where the first line in buf begins; the bytes before it have been returned
 	have int   // where the bytes in buf end
 	at   int64 // offset in the log of the byte at from
 	end  int   // length of the first line in buf; 0 while that line is not complete

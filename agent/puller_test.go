@@ -184,8 +184,8 @@ func TestAgentPullsForClaims(t *testing.T) {
 	}
 }
 
-// While the disk is fuller than the mark, an agent deletes images that nothing needs, and reports what is left. What an
-// instance runs, what is claimed and what is pulled stays.
+// While the disk is fuller than the mark, an agent deletes images that nothing needs, and reports what is left. It
+// keeps images that an instance runs, that are claimed, and that are being pulled.
 func TestAgentDeletesImages(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		images := webImage()

@@ -32,7 +32,7 @@ type conn struct {
 	buf     []byte // of the frame of its own that was made last
 }
 
-// begin lets a reader start anew with a snapshot of its view.
+// begin makes the reader's next frames a new snapshot of its view.
 func (c *conn) begin(t *table) {
 	c.next, c.nextDirty = nil, dirty{}
 	c.behind, c.reset, c.version = true, true, 0

@@ -20,8 +20,8 @@ type rule struct {
 // rules returns what the bridge needs: its containers reach the outside under the machine's address, and connections to
 // mapped ports pass on machines that forward nothing by default. From elsewhere only these ports are open, not the
 // containers' own addresses, and containers don't reach the machine's loopback addresses, to which the plugin portmap
-// opens the bridge (route_localnet). What is dropped does not depend on the order of the rules: it is dropped in tables
-// that come before the table filter.
+// opens the bridge (route_localnet). The kernel asks the tables raw and mangle before filter, so the order of the rules
+// in filter does not matter for what is dropped.
 func (n *Network) rules() []rule {
 	mark := []string{"-m", "comment", "--comment", n.mark()}
 	with := func(words string) []string { return append(strings.Fields(words), mark...) }

@@ -127,9 +127,10 @@ func HostName(id string) string {
 	return strings.ReplaceAll(strings.Trim(id[:min(len(id), 63)], "._-"), "_", "-")
 }
 
-// Disconnect removes the network of an instance, of which no process is left. It returns false if the removal fails, or
-// takes longer than 3 s beside the calls of other instances. Then Tend tries again, and Ending is true until it
-// succeeds. It returns true for an instance that was neither connected nor adopted. It works on nil.
+// Disconnect removes the network of an instance. Call it when no process of the instance is left. It returns false if
+// the removal fails, or takes longer than 3 s, also while it waits for calls of other instances. Then Tend tries again,
+// and Ending is true until it succeeds. It returns true for an instance that was neither connected nor adopted. It
+// works on nil.
 func (k *Keeper) Disconnect(id string) (gone bool) {
 	if k == nil {
 		return true

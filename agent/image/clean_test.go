@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -25,15 +24,7 @@ import (
 // smallDaemon is daemon with a disk of its own.
 func smallDaemon(t *testing.T, bytes int64) *ctrd.Daemon {
 	t.Helper()
-	_, err := exec.LookPath("containerd")
-	if err != nil || os.Geteuid() != 0 {
-		if os.Getenv("OUTSPAN_E2E_REQUIRED") == "1" {
-			t.Fatal("needs root and containerd")
-		}
-		t.Skip("skipped: needs root and containerd")
-	}
-	dir, err := os.MkdirTemp("", "ctrd-") //nolint:usetesting // a socket's path must be short
-	must(t, err)
+	dir := daemonDir(t)
 	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)))
 	t.Cleanup(func() {
 		must(t, unix.Unmount(dir, 0))

@@ -32,8 +32,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// daemon starts a containerd for the test, in a directory with a short path.
-func daemon(t *testing.T) *ctrd.Daemon {
+// daemonDir makes a directory with a short path for a containerd. It skips the test on machines that can't run one.
+func daemonDir(t *testing.T) string {
 	t.Helper()
 	_, err := exec.LookPath("containerd")
 	if err != nil || os.Geteuid() != 0 {
@@ -44,6 +44,13 @@ func daemon(t *testing.T) *ctrd.Daemon {
 	}
 	dir, err := os.MkdirTemp("", "ctrd-") //nolint:usetesting // a socket's path must be short
 	must(t, err)
+	return dir
+}
+
+// daemon starts a containerd for the test.
+func daemon(t *testing.T) *ctrd.Daemon {
+	t.Helper()
+	dir := daemonDir(t)
 	d, err := ctrd.Start(dir)
 	must(t, err)
 	t.Cleanup(func() {

@@ -79,8 +79,8 @@ type Reader struct {
 }
 
 // Apply takes one frame. It returns the picture, which the next Apply changes, or nil until the first snapshot is
-// whole. A snapshot that begins later replaces the picture only when it is whole. After an error the stream must be
-// opened anew.
+// whole. A snapshot that begins later replaces the picture only when it is whole. After an error, open a
+// new stream.
 func (r *Reader) Apply(raw []byte) (*Picture, error) {
 	h, rest, sections, err := parseHeader(raw)
 	if err != nil {
