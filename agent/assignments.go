@@ -13,6 +13,9 @@ const (
 	// pollWait is how long a server may take to answer a long poll. The agent gives up a poll after pollTimeout.
 	pollWait    = 45 * time.Second
 	pollTimeout = pollWait + 10*time.Second
+	// forgetWait is pollWait while an instance is to be forgotten: only an answer that comes after the acknowledgement of
+	// its end makes the agent forget it.
+	forgetWait = 5 * time.Second
 	// unknownPause is the pause between the answer "register again" and the next request. In this time a server that lags
 	// behind may catch up.
 	unknownPause = 500 * time.Millisecond
@@ -86,9 +89,13 @@ func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last model.Se
 	defer cancel()
 	ctx, stop := until(ctx, registered)
 	defer stop()
+	wait := pollWait
+	if a.supervisors.forgetsSoon() {
+		wait = forgetWait
+	}
 	return a.cfg.Servers.Assignments(ctx, transport.AssignmentsRequest{
 		Node: a.home.node, Epoch: epoch, Index: last.Index, Incarnation: last.Incarnation,
-		Wait: model.Duration(pollWait / time.Millisecond),
+		Wait: model.Duration(wait / time.Millisecond),
 		Seen: a.session.newest(),
 	})
 }

@@ -22,11 +22,12 @@ type memNetworks struct {
 	mu    sync.Mutex
 	has   map[string][]bridge.Mapping
 	held  map[string]bool
-	lacks error // why this machine can't have networks
-	fails error // of Add and Remove
-	hangs bool  // Remove blocks until its context ends
-	asked int   // calls of Remove
-	lost  int   // rules of the firewall that somebody removed
+	lacks error             // why this machine can't have networks
+	fails error             // of Add and Remove
+	hangs bool              // Remove blocks until its context ends
+	asked int               // calls of Remove
+	lost  int               // rules of the firewall that somebody removed
+	cut   map[string]string // what is missing of networks, by the instance's id
 }
 
 func (n *memNetworks) set(f func()) {
@@ -61,6 +62,7 @@ func (n *memNetworks) Add(_ context.Context, id, hostname string, ports []bridge
 		return bridge.Attachment{}, n.fails
 	}
 	n.has[id], n.held[id] = ports, true
+	delete(n.cut, id)
 	return bridge.Attachment{Netns: "/netns/" + id, Address: n.Subnet().Addr().Next(),
 		Hosts: "/files/" + hostname + "/hosts", Resolv: "/files/" + hostname + "/resolv.conf"}, nil
 }
@@ -73,6 +75,8 @@ func (n *memNetworks) Adopt(id string) error {
 	}
 	return nil
 }
+
+func (n *memNetworks) Mapped() (map[string][]bridge.Mapping, error) { return n.now().has, nil }
 
 func (n *memNetworks) Remove(ctx context.Context, id string) error {
 	n.mu.Lock()
@@ -113,6 +117,17 @@ func (n *memNetworks) Repair(context.Context) (made int, err error) {
 	defer n.mu.Unlock()
 	made, n.lost = n.lost, 0
 	return made, nil
+}
+
+func (n *memNetworks) Lost(_ context.Context, ids []string, tell func(id, what string)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, id := range ids {
+		if what := n.cut[id]; what != "" {
+			tell(id, what)
+		}
+	}
+	return nil
 }
 
 func (n *memNetworks) Close() error {
@@ -235,6 +250,38 @@ func TestPortsStayReserved(t *testing.T) {
 	})
 }
 
+// A start waits for networks that an earlier agent could not remove, but not for ever.
+func TestPortsOfAnEarlierAgent(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bubble, n *memNetworks) {
+		b.end()
+		n.set(func() {
+			n.has["gone"] = []bridge.Mapping{{Host: 8080, Container: 80}}
+			n.fails = model.Refuse(bridge.CodeFailed, "no rules today")
+		})
+		b.cfg.Networks = bridge.NewKeeper(func() (bridge.Backend, error) { return n, nil })
+		b.start()
+		g := webGroup()
+		g.Ports = []model.PortSpec{{Name: "http", Static: 8080}}
+		g.Restart = model.RestartSpec{Attempts: 1, Interval: model.Hour, Delay: model.Second}
+		id := b.run("web", g)
+		b.pass(time.Minute)
+		const taken = "port_taken: the network of instance gone, which has ended, is not removed yet"
+		if i := b.want(id, model.ObservedBooting, taken); i.Status.Restarts != 0 {
+			t.Errorf("%d restarts", i.Status.Restarts)
+		}
+		b.pass(2 * time.Minute)
+		if i := b.want(id, model.ObservedBooting, taken); i.Status.Restarts != 1 {
+			t.Errorf("%d restarts", i.Status.Restarts)
+		}
+		n.set(func() { n.fails = nil })
+		b.pass(2 * networkEvery)
+		b.want(id, model.ObservedReady, "")
+		if len(n.now().has) > 0 {
+			t.Errorf("networks %v are left", n.now().has)
+		}
+	})
+}
+
 // A container that ran waits for its network when it is started again. That does not count as a failure.
 func TestNetworkFailsLater(t *testing.T) {
 	inBridge(t, func(t *testing.T, b *bubble, n *memNetworks) {
@@ -273,6 +320,29 @@ func TestProgramsNeedNoNetwork(t *testing.T) {
 		b.want(id, model.ObservedStopped, "")
 		if n.now().asked > 0 {
 			t.Error("the network of a program was removed")
+		}
+	})
+}
+
+// A container whose network somebody else has removed is not ready any more, and gets another network in place.
+func TestLostNetwork(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bubble, n *memNetworks) {
+		id := b.run("web", bridgedGroup())
+		other := b.run("other", webGroup())
+		b.pass(time.Second)
+		b.want(id, model.ObservedReady, "")
+		n.set(func() { n.cut = map[string]string{string(id): "its interface veth1 is gone"} })
+		b.pass(networkEvery)
+		b.want(id, model.ObservedReady, "") // it may be set up anew just now
+		b.pass(networkEvery + time.Second)
+		if i := b.want(id, model.ObservedUnready, "network_lost: its interface veth1 is gone"); i.Status.Restarts != 1 {
+			t.Errorf("%d restarts", i.Status.Restarts)
+		}
+		b.pass(time.Minute)
+		b.want(id, model.ObservedReady, "")
+		b.want(other, model.ObservedReady, "")
+		if len(n.now().has) != 1 || b.mem.starts() != 3 {
+			t.Errorf("networks %v after %d starts", n.now().has, b.mem.starts())
 		}
 	})
 }

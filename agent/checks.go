@@ -154,6 +154,7 @@ func (w *readiness) set(i int, passed bool, reason string) {
 	if !same {
 		w.passed[i], w.failed[i] = passed, reason
 	}
+	w.late[i] = w.late[i] && !passed // a restart that was held until now is not needed any more
 	w.mu.Unlock()
 	if !same {
 		w.judge()

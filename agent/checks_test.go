@@ -114,6 +114,30 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
+// The time of restart_after begins again with each failure. A restart that was late before is none for the next one.
+func TestReadinessOverdueAgain(t *testing.T) {
+	sick := errors.New("sick")
+	spec := model.CheckSpec{Name: "c", Kind: model.CheckTCP, Interval: model.Second, Timeout: model.Second, Failures: 1,
+		RestartAfter: 30 * model.Second}
+	synctest.Test(t, func(t *testing.T) {
+		p := &patient{script: []error{nil}}
+		w := watchReadiness(t.Context(), []model.CheckSpec{spec}, p.probe, running, false)
+		defer w.stop()
+		for i, step := range []struct {
+			answer  error
+			after   time.Duration
+			overdue bool
+		}{{nil, 10 * time.Second, false}, {sick, time.Minute, true}, {nil, 10 * time.Second, false},
+			{sick, 10 * time.Second, false}, {sick, time.Minute, true}} {
+			p.say(step.answer)
+			time.Sleep(step.after)
+			if v, ok := take(w); !ok || v.ready != (step.answer == nil) || (v.overdue != "") != step.overdue {
+				t.Errorf("step %d: %+v %v", i, v, ok)
+			}
+		}
+	})
+}
+
 func TestReadinessGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spec := model.CheckSpec{Name: "c", Interval: model.Second, Timeout: model.Second,

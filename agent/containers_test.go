@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/outspan/outspan/agent/driver/oci"
 	"github.com/outspan/outspan/agent/image"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -196,4 +198,60 @@ func TestImageSignal(t *testing.T) {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}
+}
+
+// A container is not stopped for a restart in place while the runtime could not start it again, whether a check or a
+// person asks for the restart. It is once the runtime answers.
+func TestNoRestartWithoutTheRuntime(t *testing.T) {
+	for name, ask := range map[string]func(*bubble, model.InstanceID, *atomic.Bool){
+		"check":  func(_ *bubble, _ model.InstanceID, ill *atomic.Bool) { ill.Store(true) },
+		"person": func(b *bubble, id model.InstanceID, _ *atomic.Bool) { b.apply(&fsm.InstanceRestart{ID: id}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inRuntime(t, func(t *testing.T, b *bubble, images *fixedImages) {
+				g, ill := illCheck(b, 30*model.Second)
+				g.Container, g.Exec = webGroup().Container, model.ExecSpec{}
+				id := b.run("web", g)
+				b.pass(5 * time.Second)
+				b.want(id, model.ObservedReady, "")
+				images.set(func() {
+					images.runtime.Down, images.err = "no socket", model.Refuse(model.CodeRuntimeDown, "no socket")
+				})
+				ask(b, id, ill)
+				b.pass(10 * time.Minute)
+				if task := b.mem.task(id); b.mem.starts() != 1 || task == nil || !task.Alive() {
+					t.Errorf("%d starts, and %+v", b.mem.starts(), b.instance(id).Status)
+				}
+				images.set(func() { images.runtime.Down, images.err = "", nil })
+				b.pass(3 * time.Second)
+				ill.Store(false)
+				b.pass(10 * time.Second)
+				if i := b.want(id, model.ObservedReady, ""); b.mem.starts() != 2 || i.Status.Restarts != 1 {
+					t.Errorf("%d starts, %d restarts", b.mem.starts(), i.Status.Restarts)
+				}
+			})
+		})
+	}
+}
+
+// While containerd is down, a container without its network runs on, but leaves its services.
+func TestLostNetworkWithoutTheRuntime(t *testing.T) {
+	inBridge(t, func(t *testing.T, b *bubble, n *memNetworks) {
+		images := b.cfg.Images.(*fixedImages) //nolint:forcetypeassert // inBridge made it
+		id := b.run("web", bridgedGroup())
+		b.pass(time.Second)
+		b.want(id, model.ObservedReady, "")
+		images.set(func() { images.runtime.Down = "no socket" })
+		n.set(func() { n.cut = map[string]string{string(id): "its interface veth1 is gone"} })
+		b.pass(10 * time.Minute)
+		b.want(id, model.ObservedUnready, "network_lost: its interface veth1 is gone")
+		if task := b.mem.task(id); b.mem.starts() != 1 || task == nil || !task.Alive() {
+			t.Errorf("%d starts", b.mem.starts())
+		}
+		images.set(func() { images.runtime.Down = "" })
+		b.pass(time.Minute)
+		if b.want(id, model.ObservedReady, ""); b.mem.starts() != 2 {
+			t.Errorf("%d starts", b.mem.starts())
+		}
+	})
 }

@@ -37,7 +37,7 @@ type Images interface {
 	image.Images
 	List(ctx context.Context) (digests []string, err error)
 	MarkUsed(ctx context.Context, used func(digest string) bool) error
-	Abandon(ctx context.Context) error
+	Abandon(ctx context.Context, wanted func(digest string) bool) error
 	Close() error
 }
 
@@ -106,6 +106,13 @@ type nodeImages struct {
 	litter atomic.Bool // an instance that may have a layer was forgotten
 	// cleaning has a token while images are deleted.
 	cleaning chan struct{}
+	pruned   lastPruning // of whoever has the token
+}
+
+// lastPruning is the answer to the last request to prune, for the same request if that answer was lost.
+type lastPruning struct {
+	request string // its name; "" if it has none
+	done    image.Cleaned
 }
 
 func newNodeImages(images Images, c *ContainerConfig) *nodeImages {
@@ -121,9 +128,11 @@ const (
 	runtimeCheckEvery = 5 * time.Second
 	runtimeFirst      = 2 * time.Second // of the first look, for which the agent's start waits
 	networkEvery      = 5 * time.Second // pause between two looks at the rules of the firewall
+	endingPatience    = 2 * time.Minute // how long a start waits for the removal of a network that has its ports
 	runtimeAgain      = 2 * time.Second // pause of a start that needs a runtime that does not answer
 	layerTimeout      = time.Minute     // of making or releasing one layer
 	pullNews          = 5 * time.Second // pause between two reports of how much of an image was fetched
+	unreportWait      = 2 * time.Second // for the servers to know that an image is not reported any more
 	maxRegistryWords  = 512             // bytes of a registry's words in an error
 )
 
@@ -183,12 +192,9 @@ func (a *Agent) keepClean(ctx context.Context) {
 		return
 	}
 	const part = "images"
-	abandoned, told := false, ""
+	told := ""
 	for sleep(ctx, cleanEvery, nil) {
 		timed, cancel := context.WithTimeout(ctx, cleanLimit)
-		if !abandoned {
-			abandoned = n.Abandon(timed) == nil
-		}
 		err := a.clean(timed)
 		cancel()
 		if ctx.Err() != nil {
@@ -206,8 +212,8 @@ func (a *Agent) keepClean(ctx context.Context) {
 	}
 }
 
-// clean records which images are in use, takes those that are gone out of the reports, and deletes some if their disk
-// is too full.
+// clean records which images are in use, takes those that are gone out of the reports, ends what is left of pulls that
+// failed, and deletes some images if their disk is too full.
 func (a *Agent) clean(ctx context.Context) error {
 	n := a.shared.images
 	if err := n.MarkUsed(ctx, func(digest string) bool { return a.imageUsers(digest) > 0 }); err != nil {
@@ -223,12 +229,15 @@ func (a *Agent) clean(ctx context.Context) error {
 			a.puller.free(digest, true)
 		}
 	}
+	if err := n.Abandon(ctx, a.wantsImage); err != nil {
+		return err
+	}
 	marks := a.cfg.Containers.marks()
 	if marks.High == 0 {
 		return nil
 	}
 	done, err := a.deleteImages(ctx, true, func() (image.Cleaned, error) {
-		return image.Clean(ctx, n, marks, a.freeImage)
+		return image.Clean(ctx, n, marks, a.imageFreer(ctx))
 	})
 	if err == nil && len(done.Deleted) == 0 && done.Disk.Percent() > marks.High {
 		err = model.Refuse(image.CodeNoDisk, "the disk of %s is %d%% full, and all images there are needed", done.Disk.Path,
@@ -269,13 +278,34 @@ func (a *Agent) imageUsers(digest string) (users int) {
 	return users
 }
 
-// freeImage reports whether nothing on this node needs an image, and takes it out of the reports. The image can then be
-// deleted.
-func (a *Agent) freeImage(digest string) bool {
-	return a.imageUsers(digest) == 0 && a.puller.free(digest, true)
+// wantsImage reports whether something on this node needs an image or waits for it.
+func (a *Agent) wantsImage(digest string) bool {
+	return a.imageUsers(digest) > 0 || !a.puller.free(digest, false)
 }
 
-// serveImage resolves the image that the query names. Codes: invalid, no_container_runtime, image_unresolved.
+// imageFreer returns a function for one look at the images. It reports whether nothing on this node needs an image, and
+// takes it out of the reports. The image can then be deleted. It first waits until the servers know that, so that they
+// place nothing here for it. If they don't within 2 s, the image stays and is reported again, and in this look no other
+// one is asked about that they know.
+func (a *Agent) imageFreer(ctx context.Context) func(digest string) bool {
+	silent := false
+	return func(digest string) bool {
+		free := func() bool { return a.imageUsers(digest) == 0 && a.puller.free(digest, true) }
+		reported := slices.Contains(a.puller.unneeded(), digest)
+		if reported && silent || !free() {
+			return false
+		}
+		if reported && !a.shared.reports.awaitSelf(ctx, unreportWait) {
+			silent = true
+			a.puller.restore(digest)
+			return false
+		}
+		return free() // they may have placed something meanwhile
+	}
+}
+
+// serveImage resolves the image that the query names. Codes: invalid, no_container_runtime, image_unresolved,
+// registry_unreachable.
 func (a *Agent) serveImage(w http.ResponseWriter, r *http.Request) {
 	spec := model.ContainerSpec{Image: r.URL.Query().Get("name")}
 	if refusal := spec.CheckImage(); refusal != nil {
@@ -293,7 +323,14 @@ func (a *Agent) serveImage(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("the registry named no digest")
 	}
 	if err != nil {
-		writeProblem(w, model.Refuse(model.CodeImageUnresolved, "%s", model.ClipText(bare(err), maxRegistryWords)))
+		refusal := model.Refuse(model.CodeImageUnresolved, "%s", model.ClipText(bare(err), maxRegistryWords))
+		if known, ok := errors.AsType[*model.Error](err); ok {
+			refusal = refusal.WithHint("%s", known.Hint)
+			if known.Code == image.CodeUnreachable {
+				refusal.Code = known.Code
+			}
+		}
+		writeProblem(w, refusal)
 		return
 	}
 	writeJSON(w, transport.ResolvedImage{Digest: digest, Platforms: model.KeptPlatforms(platforms)})
@@ -328,25 +365,45 @@ func (a *Agent) held(h image.Held) transport.HeldImage {
 		Instances: a.imageUsers(h.Digest), Used: h.Used}
 }
 
-// servePrune deletes the images that nothing on this node needs, or with dry_run=true says which. Codes:
-// no_container_runtime, runtime_down, busy.
+// servePrune deletes the images that nothing on this node needs, and parts of such images, or with dry_run=true says
+// which images. It goes on if the caller is gone, and answers the same request again as before: whoever lost the answer
+// asks again. If an error ends it early, the answer says what is deleted by then. Codes: no_container_runtime,
+// runtime_down, busy.
 func (a *Agent) servePrune(w http.ResponseWriter, r *http.Request) {
 	n := a.shared.images
 	if n == nil {
 		writeProblem(w, model.Refuse(model.CodeNoRuntime, "node %s has no container runtime", a.cfg.Name))
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), transport.PruneWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), transport.PruneWait)
 	defer cancel()
-	dry := r.URL.Query().Get("dry_run") == "true"
-	free := a.freeImage
+	request, dry := r.URL.Query().Get("request_id"), r.URL.Query().Get("dry_run") == "true"
+	free := a.imageFreer(ctx)
 	if dry {
-		free = func(digest string) bool { return a.imageUsers(digest) == 0 && a.puller.free(digest, false) }
+		free = func(digest string) bool { return !a.wantsImage(digest) }
 	}
-	done, err := a.deleteImages(ctx, !dry, func() (image.Cleaned, error) { return image.Prune(ctx, n, dry, free) })
-	if err != nil {
+	done, err := a.deleteImages(ctx, !dry, func() (image.Cleaned, error) {
+		if dry {
+			return image.Prune(ctx, n, dry, free)
+		}
+		if request != "" && n.pruned.request == request {
+			return n.pruned.done, nil
+		}
+		if err := n.Abandon(ctx, a.wantsImage); err != nil {
+			return image.Cleaned{}, err
+		}
+		done, err := image.Prune(ctx, n, dry, free)
+		if len(done.Deleted) > 0 {
+			n.pruned = lastPruning{request, done}
+		}
+		return done, err
+	})
+	if err != nil && len(done.Deleted) == 0 {
 		writeProblem(w, err)
 		return
+	}
+	if err != nil {
+		a.log.Warn("not all images that nothing needs could be deleted", "error", err)
 	}
 	answer := transport.PrunedImages{Images: []transport.HeldImage{}, Bytes: done.Bytes, More: done.More}
 	for _, h := range done.Deleted {

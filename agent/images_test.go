@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/api"
@@ -29,7 +32,8 @@ type fixedImages struct {
 	held      []image.Held // image.Held.Parts has one part
 	diskBytes int64        // size of the disk
 	marked    []string     // digests that were found in use
-	abandoned int
+	unwanted  []string     // digests for which Abandon was told that nothing wants them
+	stuck     string       // the digest of an image that can't be deleted
 }
 
 func (f *fixedImages) Resolve(_ context.Context, name string) (digest string, platforms []string, err error) {
@@ -123,6 +127,9 @@ func (f *fixedImages) Remove(_ context.Context, digest string, leave func() bool
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if digest == f.stuck {
+		return false, model.Refuse(model.CodeRuntimeDown, "it can't be deleted")
+	}
 	f.held = slices.DeleteFunc(f.held, func(h image.Held) bool { return h.Digest == digest })
 	return true, f.err
 }
@@ -141,10 +148,15 @@ func (f *fixedImages) MarkUsed(_ context.Context, used func(string) bool) error 
 }
 
 // Abandon implements Images.
-func (f *fixedImages) Abandon(context.Context) error {
+func (f *fixedImages) Abandon(_ context.Context, wanted func(string) bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.abandoned++
+	f.unwanted = nil
+	for n := 1; n <= 3; n++ {
+		if d := digestNumber(n); !wanted(d) {
+			f.unwanted = append(f.unwanted, d)
+		}
+	}
 	return f.err
 }
 
@@ -216,6 +228,58 @@ func TestRuntimeIsReported(t *testing.T) {
 			Spec: &model.GroupSpec{Container: &model.ContainerSpec{Image: "web"}}}, 0)
 		if !errors.Is(err, &model.Error{Code: model.CodeNoRuntime}) {
 			t.Errorf("a container's start: %v", err)
+		}
+	})
+}
+
+// The answer to a pruning can be lost. The same request again names what it deleted, another one what is left. What an
+// error leaves undone does not hide what is deleted.
+func TestPruneTellsAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		images := webImage()
+		hold := func(n int) {
+			images.held = append(images.held, image.Held{Digest: digestNumber(n), Parts: map[string]int64{digestNumber(n): 7}})
+		}
+		hold(1)
+		hold(2)
+		b.cfg.Images = images
+		b.start()
+		b.pass(time.Second)
+		ask := func(query string) string {
+			t.Helper()
+			w := httptest.NewRecorder()
+			gone, cancel := context.WithCancel(t.Context())
+			cancel() // the caller does not wait for the end
+			b.agent.servePrune(w, httptest.NewRequestWithContext(gone, http.MethodPost, "/?"+query, nil))
+			var answer transport.PrunedImages
+			if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusOK {
+				return w.Body.String()
+			}
+			text := fmt.Sprint(answer.Bytes, answer.More)
+			for _, h := range answer.Images {
+				text += " " + h.Digest[len(h.Digest)-1:]
+			}
+			return text
+		}
+		both := "14 false 1 2"
+		for _, c := range []struct{ query, want string }{
+			{"dry_run=true&request_id=one", both}, {"request_id=one", both}, {"request_id=one", both},
+			{"request_id=two", "0 false"}, {"", "0 false"},
+		} {
+			if got := ask(c.query); got != c.want {
+				t.Errorf("%s: %s, want %s", c.query, got, c.want)
+			}
+		}
+		images.set(func() {
+			hold(1)
+			hold(2)
+			images.stuck = digestNumber(2)
+		})
+		if got, want := ask("request_id=three"), "7 true 1"; got != want {
+			t.Errorf("an error in the middle: %s, want %s", got, want)
+		}
+		if got := ask("request_id=four"); !strings.Contains(got, "can't be deleted") {
+			t.Errorf("an error at the beginning: %s", got)
 		}
 	})
 }

@@ -54,12 +54,15 @@ type instance struct {
 	task Task // the latest program, running or ended; nil if no program is known
 	// unclear is true while it is unknown whether a program that an earlier agent started still runs.
 	unclear bool
+	netLost string // what is missing of the program's network; "" if nothing is
 
 	// Only the goroutine of run uses the fields below, except adopted.
-	entry   entry
-	retryAt time.Time
-	told    int  // peers.version when the program was started or was last signalled
-	adopted bool // an earlier agent started the program; written only while no other goroutine reads it
+	entry      entry
+	retryAt    time.Time
+	portsSince time.Time // since when a network that is not removed yet has a port; zero: none has
+	told       int       // peers.version when the program was started or was last signalled
+	held       string    // why a restart in place waits for the container runtime; "" if none does
+	adopted    bool      // an earlier agent started the program; written only while no other goroutine reads it
 	// pendingFinal is a final status that could not be written to the journal. It is reported once it has been written.
 	pendingFinal *model.InstanceStatus
 }
@@ -190,6 +193,7 @@ func (i *instance) start(ctx context.Context) {
 	}
 	if err == nil && want.Spec.Bridged() {
 		err = i.shared.connect(ctx, want, &spec)
+		i.setLostNetwork("") // an earlier report is about an earlier network
 	}
 	if runtimeDown(err) || i.entry.Host != "" && networkDown(err) {
 		i.awaitRuntime(ctx, err)
@@ -218,19 +222,6 @@ func (i *instance) start(ctx context.Context) {
 	i.log.Info("program started", "restarts", i.entry.Status.Restarts)
 }
 
-// holdPorts returns true if the instance can have its ports. As long as the removal of a network that has them goes on,
-// it waits a moment and returns false. That is no failure of the instance.
-func (i *instance) holdPorts(ctx context.Context, want transport.Assignment) bool {
-	holder := i.shared.endingNetwork(want)
-	if holder == "" {
-		return true
-	}
-	i.observe(i.down(), string(bridge.CodePortTaken)+": the network of instance "+holder+
-		", which has ended, is not removed yet", i.entry.Status.ExitCode)
-	i.wait(ctx, runtimeAgain)
-	return false
-}
-
 // holdVolumes claims the instance's volumes, and returns true. If another instance uses one of the volumes, holdVolumes
 // claims no volume. It then blocks until a volume is released, the assignment changes or ctx ends, and returns false.
 func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) bool {
@@ -254,8 +245,9 @@ func (i *instance) oversee(ctx context.Context) {
 	side := i.attend(ctx, task)
 	defer side.stop()
 	defer i.keepLease(ctx, task)()
-	for {
-		want := i.wanted()
+	for ill := ""; ; {
+		want, lost := i.wanted(), i.lostNetwork()
+		again := i.holdRestart(ctx, task, lost, ill)
 		switch {
 		case ended(task):
 			i.ended(task)
@@ -264,9 +256,18 @@ func (i *instance) oversee(ctx context.Context) {
 			side.stop()
 			i.bringDown(ctx, task, want.Desired == model.DesiredDraining)
 			return
+		case again != nil:
 		case want.RestartSeq > i.entry.RestartSeq:
 			side.stop()
 			i.restart(ctx, task)
+			return
+		case lost != "":
+			side.stop()
+			i.replaceNetwork(ctx, task, lost)
+			return
+		case ill != "":
+			side.stop()
+			i.restartIll(ctx, task, ill)
 			return
 		}
 		side.prepare(want)
@@ -275,13 +276,12 @@ func (i *instance) oversee(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-task.Done():
+		case <-again:
 		case v := <-side.ready.out:
-			if v.overdue != "" {
-				side.stop()
-				i.restartIll(ctx, task, v.overdue)
-				return
+			ill = v.overdue
+			if lost == "" { // otherwise no user reaches the program, whatever its checks say
+				i.judge(v)
 			}
-			i.judge(v)
 		case found := <-side.role.out:
 			i.learn(found)
 		case r := <-side.before.result():

@@ -327,6 +327,9 @@ func (w *shared) endingNetwork(a transport.Assignment) string {
 		if owner := string(w.ports.Owner(uint16(a.Ports[name]))); w.networks.Ending(owner) {
 			return owner
 		}
+		if owner := w.networks.EndingOn(uint16(a.Ports[name])); owner != "" {
+			return owner
+		}
 	}
 	return ""
 }

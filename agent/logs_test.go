@@ -48,7 +48,7 @@ func fetch(t *testing.T, url string) (int, string, http.Header) {
 func TestLogs(t *testing.T) {
 	b := newBench(t, allowRoot)
 	srv := front(t, b, model.SubjectServer)
-	const turns = "for i in 1 2 3 4 5; do echo out $i; sleep 0.01; echo err $i >&2; sleep 0.01; done"
+	const turns = "for i in 1 2 3 4 5; do echo out $i; sleep 0.1; echo err $i >&2; sleep 0.1; done"
 	id := b.run("web", sh(turns+"; exec sleep 1000"), nil)
 	b.await(id, model.ObservedReady)
 	base := srv.URL + "/v1/agent/logs/" + string(id)

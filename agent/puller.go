@@ -142,6 +142,18 @@ func (p *puller) free(digest string, forget bool) bool {
 	return true
 }
 
+// restore reports an image again that free took out of the reports and that stays.
+func (p *puller) restore(digest string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.ContainsFunc(p.known, func(k *knownImage) bool { return k.Digest == digest }) {
+		return // the servers want it again
+	}
+	p.known = append(p.known, &knownImage{NodeImage: model.NodeImage{Digest: digest, State: model.ImagePresent},
+		cancel: func() {}})
+	p.tell(p.list())
+}
+
 // awaited lists the images that the servers want and that are not here yet.
 func (p *puller) awaited() (list []transport.HeldImage) {
 	p.mu.Lock()

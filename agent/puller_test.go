@@ -216,11 +216,20 @@ func TestAgentDeletesImages(t *testing.T) {
 		}
 		b.pass(time.Second) // 96 % are used now
 		b.apply(&fsm.ImageDrop{Group: groups[1]})
-		b.pass(cleanEvery)
 		have := func() (digests []string) {
 			list, _ := images.List(t.Context())
 			return list
 		}
+		b.pass(time.Second)
+		b.setDown(true)
+		images.set(func() { images.diskBytes = 800 }) // so that one image less is not enough
+		b.pass(cleanEvery)
+		if got, want := have(), []string{webDigest, digestNumber(2), digestNumber(3)}; !sameSet(got, want) {
+			t.Errorf("%v are left, want %v: the servers don't know that the last one may go", got, want)
+		}
+		images.set(func() { images.diskBytes = 820 })
+		b.setDown(false)
+		b.pass(cleanEvery)
 		if got, want := have(), []string{webDigest, digestNumber(2)}; !sameSet(got, want) {
 			t.Errorf("%v are left, want %v: the one that runs and the one that is claimed", got, want)
 		}
@@ -233,8 +242,9 @@ func TestAgentDeletesImages(t *testing.T) {
 		if got := reported(); !sameSet(got, []string{digestNumber(2), webDigest}) {
 			t.Errorf("%v are reported", got)
 		}
-		if images.abandoned != 1 || !slices.Equal(images.marked, []string{webDigest}) {
-			t.Errorf("abandoned %d times, %v marked as used", images.abandoned, images.marked)
+		if got := images.unwanted; !slices.Equal(got, []string{digestNumber(1), digestNumber(3)}) ||
+			!slices.Equal(images.marked, []string{webDigest}) {
+			t.Errorf("nothing wants %v, %v marked as used", got, images.marked)
 		}
 
 		b.apply(&fsm.ImageDrop{Group: groups[0]})

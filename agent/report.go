@@ -165,13 +165,19 @@ func (r *reporter) delivered(id model.InstanceID, generation uint64) bool {
 // await blocks until the servers have acknowledged this generation of the instance, or a newer one, and returns true.
 // It returns false if ctx ends or the time limit is over before that.
 func (r *reporter) await(ctx context.Context, id model.InstanceID, generation uint64, limit time.Duration) bool {
+	return r.awaitThat(ctx, limit, func() bool { return r.acked[id] >= generation })
+}
+
+// awaitThat blocks until done returns true, and then returns true. It calls done under the lock, at once and after each
+// acknowledgement. It returns false if ctx ends or the time limit is over before that.
+func (r *reporter) awaitThat(ctx context.Context, limit time.Duration, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		r.mu.Lock()
-		done, moved := r.acked[id] >= generation, r.moved
+		is, moved := done(), r.moved
 		r.mu.Unlock()
-		if done {
+		if is {
 			return true
 		}
 		select {

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"github.com/outspan/outspan/model"
 )
@@ -92,6 +94,15 @@ func (r *reporter) setRuntime(now *model.ContainerRuntime) (turned bool) {
 		r.kick()
 	}
 	return turned
+}
+
+// awaitSelf blocks until the servers have the report about this machine as it is now, and returns true. It returns
+// false after limit, or when ctx ends.
+func (r *reporter) awaitSelf(ctx context.Context, limit time.Duration) bool {
+	r.mu.Lock()
+	want := r.self.now
+	r.mu.Unlock()
+	return r.awaitThat(ctx, limit, func() bool { return r.self.acked >= want })
 }
 
 // setImages records what is known of the images that the servers asked for, and reports it.

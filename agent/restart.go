@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outspan/outspan/agent/bridge"
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/agent/image"
 	"github.com/outspan/outspan/model"
@@ -179,6 +180,34 @@ func (i *instance) restartIll(ctx context.Context, task Task, why string) {
 	i.stopAsFailed(ctx, task, failure{code: string(model.CauseCheckFailed), detail: why})
 }
 
+// loseNetwork records that the program has lost its network, so that run starts it again with another one. It does not
+// block, and may be called from any goroutine.
+func (i *instance) loseNetwork(what string) {
+	i.setLostNetwork(what)
+	i.wake()
+}
+
+func (i *instance) setLostNetwork(what string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.netLost = what
+}
+
+func (i *instance) lostNetwork() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.netLost
+}
+
+// replaceNetwork stops a program whose network is lost. Nobody else can give it another one, and its own checks need
+// not notice. The rules for restarts are the same as for a program that ended on its own.
+func (i *instance) replaceNetwork(ctx context.Context, task Task, what string) {
+	why := failure{code: string(bridge.CodeLost), detail: what}
+	i.log.Warn("restarting a container whose network is lost", "missing", what)
+	i.observe(i.down(), why.code+": "+what, i.entry.Status.ExitCode) // withdraws it from its services before the stop
+	i.stopAsFailed(ctx, task, why)
+}
+
 // stopAsFailed stops a program that should run, and handles why as the failure. If the servers stop the instance
 // meanwhile, the end of the program is not a failure.
 func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
@@ -216,6 +245,36 @@ func (i *instance) restart(ctx context.Context, task Task) {
 		i.entry.Restarts++
 		i.setLive(false)
 	}
+}
+
+// holdRestart returns nil if a running program need not be stopped for a restart in place, or may be. A container is
+// not stopped while the runtime does not answer, because it could not be started again: holdRestart then returns a
+// channel that tells when to look again. lost is what the container's network lacks, and ill the error of a check that
+// has failed for too long.
+func (i *instance) holdRestart(ctx context.Context, task Task, lost, ill string) <-chan time.Time {
+	want := i.wanted()
+	asked := want.RestartSeq > i.entry.RestartSeq || lost != "" || ill != ""
+	if !asked || want.Desired != model.DesiredRunning || want.Spec == nil || want.Spec.Container == nil ||
+		i.shared.images == nil || ended(task) {
+		i.held = ""
+		return nil
+	}
+	timed, cancel := context.WithTimeout(ctx, runtimeFirst)
+	defer cancel()
+	down := i.shared.images.Runtime(timed).Down
+	if ctx.Err() != nil {
+		return time.After(runtimeAgain) // the agent stops, so the answer says nothing about the runtime
+	}
+	if down != "" && i.held == "" {
+		i.log.Warn("the container is restarted only once the container runtime answers", "error", down)
+	}
+	if i.held = down; down == "" {
+		return nil
+	}
+	if lost != "" { // it leaves its services at once
+		i.observe(i.down(), string(bridge.CodeLost)+": "+lost, i.entry.Status.ExitCode)
+	}
+	return time.After(runtimeAgain)
 }
 
 // drainDelay waits for the drain delay in the spec. After that no new connection reaches the program. It returns early

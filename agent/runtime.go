@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -188,14 +189,17 @@ func (a *Agent) lookAtNetworks() {
 	}
 }
 
-// tendNetworks removes the networks of containers that have ended, and looks at the rules of the firewall, until ctx
-// ends.
+// tendNetworks removes the networks of containers that have ended, looks at the rules of the firewall, and tells the
+// instances whose networks are lost, until ctx ends.
 func (a *Agent) tendNetworks(ctx context.Context) {
 	if a.shared.networks == nil {
 		return
 	}
 	for {
 		made, err := a.shared.networks.Tend(ctx, func(id string) { a.shared.ports.Release(driver.ID(id)) })
+		if bad := a.shared.networks.Lost(ctx, func(id, what string) { tellLost(a, id, what) }); err == nil {
+			err = bad
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -215,6 +219,13 @@ func (a *Agent) tendNetworks(ctx context.Context) {
 	}
 }
 
+// tellLost tells an instance that its network is lost.
+func tellLost(a *Agent, id, what string) {
+	if m := a.supervisors.member(model.InstanceID(id)); m != nil {
+		m.loseNetwork(what)
+	}
+}
+
 // lookAtRuntime asks the container runtime for its state, for the reports, and returns whether it answers. It takes at
 // most about limit. It must be called once before the first report, because a report without a runtime says that the
 // node has none.
@@ -229,7 +240,7 @@ func (a *Agent) lookAtRuntime(ctx context.Context, limit time.Duration) (up bool
 		return false // the agent stops, so the answer says nothing about the runtime
 	}
 	if why := a.cfg.Runtime.Capabilities().NoContainers; why != "" && now.Down == "" {
-		now.Down = "the node can't run containers: " + why
+		now.Down = model.LacksForContainers + why
 	}
 	subnet, err := a.shared.networks.State()
 	now.Bridge = subnet
@@ -239,6 +250,8 @@ func (a *Agent) lookAtRuntime(ctx context.Context, limit time.Duration) (up bool
 	a.setProblem("container runtime", now.Down)
 	turned := a.shared.reports.setRuntime(&now)
 	switch {
+	case turned && strings.HasPrefix(now.Down, model.LacksForContainers):
+		a.log.Warn("this node runs no containers", "error", now.Down)
 	case turned && now.Down != "":
 		a.log.Warn("the container runtime does not answer; containers that run go on", "error", now.Down)
 	case turned:

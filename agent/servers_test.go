@@ -33,6 +33,8 @@ type servers struct {
 	alters  []func(*transport.Assignment)
 	altered chan struct{} // closed and replaced when alter is called
 	sparing bool          // assignments have specs only if the agent asks for everything
+	waits   time.Duration // how long the last long poll of assignments may wait
+	slow    time.Duration // how long the answer to a report takes once the report is applied
 }
 
 func newServers(t testing.TB) *servers { return newServersOf(t, "c1") }
@@ -131,6 +133,7 @@ func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transpor
 		FactsGen: r.FactsGen, Holds: r.Holds, Incarnation: r.Incarnation, Self: r.Self}); refusal != nil {
 		return transport.ReportReply{}, refusal
 	}
+	time.Sleep(s.slow)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.facts = append(s.facts, r.FactsGen)
@@ -189,6 +192,11 @@ func (s *servers) poll(ctx context.Context, topic fsm.Topic, wait model.Duration
 func (s *servers) Assignments(ctx context.Context, r transport.AssignmentsRequest) (transport.Assignments, error) {
 	if err := s.enter("assignments"); err != nil {
 		return transport.Assignments{}, err
+	}
+	if r.Wait > 0 { // a long poll, and not a probe
+		s.mu.Lock()
+		s.waits = time.Duration(r.Wait) * time.Millisecond
+		s.mu.Unlock()
 	}
 	var out transport.Assignments
 	err := s.poll(ctx, fsm.Topic("assigned/"+r.Node), r.Wait, func() bool {

@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
 
+	"github.com/outspan/outspan/agent/bridge"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/transport"
 )
@@ -77,4 +79,26 @@ func (i *instance) notStarted() {
 	if i.entry.Status.Observed == model.ObservedPending {
 		i.observe(i.down(), "not_started", nil)
 	}
+}
+
+// holdPorts returns true if the instance can have its ports. As long as the removal of a network that has them goes on,
+// it waits a moment and returns false. That is no failure of the instance, unless it has waited for endingPatience.
+func (i *instance) holdPorts(ctx context.Context, want transport.Assignment) bool {
+	holder := i.shared.endingNetwork(want)
+	if holder == "" {
+		i.portsSince = time.Time{}
+		return true
+	}
+	if i.portsSince.IsZero() {
+		i.portsSince = time.Now()
+	}
+	what := "the network of instance " + holder + ", which has ended, is not removed yet"
+	if time.Since(i.portsSince) >= endingPatience {
+		i.portsSince = time.Time{}
+		i.failed(failure{code: string(bridge.CodePortTaken), detail: what})
+		return false
+	}
+	i.observe(i.down(), string(bridge.CodePortTaken)+": "+what, i.entry.Status.ExitCode)
+	i.wait(ctx, runtimeAgain)
+	return false
 }

@@ -42,7 +42,7 @@ type supervisor struct {
 	*instance
 	stop func() // stops the instance's goroutine and waits until it has returned; the program continues
 
-	unassigned bool // the last assignments did not list the instance; only converge uses this field
+	unassigned bool // the last assignments did not list the instance; only the goroutine of keepAssigned uses this
 }
 
 func newSupervisors(with *shared) *supervisors {
@@ -185,6 +185,14 @@ func (c *supervisors) converge(now registration, a transport.Assignments) (whole
 		c.begin(i)
 	}
 	return whole
+}
+
+// forgetsSoon reports whether an instance that is not assigned any more has stopped, and is not forgotten yet.
+func (c *supervisors) forgetsSoon() bool {
+	return slices.ContainsFunc(c.list(), func(m *supervisor) bool {
+		status, known := c.shared.reports.status(m.id)
+		return m.unassigned && known && status.Observed == model.ObservedStopped
+	})
 }
 
 // checkAssignment refuses a negative slot, a group of another job, and names that could lead out of the data directory.

@@ -218,6 +218,28 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
+// An instance has stopped. The agent hears that it is not assigned any more before it hears that its report arrived. It
+// forgets the instance, and what belongs to it, within seconds, and not at the end of a whole poll.
+func TestForgetsAfterALateAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.slow = 300 * time.Millisecond
+		b.start()
+		b.pass(time.Second)
+		id := b.run("web", sh(""))
+		b.pass(2 * time.Second)
+		b.stop(id, nil)
+		b.pass(500 * time.Millisecond)
+		b.want(id, model.ObservedStopped, "")
+		b.pass(2 * forgetWait)
+		if n := len(b.agent.supervisors.list()); n != 0 {
+			t.Errorf("%d instances are still known", n)
+		}
+		if b.waits != pollWait {
+			t.Errorf("the next poll waits for %s, want %s", b.waits, pollWait)
+		}
+	})
+}
+
 // With on_shutdown = "drain", the agent exits only after all instances have stopped.
 func TestShutdownDrains(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

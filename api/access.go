@@ -50,4 +50,6 @@ type AccessTokenReply struct {
 type NewAccessTokenReply struct {
 	AccessTokenReply
 	Text string `json:"text,omitempty" doc:"the secret text; only this answer has it, and a dry run has none"`
+	// programs before this field leave it out
+	Taken bool `json:"taken" doc:"the server that made it, which is the leader, takes access tokens; others may be configured otherwise"`
 }

@@ -18,6 +18,27 @@ type Drain struct {
 	Rejected  []model.DrainRefusal `json:"rejected"`
 	CreatedAt time.Time            `json:"created_at"`
 	Index     uint64               `json:"index"`
+	Lanes     []DrainLane          `json:"lanes,omitempty" doc:"only where they were asked for: at most 1000"`
+}
+
+// DrainLane says when what happened to one instance that a drain concerns, and to what replaces it. A time is null
+// until then, and where its event is no longer kept.
+type DrainLane struct {
+	Node        string           `json:"node" doc:"name of the node that it is to leave"`
+	NodeID      model.NodeID     `json:"node_id"`
+	Instance    model.InstanceID `json:"instance"`
+	Group       model.GroupID    `json:"group"`
+	Slot        int              `json:"slot"`
+	State       model.Observed   `json:"state" enum:"pending,booting,ready,unready,draining,stopped,failed,lost"`
+	Acked       bool             `json:"acked" doc:"somebody acknowledged that it stays"`
+	Replacement model.InstanceID `json:"replacement"`
+	Target      string           `json:"target" doc:"name of the node of the replacement"`
+	Pulling     string           `json:"pulling" doc:"the image that the target pulls for it now"`
+	ReservedAt  *time.Time       `json:"reserved_at" doc:"its room on the target was claimed"`
+	StartedAt   *time.Time       `json:"started_at" doc:"the replacement's program began"`
+	ReadyAt     *time.Time       `json:"ready_at" doc:"the replacement was ready"`
+	StoppingAt  *time.Time       `json:"stopping_at" doc:"the stop of the instance began"`
+	StoppedAt   *time.Time       `json:"stopped_at" doc:"the instance was confirmed stopped"`
 }
 
 // DrainNode is one node of a drain.

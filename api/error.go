@@ -132,6 +132,7 @@ var codeTable = map[model.Code]codeInfo{
 	model.CodeAgentUnreachable: {http.StatusBadGateway, ExitTransient},
 
 	model.CodeProviderUnreachable: {http.StatusBadGateway, ExitTransient},
+	model.CodeRegistrySilent:      {http.StatusBadGateway, ExitTransient},
 	model.CodeTimeout:             {http.StatusGatewayTimeout, ExitTransient},
 	model.CodeRateLimited:         {http.StatusTooManyRequests, ExitTransient},
 	model.CodeDiskFull:            {http.StatusInsufficientStorage, ExitTransient},

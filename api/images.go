@@ -23,10 +23,17 @@ type Image struct {
 
 // Images lists the images of nodes, as their agents tell now.
 type Images struct {
-	Items  []Image  `json:"items"`
-	Silent []string `json:"silent" doc:"nodes whose agents did not answer"`
-	Hidden int      `json:"hidden,omitempty" doc:"nodes that the caller may not see"`
-	Index  uint64   `json:"index"`
+	Items       []Image      `json:"items"`
+	Silent      []string     `json:"silent" doc:"nodes whose agents did not list their images"`
+	RuntimeDown []NodeReason `json:"runtime_down,omitempty" doc:"those of them whose container runtime did not answer"`
+	Hidden      int          `json:"hidden,omitempty" doc:"nodes that the caller may not see"`
+	Index       uint64       `json:"index"`
+}
+
+// NodeReason is a node, and why something is not known of it.
+type NodeReason struct {
+	Node   string `json:"node" doc:"name"`
+	Reason string `json:"reason"`
 }
 
 // PrunedImages is what a pruning of a node's images deleted, or would delete.

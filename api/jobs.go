@@ -167,3 +167,20 @@ type PlannedGroup struct {
 	Budgets  []model.BudgetLine `json:"budgets" doc:"what its budgets come to: percentages and defaults as numbers"`
 	Preempts []model.InstanceID `json:"preempts" doc:"instances of less important classes that would stop to make room"`
 }
+
+// JobFileBody has a job file that a server shall read.
+type JobFileBody struct {
+	Text string `json:"text" doc:"HCL, at most 256 KiB"`
+}
+
+// JobFileSpec is what a job file says.
+type JobFileSpec struct {
+	Job model.JobSpec `json:"job" doc:"without defaults: submit it, or plan it"`
+}
+
+// JobFile is a version of a job as a job file.
+type JobFile struct {
+	Job     model.JobName `json:"job"`
+	Version uint64        `json:"version"`
+	Text    string        `json:"text" doc:"HCL made from the version: it has no comments, and leaves defaults out"`
+}

@@ -30,10 +30,31 @@ type Status struct {
 
 // Hold is the state of HOLD, the protection against mass eviction.
 type Hold struct {
-	Active bool       `json:"active"`
-	Since  *time.Time `json:"since"`
-	Reason string     `json:"reason"`
+	Active    bool       `json:"active"`
+	Since     *time.Time `json:"since"`
+	Reason    string     `json:"reason"`
+	CalmSince *time.Time `json:"calm_since" doc:"few enough nodes have been out since then; it ends 60 s later"`
+	CalmNodes int        `json:"calm_nodes" doc:"while it is active: so many nodes are few enough"`
+	Nodes     []OutNode  `json:"nodes" doc:"while it is active: those that are out now, by the answering server's evidence"`
 }
+
+// OutNode is a node that counts toward HOLD.
+type OutNode struct {
+	Node     string       `json:"node" doc:"name"`
+	NodeID   model.NodeID `json:"node_id"`
+	Why      OutReason    `json:"why" enum:"offline,silent,sick"`
+	LastSeen *time.Time   `json:"last_seen" doc:"by the answering server"`
+}
+
+// OutReason says why a node counts toward HOLD.
+type OutReason string
+
+// The reasons.
+const (
+	OutOffline OutReason = "offline" // it is written offline
+	OutSilent  OutReason = "silent"  // its heartbeats are late, and no other server hears it
+	OutSick    OutReason = "sick"    // its own agent reports troubles
+)
 
 // Health is the answer to health and readiness probes.
 type Health struct {

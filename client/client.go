@@ -53,6 +53,7 @@ type Client struct {
 	Members      Members
 	Nodes        Nodes
 	Page         Page
+	Series       Series
 	Services     Services
 	Settings     Settings
 	Snapshots    Snapshots
@@ -81,7 +82,8 @@ func New(cfg Config) (*Client, error) {
 		Cluster:     Cluster{via},
 		Deployments: Deployments{via}, Drains: Drains{via}, Events: Events{via}, Images: Images{via},
 		Instances: Instances{via},
-		Jobs:      Jobs{via}, Members: Members{via}, Nodes: Nodes{via}, Page: Page{via}, Services: Services{via},
+		Jobs:      Jobs{via}, Members: Members{via}, Nodes: Nodes{via}, Page: Page{via}, Series: Series{via},
+		Services: Services{via},
 		Settings: Settings{via}, Snapshots: Snapshots{via}, Tokens: Tokens{via}, Transfers: Transfers{via},
 		Trust: Trust{via}, Volumes: Volumes{via},
 	}, nil

@@ -27,6 +27,14 @@ func (d Drains) Get(ctx context.Context, ref string, o ReadOptions) (Response[ap
 	return read[api.Drain](ctx, d.calls, route("drains", ref), o.query())
 }
 
+// GetWithLanes returns one drain with its lanes, which say when what happened to each instance. Servers that don't know
+// lanes refuse the request with the code invalid. Codes: not_found, ambiguous.
+func (d Drains) GetWithLanes(ctx context.Context, ref string, o ReadOptions) (Response[api.Drain], error) {
+	q := o.query()
+	q.Set("lanes", "true")
+	return read[api.Drain](ctx, d.calls, route("drains", ref), q)
+}
+
 // Start starts a drain of nodes. The answer has a forecast for each instance on these nodes.
 func (d Drains) Start(ctx context.Context, body api.DrainBody, o WriteOptions) (Response[api.DrainReply], error) {
 	return write[api.DrainReply](ctx, d.calls, http.MethodPost, route("drains"), o.query(), body)

@@ -42,6 +42,20 @@ func (j Jobs) Version(
 	return read[api.JobVersion](ctx, j.calls, route("jobs", ref, "versions", strconv.FormatUint(version, 10)), o.query())
 }
 
+// File returns one version of a job as a job file. The file states what the version states, and has no comments. Code:
+// not_found.
+func (j Jobs) File(ctx context.Context, ref string, version uint64, o ReadOptions) (Response[api.JobFile], error) {
+	at := route("jobs", ref, "versions", strconv.FormatUint(version, 10), "file")
+	return read[api.JobFile](ctx, j.calls, at, o.query())
+}
+
+// Parse reads a job file. The result has no defaults; Validate adds them. Code: invalid, with each mistake and its
+// line.
+func (j Jobs) Parse(ctx context.Context, text string, o PlanOptions) (Response[api.JobFileSpec], error) {
+	body := api.JobFileBody{Text: text}
+	return write[api.JobFileSpec](ctx, j.calls, http.MethodPost, route("jobs", "parse"), o.query(), body)
+}
+
 // Submit makes a spec the current version of its job, and creates the job if there is none. A spec that equals the
 // current version of a running job changes nothing.
 func (j Jobs) Submit(ctx context.Context, body api.SubmitBody, o ChangeOptions) (Response[api.JobReply], error) {

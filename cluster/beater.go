@@ -18,7 +18,10 @@ type BeaterConfig struct {
 	BootID      string  // boot id of the kernel
 	Incarnation string  // incarnation of the agent process
 	Pool        Courier // usually a *Pool; only the Beater may call its Receive
-	Logger      hclog.Logger
+	// Use returns what the machine uses: CPU in thousandths of a core, and memory in bytes. ok is false while it is not
+	// known. It must not block. Optional.
+	Use    func() (cpu, memory int64, ok bool)
+	Logger hclog.Logger
 }
 
 // Courier carries heartbeats and their answers, and knows the servers. A Pool is a Courier, and documents the methods.
@@ -241,6 +244,9 @@ func (b *Beater) beat(to model.ServerID) {
 		Address: b.cfg.Pool.Address(),
 	}
 	b.mu.Unlock()
+	if b.cfg.Use != nil {
+		body.setUse(b.cfg.Use())
+	}
 	msg, err := b.codec.seal(kindBeat, body, key)
 	if err == nil {
 		err = b.cfg.Pool.Send(string(to), msg)

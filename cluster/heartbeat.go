@@ -32,6 +32,10 @@ type beat struct {
 	// Address is the host:port of the agent's gossip, to which the server sends the answer. If it is empty, the server
 	// looks up the agent's address in its own gossip.
 	Address string `cbor:"9,keyasint,omitempty"`
+	// What the machine uses: CPU in thousandths of a core plus 1, and memory in MiB plus 1. 0 means that it is not known.
+	// Older servers ignore both.
+	CPU    uint32 `cbor:"11,keyasint,omitempty"`
+	Memory uint32 `cbor:"12,keyasint,omitempty"`
 }
 
 type beatAnswer struct {

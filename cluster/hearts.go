@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -60,6 +61,9 @@ type heart struct {
 	facts   uint64
 	deaf    time.Duration // beat.Unanswered of the last beat
 	givenUp uint64        // beats of this epoch renew no lease; 0 if no epoch is given up
+	cpu     uint32        // beat.CPU and beat.Memory of the last beat, at used
+	memory  uint32
+	used    time.Time
 }
 
 // NewHearts returns a Hearts that begins to listen now. It fails only if the system provides no random numbers.
@@ -114,6 +118,7 @@ func (h *Hearts) take(b beat, key []byte) verdict {
 		n.of, n.facts = of, 0
 	}
 	n.at, n.seq, n.facts, n.deaf = time.Now(), b.Seq, max(n.facts, b.Facts), time.Duration(b.Unanswered)*time.Millisecond
+	n.cpu, n.memory, n.used = b.CPU, b.Memory, n.at
 	h.nodes[b.Node] = n
 	if n.givenUp == b.Epoch || offline {
 		return verdictGivenUp
@@ -190,6 +195,32 @@ func (h *Hearts) sign(node *fsm.Node, now time.Time) Sign {
 		sign.Facts, sign.Deaf = n.facts, n.deaf
 	}
 	return sign
+}
+
+// Use is what a node's machine used when it sent its last heartbeat.
+type Use struct {
+	CPU         int64 // thousandths of a core
+	MemoryBytes int64
+	Age         time.Duration // since the heartbeat
+}
+
+// setUse writes what the machine uses into a beat.
+func (b *beat) setUse(cpu, memory int64, ok bool) {
+	if ok {
+		b.CPU = uint32(min(max(cpu, 0), math.MaxUint32-1)) + 1
+		b.Memory = uint32(min(max(memory>>20, 0), math.MaxUint32-1)) + 1
+	}
+}
+
+// Use returns what a node's machine uses. ok is false if its last heartbeat did not say so.
+func (h *Hearts) Use(node model.NodeID) (use Use, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.nodes[node]
+	if n.used.IsZero() || n.cpu == 0 || n.memory == 0 {
+		return Use{}, false
+	}
+	return Use{CPU: int64(n.cpu) - 1, MemoryBytes: (int64(n.memory) - 1) << 20, Age: time.Since(n.used)}, true
 }
 
 // Ages returns the Age of each of the nodes.

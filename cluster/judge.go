@@ -247,6 +247,9 @@ func (s *Server) Heard(node model.NodeID) {
 	s.seen.pool.Heard(string(node))
 }
 
+// UseOf returns what a node's machine uses, as a server heard it last. ok is false if the agent did not say so.
+func UseOf(s *Server, node model.NodeID) (use Use, ok bool) { return s.seen.hearts.Use(node) }
+
 // livenessInput is what live and liveOf read once, before they look at single nodes.
 type livenessInput struct {
 	state               fsm.State

@@ -57,6 +57,8 @@ type Config struct {
 
 	// Applied gets the time that it took to apply a batch of committed entries, for metrics. It must not block. Optional.
 	Applied func(time.Duration)
+	// Stored gets the time of each append to the log on the disk, with its fsync. It must not block. Optional.
+	Stored func(time.Duration)
 
 	Raft    RaftConfig
 	Disk    DiskConfig
@@ -223,6 +225,7 @@ func (s *Server) openDisk() error {
 	s.disk.space = newSpaceWatch(s.cfg.DataDir, filepath.Join(s.cfg.DataDir, fileBallast), s.cfg.Disk.BallastBytes,
 		s.cfg.Disk.Space, s.log.Named("space"))
 	s.disk.store = newGuardedStore(inner, s.fatal, s.disk.space.look, s.log.Named("store"))
+	s.disk.store.stored = s.cfg.Stored
 	snaps, err := newSealedSnapshots(s.cfg.DataDir, s.log.Named("snapshots"))
 	if err != nil {
 		return err

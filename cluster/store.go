@@ -61,7 +61,8 @@ type guardedStore struct {
 	fatal  func(error)
 	log    hclog.Logger
 	hangs  time.Duration
-	before func() // called before each append; reads the free space
+	before func()              // called before each append; reads the free space
+	stored func(time.Duration) // Config.Stored, or nil
 
 	armed   atomic.Bool
 	closed  atomic.Bool
@@ -123,7 +124,12 @@ func (g *guardedStore) StoreLogs(logs []*raft.Log) error {
 	g.size.add(logs)
 	g.appends.Add(1)
 	defer g.appends.Add(1)
-	return g.call("append to log", func() error { return g.inner.StoreLogs(logs) })
+	began := time.Now()
+	err := g.call("append to log", func() error { return g.inner.StoreLogs(logs) })
+	if g.stored != nil && err == nil {
+		g.stored(time.Since(began))
+	}
+	return err
 }
 
 // awaitAppend waits until the running append, if any, is done. It returns false if ctx ended first.

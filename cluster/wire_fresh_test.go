@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -86,6 +87,11 @@ func TestRaftOutlivesACA(t *testing.T) {
 		}
 		return leader != nil
 	})
+	eventually(t, 30*time.Second, "all servers have the log", func() bool {
+		return !slices.ContainsFunc(servers, func(s *realServer) bool {
+			return s.machine.State().Index < leader.machine.State().Index
+		})
+	})
 	term := leader.Term()
 	log.forget()
 	ctx, stop := context.WithCancel(t.Context())
@@ -125,7 +131,10 @@ func TestRaftOutlivesACA(t *testing.T) {
 		t.Errorf("another leader was elected: term %d after %d", leader.Term(), term)
 	}
 	for _, line := range log.with("failed to") {
-		t.Error(line)
+		// A server that closes an idle connection before its sender does says so. A request on it would fail at the sender.
+		if !strings.Contains(line, "failed to decode incoming command") {
+			t.Error(line)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ func (a Auth) TakesTokens() bool { return a.Tokens || a.OIDC != nil }
 // OIDC is the OpenID Connect provider at which people sign in. All servers need the same.
 type OIDC struct {
 	Issuer      string   // URL; required
-	ClientID    string   // of a public client with the device flow; required
+	ClientID    string   // of a public client with the device flow, and authorization codes for the page; required
 	CAFile      string   // PEM file of the CA of the provider's certificate; default the CAs of the system
 	GroupsClaim string   // default groups
 	NameClaim   string   // default email

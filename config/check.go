@@ -15,8 +15,8 @@ import (
 type refuse func(key, format string, args ...any) *model.Error
 
 // check checks the whole configuration after all files were read, and returns the first mistake. It also sets a missing
-// Advertise. placeOf is Decoder.PlaceOf. If no file has the key or a block around the key, the error begins with files,
-// a list of all file names.
+// Advertise, and the places in UI. placeOf is Decoder.PlaceOf. If no file has the key or a block around the key, the
+// error begins with files, a list of all file names.
 func (c *Config) check(files string, placeOf func(key, otherwise string) string) error {
 	invalid := func(key, format string, args ...any) *model.Error {
 		e := model.Refuse(model.CodeInvalid, format, args...)
@@ -47,8 +47,11 @@ func (c *Config) check(files string, placeOf func(key, otherwise string) string)
 	case c.Limits.RequestsPerSecond < 1 || c.Limits.Connections < 1:
 		return invalid("limits", "limits must be at least 1")
 	}
+	if c.UI != nil {
+		c.UI.CertAt, c.UI.KeyAt = placeOf("ui/cert_file", files), placeOf("ui/key_file", files)
+	}
 	for _, test := range []func(refuse) *model.Error{c.checkListen, c.checkTLS, c.checkAuth, c.checkServer,
-		c.checkAgent, c.checkAudit} {
+		c.checkAgent, c.checkAudit, c.checkUI} {
 		if refusal := test(invalid); refusal != nil {
 			return refusal
 		}

@@ -27,6 +27,7 @@ type Config struct {
 	Auth      Auth
 	Metrics   bool // serve /metrics; default true
 	Audit     Audit
+	UI        *UI // nil if the server serves no web page
 }
 
 // Log configures the log of this process.

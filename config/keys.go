@@ -46,6 +46,7 @@ func keys(c *Config) []hclfile.Field {
 			hclfile.Text("file", &c.Audit.File), hclfile.Size("max_size", &c.Audit.MaxBytes),
 			hclfile.Number("keep", &c.Audit.Keep), hclfile.Flag("stdout", &c.Audit.Stdout),
 			hclfile.Flag("syslog", &c.Audit.Syslog), hclfile.Flag("required", &c.Audit.Required)),
+		hclfile.Optional("ui", &c.UI, UI{}, uiKeys),
 	}
 }
 

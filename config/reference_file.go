@@ -165,6 +165,7 @@ var fileTexts = []struct {
 		"connections": {Means: "connections of the API. SIGHUP reloads it", Default: "16384", Example: "4096"},
 	}},
 	{"audit", auditTexts},
+	{"ui", uiTexts},
 }
 
 var processTexts = map[string]hclfile.KeyText{

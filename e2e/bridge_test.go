@@ -268,7 +268,7 @@ func (c *cluster) nothingOfBridge(t *testing.T, agents ...*member) {
 				}
 			}
 			mounts, err := os.ReadFile("/proc/self/mountinfo")
-			if err != nil || strings.Contains(string(mounts), m.data()) {
+			if err != nil || strings.Contains(string(mounts), m.data()+"/") {
 				return fmt.Errorf("mounts, %w:\n%s", err, mounts)
 			}
 			return nil

@@ -22,6 +22,7 @@ const (
 	ofAgents    kind = "agents"
 	ofInstances kind = "instances"
 	ofNetwork   kind = "network"
+	ofRuntime   kind = "runtime" // containerd, images and their registry
 )
 
 // fault is one way to break something.
@@ -168,10 +169,14 @@ func (s *strike) instance() *alive {
 	return a
 }
 
-// faults lists all faults, in a fixed order. chaos.next shuffles them.
-func faults() []fault {
-	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults(), rotationFaults(),
+// faults lists all faults, in a fixed order. next shuffles them.
+func (x *chaos) faults() []fault {
+	all := slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults(), rotationFaults(),
 		trustFaults(), returnFaults())
+	if x.crates.used() {
+		all = append(all, containerFaults()...)
+	}
+	return all
 }
 
 func processFaults() []fault {
@@ -254,21 +259,17 @@ func killShim(s *strike) {
 	if a == nil {
 		return
 	}
-	if pid := shimOf(a); pid > 0 {
+	if pid := s.x.shimOf(a); pid > 0 {
 		procs.Kill(pid)
 	}
 }
 
-// shimOf returns the process id of an instance's shim, which is the parent of the instance's first process. It returns
-// 0 if it finds no shim.
-func shimOf(a *alive) int {
-	inside := map[int]bool{}
-	for _, p := range a.processes {
-		inside[p.PID] = true
-	}
-	for _, p := range a.processes {
-		if !inside[p.Parent] && p.Parent > 1 {
-			return p.Parent
+// shimOf returns the process id of an instance's shim. It returns 0 if it finds no shim.
+func (x *chaos) shimOf(a *alive) int {
+	table := procs.Table()
+	for _, pid := range x.c.shims(x.c.member(a.node)) {
+		if strings.Contains(table[pid].Args(), "/"+a.id+"\x00") {
+			return pid
 		}
 	}
 	return 0
@@ -285,7 +286,7 @@ func stopInstance(s *strike) {
 
 func (s *strike) signalled(a *alive) {
 	pids := pidsOf(map[string][]procs.Row{a.id: a.processes})
-	if shim := shimOf(a); shim > 0 {
+	if shim := s.x.shimOf(a); shim > 0 {
 		pids = append(pids, shim)
 	}
 	s.x.kernel.freeze(a.id)
@@ -306,6 +307,7 @@ func machineDies(s *strike) {
 	s.ends(m)
 	s.hold = chaosAfter + 2*chaosBeat + 4*time.Second
 	began := time.Now()
+	s.stopRuntime(m)
 	m.die(s.x.t)
 	s.later(func() {
 		limit := chaosAfter + 2*chaosBeat + 2*time.Second

@@ -45,15 +45,19 @@ func freezeInstance(s *strike) {
 	}
 }
 
-// freezeMachine freezes an agent, its door, its shims and all its instances, as a hypervisor does when it moves a
-// machine. The repair of the strike thaws them, unless the caller has called thaw before.
+// freezeMachine freezes an agent, its door, its shims, all its instances and containerd, as a hypervisor does when it
+// moves a machine. The repair of the strike thaws them, unless the caller has called thaw before.
 func (s *strike) freezeMachine(m *member) (thaw func()) {
 	x := s.x
 	own, below := filepath.Join(freezerRoot(), x.c.name+"-"+m.Name), filepath.Join(freezerRoot(), x.c.name, m.Name)
 	if err := os.MkdirAll(own, 0o755); err != nil {
 		x.t.Fatal(err)
 	}
-	for _, pid := range slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.PID()}) {
+	pids := slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.PID()})
+	if rig := x.crates.rigs[m]; rig != nil {
+		pids = append(pids, rig.daemon.PID())
+	}
+	for _, pid := range pids {
 		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // the process may have exited
 	}
 	if err := freezeDir(own, true); err != nil {

@@ -105,7 +105,7 @@ func (k *kernelEye) instances() map[string]*alive {
 		env, known := k.cache[p.String()]
 		k.mu.Unlock()
 		if !known {
-			if env = environment(p); env["OUTSPAN_INSTANCE_ID"] == "" || !strings.HasPrefix(env["OUTSPAN_DIR"], k.x.c.dir) {
+			if env = environment(p); !k.ours(p, env) {
 				continue // not cached, because the process may become part of an instance with its next exec
 			}
 		}
@@ -120,6 +120,19 @@ func (k *kernelEye) instances() map[string]*alive {
 	k.cache = seen
 	k.mu.Unlock()
 	return found
+}
+
+// ours reports whether a process is of an instance of the cluster. A container's init is none, and a container has no
+// OUTSPAN_DIR.
+func (k *kernelEye) ours(p procs.Row, env map[string]string) bool {
+	if env["OUTSPAN_INSTANCE_ID"] == "" || env["OUTSPAN_NODE"] == "" {
+		return false
+	}
+	if dir := env["OUTSPAN_DIR"]; dir != "" {
+		return strings.HasPrefix(dir, k.x.c.dir)
+	}
+	groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
+	return strings.Contains(string(groups), "/"+k.x.c.name+"/")
 }
 
 // onNode returns the instances that run on a node, ordered by id. If node is "", it returns the instances on all nodes.

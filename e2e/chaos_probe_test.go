@@ -51,7 +51,7 @@ func inSpace(space string, f func() error) error {
 	return <-result
 }
 
-// chaosProbe sends requests to the web service as a user would, through the exposed port of each agent in turn. It also
+// chaosProbe sends requests to the exposed services as a user would, through the ports of each agent in turn. It also
 // counts changes of the leader.
 type chaosProbe struct {
 	x      *chaos
@@ -110,8 +110,9 @@ func probeService(x *chaos) *chaosProbe {
 			case <-time.After(probeEvery):
 			}
 			p.woke(before)
-			at := x.c.agents[n%len(x.c.agents)]
-			each.Go(func() { _ = p.ask(at) })
+			ports := x.ports()
+			at, port := x.c.agents[n/len(ports)%len(x.c.agents)], ports[n%len(ports)]
+			each.Go(func() { _ = p.ask(at, port) })
 		}
 	})
 	p.done.Go(p.watchLeader)
@@ -135,15 +136,15 @@ func (p *chaosProbe) stop() {
 	p.x.book.count("times that this machine stood still for half a second", len(p.stalls))
 }
 
-// ask sends one request to an agent's exposed port, and records a failure.
-func (p *chaosProbe) ask(at *member) error {
+// ask sends one request to an exposed port of an agent, and records a failure.
+func (p *chaosProbe) ask(at *member, port int) error {
 	began := time.Now()
-	err := fetch(p.client, "http://"+net.JoinHostPort(at.address, strconv.Itoa(chaosPort))+"/")
+	err := fetch(p.client, "http://"+net.JoinHostPort(at.address, strconv.Itoa(port))+"/")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sent++
 	if err != nil {
-		p.errors = append(p.errors, lostProbe{began, time.Now(), at.Name + " " + err.Error()})
+		p.errors = append(p.errors, lostProbe{began, time.Now(), fmt.Sprintf("%s:%d %v", at.Name, port, err)})
 	}
 	return err
 }

@@ -41,6 +41,7 @@ func (x *chaos) settle(w *window) {
 	}
 	x.renewHeldBack(w)
 	x.wait("L2: all that is wanted, ready, and nothing else", chaosPatience, func() error { return x.asWanted() })
+	x.judgeAdopted(w)
 	x.wait("L2: nothing left behind in the kernel", 30*time.Second, func() error { return x.kernel.leaks() })
 	x.wait("L2: each instance as its agent says", 30*time.Second, x.asAgentsSay)
 	x.wait("L2: certificates renewed in time", chaosPatience, x.renewed)
@@ -52,7 +53,7 @@ func (x *chaos) settle(w *window) {
 	}
 	x.work.checkLedger()
 	x.work.checkMarks()
-	for _, job := range exclusiveJobs {
+	for _, job := range []string{"solo", "base"} {
 		for slot := range chaosCounts[job] {
 			x.kernel.judgeWitness(fmt.Sprintf("%s.%d", job, slot))
 		}
@@ -316,11 +317,12 @@ func (x *chaos) sameState() error {
 	return nil
 }
 
-// served returns an error unless the web service answers three requests through every agent.
+// served returns an error unless each exposed service answers three requests through every agent.
 func (x *chaos) served() error {
 	for _, m := range x.c.agents {
-		for range 3 {
-			if err := fetch(x.probe.client, "http://"+net.JoinHostPort(m.address, strconv.Itoa(chaosPort))+"/"); err != nil {
+		for n, ports := 0, x.ports(); n < 3*len(ports); n++ {
+			port := strconv.Itoa(ports[n%len(ports)])
+			if err := fetch(x.probe.client, "http://"+net.JoinHostPort(m.address, port)+"/"); err != nil {
 				return err
 			}
 		}

@@ -23,7 +23,7 @@ const (
 	chaosAgents   = 6
 	chaosElection = 2 * time.Second // raft's election timeout with raft_multiplier = 2
 	smokeSeed     = 42387           // seed of runs of at most smokeTime
-	smokeTime     = 4 * time.Minute // a run of at most this length begins with the faults of trust
+	smokeTime     = 4 * time.Minute // a run of at most this length begins with the faults of trust, without containers
 )
 
 // chaosPatience is the limit of each step of a quiet phase for which no other limit is given.
@@ -47,14 +47,16 @@ type chaos struct {
 	deck   []fault
 	used   map[*member]time.Time // by agent: time of the last fault that may take its node offline
 	trust  chaosTrust
+	crates *crates
 }
 
 // TestChaos breaks servers, agents, instances, networks and disks of a cluster for as long as OUTSPAN_CHAOS says (make
 // chaos: 15 min). The cluster is made by outspan up and outspan join, and its certificates last six minutes. Agents are
-// revoked and return, stolen certificates and ended tokens are tried, and the keys of the cluster are replaced. The
-// test uses all faults in turn, one or two at a time. After each repair the cluster must settle. The process table and
-// the cluster's events are checked all the time, and at the end the log of a server is checked entry by entry.
-// OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes.
+// revoked and return, stolen certificates and ended tokens are tried, and the keys of the cluster are replaced. In runs
+// of more than smokeTime, each machine has a containerd, some jobs run images of a registry, and at the end nothing may
+// be left of what ran. The test uses all faults in turn, one or two at a time. After each repair the cluster must
+// settle. The process table and the cluster's events are checked all the time. At the end the log of a server is
+// checked entry by entry. OUTSPAN_SEED repeats the order of the faults, but not the scheduling of processes.
 //
 // The servers and agents are real processes.
 // proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13, S19
@@ -68,7 +70,13 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	require(t, "ip", "iptables", "nsenter", "strace", "tc")
-	x := newChaos(t, chaosSeed(t, length))
+	containers := length > smokeTime || slices.ContainsFunc(containerFaults(), func(f fault) bool {
+		return slices.Contains(onlyFaults(), f.name)
+	})
+	if containers {
+		require(t, "containerd", "ctr", "runc", "busybox", "/usr/lib/cni/portmap")
+	}
+	x := newChaos(t, chaosSeed(t, length), containers)
 	defer x.report()
 	x.begin()
 	x.end = time.Now().Add(length)
@@ -81,6 +89,7 @@ func TestChaos(t *testing.T) {
 	}
 	x.work.stop()
 	x.probe.stop()
+	x.emptied()
 	x.kernel.stop()
 	x.judgeLog(x.c.leader(x.t), x.c.status(x.t).Index)
 }
@@ -102,7 +111,7 @@ func chaosSeed(t *testing.T, length time.Duration) uint64 {
 	return seed
 }
 
-func newChaos(t *testing.T, seed uint64) *chaos {
+func newChaos(t *testing.T, seed uint64, containers bool) *chaos {
 	t.Helper()
 	x := &chaos{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), book: newBook(), used: map[*member]time.Time{}}
 	fmt.Fprintf(os.Stdout, "OUTSPAN_SEED=%d\n", seed) // printed before anything can fail
@@ -116,6 +125,10 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		m.disk(t)
 	}
 	x.guest = x.c.network.join(t, "guest", "10.83.7.200")
+	x.crates = &crates{}
+	if containers {
+		x.crates = newCrates(x)
+	}
 	x.other = otherProgram(t)
 	return x
 }
@@ -124,6 +137,9 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 func (x *chaos) settings(m *member) map[string]string {
 	s := m.settings()
 	s["gossip"] = "profile = \"lan\""
+	if rig := x.crates.rigs[m]; rig != nil {
+		s["agent"] += rig.block(m, "")
+	}
 	if m.role == "server" {
 		s["server"] = "raft_multiplier = 2"
 		s["settings"] = fmt.Sprintf("offline_after = %q\n  rescheduler = \"off\"", chaosAfter)
@@ -131,17 +147,14 @@ func (x *chaos) settings(m *member) map[string]string {
 	return s
 }
 
-// disk gives a member a file system of its own, so that it can be filled.
+// disk gives a member a file system of its own, so that it can be filled. An agent that has run containers keeps a copy
+// of its program there.
 func (m *member) disk(t *testing.T) {
 	t.Helper()
-	size := "size=64m,mode=700"
-	if m.role == "server" {
-		size = "size=256m,mode=700"
-	}
 	if err := os.Mkdir(m.data(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("none", m.data(), "tmpfs", 0, size); err != nil {
+	if err := unix.Mount("none", m.data(), "tmpfs", 0, "size=256m,mode=700"); err != nil {
 		lacking(t, fmt.Sprintf("the right to mount a tmpfs (%v)", err))
 	}
 	t.Cleanup(func() {
@@ -160,6 +173,7 @@ func (x *chaos) begin() {
 	x.kernel = watchKernel(x)
 	x.work = newWorkload(x)
 	x.work.submitAll()
+	x.c.weigh(x.t)
 	x.probe = probeService(x)
 	x.work.start()
 }
@@ -171,6 +185,7 @@ type window struct {
 	began   time.Time
 	mended  time.Time
 	strikes []*strike
+	adopts  *adoption  // of a fault that kills an agent and containerd; nil otherwise
 	history *recording // what clients read and write through all servers; nil if the fault undoes acknowledged writes
 }
 
@@ -242,12 +257,13 @@ func (x *chaos) draw() []fault {
 // next takes the first fault for which fits returns true from the deck. If there is none, it returns an empty fault. It
 // fills and shuffles the deck again only when the deck is empty, so that every fault is used.
 func (x *chaos) next(fits func(fault) bool) fault {
-	if len(x.deck) == 0 {
-		x.deck = x.shuffled(faults())
-	}
-	only := os.Getenv("OUTSPAN_CHAOS_FAULTS") // for debugging: only these faults are used
-	if only != "" {
-		x.deck = slices.DeleteFunc(x.deck, func(f fault) bool { return !slices.Contains(strings.Split(only, ","), f.name) })
+	if only := onlyFaults(); len(only) > 0 {
+		skip := func(f fault) bool { return !slices.Contains(only, f.name) }
+		if x.deck = slices.DeleteFunc(x.deck, skip); len(x.deck) == 0 {
+			x.deck = x.shuffled(slices.DeleteFunc(x.faults(), skip))
+		}
+	} else if len(x.deck) == 0 {
+		x.deck = x.shuffled(x.faults())
 	}
 	i := slices.IndexFunc(x.deck, fits)
 	if i < 0 {
@@ -256,6 +272,11 @@ func (x *chaos) next(fits func(fault) bool) fault {
 	f := x.deck[i]
 	x.deck = slices.Delete(x.deck, i, i+1)
 	return f
+}
+
+// onlyFaults returns the names of the only faults that are used, for debugging. If it is empty, all are.
+func onlyFaults() []string {
+	return strings.FieldsFunc(os.Getenv("OUTSPAN_CHAOS_FAULTS"), func(r rune) bool { return r == ',' })
 }
 
 func (x *chaos) shuffled(deck []fault) []fault {

@@ -89,6 +89,7 @@ func (x *chaos) join(m *member, token string) {
 // joinAnew lets a member that was killed join again as a machine with an empty disk.
 func (x *chaos) joinAnew(m *member) {
 	x.t.Helper()
+	x.emptyMachine(m)
 	m.wipe(x.t)
 	x.revoke(m.role, m.Name)
 	x.join(m, x.token(m.role, 1))

@@ -21,16 +21,16 @@ import (
 
 // Properties of the agents and of the workload's jobs.
 const (
-	chaosMemory = 2 << 30 // bytes of memory of each agent
-	chaosPort   = 18080
+	chaosMemory = 2 << 30    // bytes of memory of each agent
 	probedGroup = "web/http" // the group that answers the probes
 	ledgerJob   = "ledger"   // a job without instances; each write makes a version of it
 )
 
 var (
-	exclusiveJobs = []string{"solo", "base"} // each of their slots may have only one holder
-	minReady      = map[string]int{probedGroup: 4, "pool/http": 2}
-	chaosCounts   = map[string]int{"web": 6, "pool": 4, "solo": 2, "base": 1}
+	exclusiveJobs = []string{"solo", "base", "lone"} // each of their slots may have only one holder
+	minReady      = map[string]int{probedGroup: 4, "pool/http": 2, "box/site": 2}
+	chaosCounts   = map[string]int{"web": 6, "pool": 4, "solo": 2, "base": 1, "box": 3, "lone": 1}
+	chaosPorts    = [2]int{18080, 18081} // exposed ports of the jobs web and box
 )
 
 // stubborn is a part of job files. It makes the agent restart a program each time that a fault kills it.
@@ -72,6 +72,7 @@ type workload struct {
 	booked []string        // acknowledged requests of the job ledger that are not checked yet
 	refuse []string        // refused requests of the job ledger
 	web    int             // count of the web service
+	box    int             // count of the service of containers
 	churn  map[string]int  // count of each job that churnJobs submits and purges; 0 means that there is no such job
 }
 
@@ -80,7 +81,8 @@ type mark struct{ node, label, acked string }
 
 func newWorkload(x *chaos) *workload {
 	w := &workload{x: x, quit: make(chan struct{}), specs: map[string]map[string]any{}, marks: map[string]mark{},
-		churn: map[string]int{}, web: chaosCounts["web"]}
+		churn: map[string]int{}, web: chaosCounts["web"],
+		box: chaosCounts["box"]}
 	x.t.Helper()
 	if err := os.Mkdir(x.c.path("witness"), 0o777); err != nil {
 		x.t.Fatal(err)
@@ -94,7 +96,7 @@ func newWorkload(x *chaos) *workload {
 		"\"\n    }\n    constraint {\n      attribute = \"node.name\"\n      value     = \"n1\"\n    }\n"
 	c, stop := x.c, "    stop {\n      grace = \"3s\"\n    }\n"
 	w.learn("web",
-		job{name: "web", count: chaosCounts["web"], expose: chaosPort,
+		job{name: "web", count: chaosCounts["web"], expose: chaosPorts[0],
 			more: "    budget { min_ready = 4 }\n" + stop + stubborn}.hcl(c.bin))
 	w.learn("pool", job{name: "pool", count: chaosCounts["pool"], args: []string{"--boot", "500ms"},
 		more: "    budget { min_ready = 2 }\n" + stop + stubborn}.hcl(c.bin))
@@ -103,6 +105,10 @@ func newWorkload(x *chaos) *workload {
 			"    exclusive {\n      lease = \"10s\"\n    }\n", stubborn))
 	w.learn("base", fmt.Sprintf(holderJob, "base", chaosCounts["base"], x.witness("base"), volume, stubborn))
 	w.learn("churn", job{name: "churn", count: 1, more: stop + stubborn}.hcl(c.bin))
+	if x.crates.used() {
+		w.learn("box", fmt.Sprintf(boxJob, chaosCounts["box"], registryName, chaosPorts[1], stubborn))
+		w.learn("lone", fmt.Sprintf(loneJob, chaosCounts["lone"], registryName, stubborn))
+	}
 	w.learn(ledgerJob, job{name: ledgerJob, count: 0}.hcl(c.bin))
 	return w
 }
@@ -128,11 +134,15 @@ func (w *workload) spec(of, name string, n int64) string {
 	spec["name"] = name
 	group := maps.Clone(spec["groups"].([]any)[0].(map[string]any))
 	group["env"] = map[string]string{"N": fmt.Sprint(n)}
-	if of == "web" {
-		w.mu.Lock()
+	w.mu.Lock()
+	switch of {
+	case "web":
 		group["count"] = w.web
-		w.mu.Unlock()
+	case "box":
+		group["count"] = w.box
 	}
+	w.mu.Unlock()
+	w.x.crates.choose(group, n)
 	spec["groups"] = []any{group}
 	text, _ := json.Marshal(map[string]any{"job": spec}) // can't fail, because spec was decoded from JSON
 	return string(text)
@@ -148,7 +158,7 @@ func (w *workload) submitAll() {
 			w.x.t.Fatalf("submit %s: %+v", name, r)
 		}
 	}
-	for name, count := range chaosCounts {
+	for name, count := range w.wanted() {
 		w.x.c.waitReady(w.x.t, name, count)
 	}
 }
@@ -163,6 +173,7 @@ func (w *workload) start() {
 		{150 * time.Millisecond, w.keepLedger},
 		{900 * time.Millisecond, w.churnJobs},
 		{2 * time.Second, w.changeWeb},
+		{3 * time.Second, w.changeBox},
 		{1500 * time.Millisecond, w.evict},
 		{5 * time.Second, w.drain},
 	} {
@@ -335,7 +346,7 @@ func (w *workload) changeWeb(random *rand.Rand) {
 func (w *workload) evict(random *rand.Rand) {
 	var l struct{ Items []instanceView }
 	a, err := w.x.c.servers[random.IntN(len(w.x.c.servers))].ask(http.MethodGet,
-		"/v1/instances?job="+[]string{"web", "pool", "solo"}[random.IntN(3)], "", 3*time.Second)
+		"/v1/instances?job="+[]string{"web", "pool", "solo", "box", "lone"}[random.IntN(5)], "", 3*time.Second)
 	if err != nil || json.Unmarshal(a.body, &l) != nil || len(l.Items) == 0 {
 		return
 	}
@@ -386,7 +397,11 @@ func (w *workload) wanted() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	counts := maps.Clone(chaosCounts)
-	counts["web"] = w.web
+	counts["web"], counts["box"] = w.web, w.box
+	if !w.x.crates.used() {
+		delete(counts, "box")
+		delete(counts, "lone")
+	}
 	for name, n := range w.churn {
 		if n > 0 {
 			counts[name] = n

@@ -72,6 +72,7 @@ func newMoving(t *testing.T) *moving {
 	}
 	d.waitEligible(t, d.agents...)
 	d.awaitRuntime(t, true)
+	d.weigh(t)
 	d.must(t, "settings", "set", "start_timeout="+startLimit.String())
 	ports := d.freePorts(t, 5)
 	for i, name := range []string{"web", "slow", "down", "private", "lost"} {

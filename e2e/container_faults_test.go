@@ -49,14 +49,7 @@ func TestContainerFaults(t *testing.T) {
 	f.reset(t)
 	f.nothingOfContainers(t, f.rig)
 	f.nothingRuns(t)
-	if now := pids(f.neighbour.instances()); !maps.EqualFunc(now, f.calm, slices.Equal) {
-		t.Errorf("the neighbour's instances are %v, and were %v", now, f.calm)
-	}
-	for _, i := range f.neighbour.living(t, "calm") {
-		if !i.Ready || i.Restarts != 0 {
-			t.Errorf("the neighbour has %+v", i)
-		}
-	}
+	f.calmAsEver(t)
 	f.neighbour.reset(t)
 	f.neighbour.nothingOfContainers(t, f.rig)
 }
@@ -100,6 +93,19 @@ func newFaulty(t *testing.T) *faulty {
 	}
 	f.calm = pids(f.neighbour.instances())
 	return f
+}
+
+// calmAsEver checks that the neighbour's instances run on in the same processes, were never restarted, and are ready.
+func (f *faulty) calmAsEver(t *testing.T) {
+	t.Helper()
+	if now := pids(f.neighbour.instances()); !maps.EqualFunc(now, f.calm, slices.Equal) {
+		t.Errorf("the neighbour's instances are %v, and were %v", now, f.calm)
+	}
+	for _, i := range f.neighbour.living(t, "calm") {
+		if !i.Ready || i.Restarts != 0 {
+			t.Errorf("the neighbour has %+v", i)
+		}
+	}
 }
 
 // holder returns the only living instance of a job.
@@ -151,6 +157,20 @@ func (f *faulty) bothKilled(t *testing.T) {
 	before := pids(f.instances())
 	f.agent.Kill()
 	f.rig.kill(t)
+	f.letGo(t)
+	f.agent.start(t)
+	f.waitEligible(t, f.agent)
+	f.awaitRuntime(t, false)
+	f.checkEnds(t)
+	f.unharmed(t, before)
+	f.rig.restart(t)
+	f.awaitRuntime(t, true)
+	f.unharmed(t, before)
+}
+
+// letGo lets the programs of onGo go on, and waits until they have ended.
+func (f *faulty) letGo(t *testing.T) {
+	t.Helper()
 	running := f.instances()
 	shims := map[string]int{}
 	for name := range onGo {
@@ -173,9 +193,11 @@ func (f *faulty) bothKilled(t *testing.T) {
 		}
 		return nil
 	})
-	f.agent.start(t)
-	f.waitEligible(t, f.agent)
-	f.awaitRuntime(t, false)
+}
+
+// checkEnds checks what the agent says about the ends of the programs of onGo, and the logs of the loud one.
+func (f *faulty) checkEnds(t *testing.T) {
+	t.Helper()
 	for name, want := range map[string]struct {
 		reason string
 		code   int
@@ -188,7 +210,6 @@ func (f *faulty) bothKilled(t *testing.T) {
 			return nil
 		})
 	}
-	f.unharmed(t, before)
 	out := f.must(t, "logs", f.holder(t, "loud").ID)
 	next := 1_000_000
 	for line := range strings.Lines(out) {
@@ -201,9 +222,6 @@ func (f *faulty) bothKilled(t *testing.T) {
 	if len(out) != loudBytes {
 		t.Errorf("%d bytes of logs, want %d", len(out), loudBytes)
 	}
-	f.rig.restart(t)
-	f.awaitRuntime(t, true)
-	f.unharmed(t, before)
 }
 
 // restarted waits until steady was restarted in place for the n-th time, because its shim was lost. Nothing of the

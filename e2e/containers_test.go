@@ -6,12 +6,12 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,12 +24,29 @@ import (
 const siteScript = `echo "site begins as $(id -u) at $(pwd) with $GREETING"
 trap 'echo "asked by QUIT"; kill $!; exit 0' QUIT
 trap 'echo "asked by TERM"; kill $!; exit 0' TERM
-httpd -f -p $OUTSPAN_IP:$OUTSPAN_PORT_HTTP -h /www &
+webserver -p $OUTSPAN_IP:$OUTSPAN_PORT_HTTP -h /www &
 [ -d /data ] && echo kept >> /data/file
-while :; do sleep 0.1; done
+wait
 `
 
-// siteImage makes an image with busybox whose pages say text. It runs as the user app, and is stopped by SIGQUIT.
+// webServer builds the program testdata/webserver once for all tests, and returns it.
+var webServer = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", runName())
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "webserver")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./testdata/webserver")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := output(cmd, 5*time.Minute); err != nil {
+		return nil, fmt.Errorf("build the web server: %w\n%s", err, out)
+	}
+	return os.ReadFile(path)
+})
+
+// siteImage makes an image with busybox, and a web server whose pages say text. It runs as the user app, and is stopped
+// by SIGQUIT.
 func siteImage(t *testing.T, text string, more ...ctrd.File) ctrd.Image {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
@@ -40,12 +57,17 @@ func siteImage(t *testing.T, text string, more ...ctrd.File) ctrd.Image {
 	if err != nil {
 		t.Fatal(err)
 	}
+	server, err := webServer()
+	if err != nil {
+		t.Fatal(err)
+	}
 	files := []ctrd.File{{Name: "bin/", Mode: 0o755}, {Name: "bin/busybox", Mode: 0o755, Body: body},
+		{Name: "bin/webserver", Mode: 0o755, Body: server},
 		{Name: "etc/", Mode: 0o755}, {Name: "etc/passwd", Mode: 0o644, Body: []byte("app:x:1001:1002:app:/www:/bin/sh\n")},
 		{Name: "www/", Mode: 0o755}, {Name: "www/index.html", Mode: 0o644, Body: []byte(text)},
 		{Name: "site", Mode: 0o755, Body: []byte("#!/bin/sh\n" + siteScript)}}
 	files = append(files, more...)
-	for _, name := range []string{"sh", "sleep", "id", "pwd", "echo", "httpd", "cat", "dd", "seq"} {
+	for _, name := range []string{"sh", "sleep", "id", "pwd", "echo", "cat", "dd", "seq"} {
 		files = append(files, ctrd.File{Name: "bin/" + name, Mode: 0o777, Link: "busybox"})
 	}
 	i, err := ctrd.NewImage(files, ctrd.Config{Entrypoint: []string{"/site"}, Env: []string{"PATH=/bin", "GREETING=hello"},
@@ -54,92 +76,6 @@ func siteImage(t *testing.T, text string, more ...ctrd.File) ctrd.Image {
 		t.Fatal(err)
 	}
 	return i
-}
-
-// containerRig is a containerd and a registry that the agents of a cluster use.
-type containerRig struct {
-	daemon   *ctrd.Daemon
-	registry *ctrd.Registry
-	certs    string // directory that leads to the registry
-}
-
-const registryName = "registry.test"
-
-// newContainerRig starts a containerd, and a registry that listens there, by default on the loopback interface.
-func newContainerRig(t *testing.T, there ...net.Listener) *containerRig {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "ctrd-") //nolint:usetesting // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	daemon, err := ctrd.Start(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = daemon.Kill()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("remove containerd's files: %v", err)
-		}
-	})
-	r := &containerRig{daemon: daemon, registry: &ctrd.Registry{}, certs: filepath.Join(dir, "certs")}
-	server := httptest.NewUnstartedServer(r.registry)
-	if len(there) > 0 {
-		_ = server.Listener.Close()
-		server.Listener = there[0]
-	}
-	server.Start()
-	t.Cleanup(server.Close)
-	hosts := fmt.Sprintf("server = %q\n[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n", server.URL, server.URL)
-	if err := os.MkdirAll(filepath.Join(r.certs, registryName), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(r.certs, registryName, "hosts.toml"), []byte(hosts), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// configure lets the agents of a cluster that was not started yet use containerd.
-func (r *containerRig) configure(t *testing.T, c *cluster) {
-	t.Helper()
-	for _, m := range c.agents {
-		r.configureOne(t, m, "")
-	}
-}
-
-// configureOne lets an agent use containerd, with more lines in the block container.
-func (r *containerRig) configureOne(t *testing.T, m *member, more string) {
-	t.Helper()
-	s := m.settings()
-	s["agent"] += fmt.Sprintf("\n  container {\n    socket = %q\n    certs_dir = %q\n    docker_config = %q\n"+
-		"    images_disk_high = 0\n%s  }", r.daemon.Socket, r.certs, m.dockerConfig(), more)
-	m.configure(t, s)
-}
-
-func (r *containerRig) kill(t *testing.T) {
-	t.Helper()
-	if err := r.daemon.Kill(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (r *containerRig) restart(t *testing.T) {
-	t.Helper()
-	if err := r.daemon.Restart(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ctr runs containerd's own client, and returns the lines that it printed.
-func (r *containerRig) ctr(t *testing.T, namespace string, args ...string) []string {
-	t.Helper()
-	out, err := output(exec.Command("ctr", append([]string{"--address", r.daemon.Socket, "--namespace", namespace},
-		args...)...), patience)
-	if err != nil {
-		t.Fatalf("ctr %v: %v: %s", args, err, out)
-	}
-	return strings.FieldsFunc(out, func(r rune) bool { return r == '\n' })
 }
 
 // awaitRuntime waits until every agent has reported that the container runtime answers, or that it does not.
@@ -198,8 +134,12 @@ func siteJob(name string, count int, more string) string {
 func pids(all map[string][]procs.Row) map[string][]int {
 	found := map[string][]int{}
 	for id, rows := range all {
+		own := map[int]bool{}
 		for _, p := range rows {
-			if strings.HasSuffix(p.Args(), "/site\x00") { // not its checks
+			own[p.PID] = strings.HasSuffix(p.Args(), "/site\x00") // not its checks
+		}
+		for _, p := range rows {
+			if own[p.PID] && !own[p.Parent] { // not a child that answers one request
 				found[id] = append(found[id], p.PID)
 			}
 		}
@@ -383,19 +323,7 @@ func (c *cluster) nothingOfContainers(t *testing.T, r *containerRig) {
 	t.Helper()
 	for _, n := range c.nodes(t) {
 		namespace := namespaceOf(n)
-		waitFor(t, "the end of all layers of "+n.Name, patience, func() error {
-			for _, what := range []string{"leases", "containers", "tasks"} {
-				if left := r.ctr(t, namespace, what, "list", "-q"); len(left) > 0 {
-					return fmt.Errorf("%s: %v", what, left)
-				}
-			}
-			for _, line := range r.ctr(t, namespace, "snapshots", "list")[1:] {
-				if !strings.HasSuffix(strings.TrimSpace(line), "Committed") { // a layer of an image
-					return fmt.Errorf("snapshot: %s", line)
-				}
-			}
-			return nil
-		})
+		waitFor(t, "the end of all layers of "+n.Name, patience, func() error { return r.noLayers(t, namespace) })
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || strings.Contains(string(mounts), c.dir) || strings.Contains(string(mounts), r.daemon.Socket[:len(

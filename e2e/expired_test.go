@@ -112,6 +112,16 @@ func (m *member) checkRenewed(t *testing.T, ahead time.Duration) {
 	})
 }
 
+// logText returns the member's whole log.
+func (m *member) logText(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(m.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // logged returns an error if the member's log lacks some words.
 func (m *member) logged(words string) error {
 	text, err := os.ReadFile(m.Log)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/internal/testbed/chrome"
+	"github.com/outspan/outspan/internal/testbed/chrome/axe"
 )
 
 // markup is a text that a browser would run if the page took it for HTML.
@@ -30,7 +31,17 @@ type webPage struct {
 	browser *chrome.Browser
 	address string // http://127.0.0.1:PORT
 	shots   string // directory for screenshots, or ""
-	axe     string // the program axe-core, which looks for what keeps people out, or ""
+}
+
+// needChromium skips the test if there is no Chromium, or fails it where nothing may be skipped.
+func needChromium(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(chrome.Program); err != nil {
+		if os.Getenv("OUTSPAN_E2E_REQUIRED") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("it needs Chromium: bash .ci/packages")
+	}
 }
 
 // startUI starts outspan ui with the certificate of a person. It returns the address of the page, and the path of the
@@ -58,11 +69,6 @@ func (c *cluster) startUI(t *testing.T, person string) (ui *procs.Process, addre
 func (c *cluster) openPage(t *testing.T) *webPage {
 	t.Helper()
 	p := &webPage{t: t, shots: os.Getenv("OUTSPAN_PAGE_SHOTS")}
-	if file := os.Getenv("OUTSPAN_AXE"); file != "" {
-		text, err := os.ReadFile(file)
-		p.do(err)
-		p.axe = string(text)
-	}
 	var file string
 	p.ui, p.address, file = c.startUI(t, "me")
 	var err error
@@ -125,15 +131,12 @@ func (p *webPage) click(text string) {
 // shoot takes screenshots: light, dark, and on a phone. It lets axe-core look at each.
 func (p *webPage) shoot(name string) {
 	p.t.Helper()
-	if p.shots == "" && p.axe == "" {
-		return
-	}
 	for suffix, look := range map[string]struct {
 		width, height int
 		dark          bool
 	}{"light": {1280, 800, false}, "dark": {1280, 800, true}, "phone": {360, 740, false}} {
 		p.do(p.Look(p.t.Context(), look.width, look.height, look.dark))
-		time.Sleep(300 * time.Millisecond) // until it is drawn
+		p.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))") // until it is drawn
 		if p.shots != "" {
 			p.do(p.Screenshot(p.t.Context(), filepath.Join(p.shots, name+"-"+suffix+".png")))
 		}
@@ -150,17 +153,10 @@ func (p *webPage) shoot(name string) {
 // look runs axe-core.
 func (p *webPage) look(name string) {
 	p.t.Helper()
-	if p.axe == "" {
-		return
-	}
-	var found []struct {
-		ID, Help string
-		Nodes    []struct{ HTML string }
-	}
-	p.run(p.axe + "; undefined")
-	p.do(p.Eval(p.t.Context(), "axe.run(document, { iframes: false }).then(r => r.violations)", &found))
+	found, err := axe.Look(p.t.Context(), p.Page)
+	p.do(err)
 	for _, one := range found {
-		p.t.Errorf("%s: axe-core says %s: %s: %s", name, one.ID, one.Help, one.Nodes[0].HTML)
+		p.t.Errorf("%s: axe-core says %s", name, one)
 	}
 }
 
@@ -169,12 +165,7 @@ func (p *webPage) look(name string) {
 // it stays text. Nobody else gets in.
 func TestPage(t *testing.T) {
 	long(t)
-	if _, err := os.Stat(chrome.Program); err != nil {
-		if os.Getenv("OUTSPAN_E2E_REQUIRED") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("it needs Chromium: bash .ci/packages")
-	}
+	needChromium(t)
 	c := startCluster(t, options{servers: 3, agents: 3})
 	c.must(t, "node", "label", "n1", "rack=r1")
 	c.must(t, "node", "label", "n2", "rack=r1")

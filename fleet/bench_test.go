@@ -152,6 +152,36 @@ func BenchmarkFirstReader(b *testing.B) {
 	}
 }
 
+// BenchmarkJoin adds one more reader, with the same rights or for another job each time, for which the ticks of the
+// others wait.
+func BenchmarkJoin(b *testing.B) {
+	m := newFleet(b, benchNodes, benchJobs, benchCount)
+	for name, sight := range map[string]Sight{"all": {}, "some": {Key: "some", Node: func(string) bool { return true },
+		Instance: func(job model.JobName, _ model.ClassName, _ string) bool { return job[len(job)-1] != '7' }}} {
+		b.Run(name, func(b *testing.B) {
+			p := newTestPublisher(m)
+			look := func(*fsm.State) (Sight, error) { return sight, nil }
+			first := must(p.join(Scope{}, look))(b)
+			halt(p)
+			b.ReportAllocs()
+			for b.Loop() {
+				p.leave(must(p.join(Scope{}, look))(b))
+			}
+			p.leave(first)
+		})
+		b.Run(name+"/jobs", func(b *testing.B) {
+			p := newTestPublisher(m)
+			look := func(*fsm.State) (Sight, error) { return sight, nil }
+			first := must(p.join(Scope{}, look))(b)
+			halt(p)
+			for n := 0; b.Loop(); n++ {
+				p.leave(must(p.join(Scope{Job: jobName(n % benchJobs)}, look))(b))
+			}
+			p.leave(first)
+		})
+	}
+}
+
 // BenchmarkTick makes ticks with 250 changed instances, as 1,000 changes a second give, for readers with equal rights,
 // with different rights, and for readers that are always late. It reports the processor time of all readers for each
 // second of the stream.

@@ -39,12 +39,7 @@ func (c *conn) begin(t *table) {
 	c.nodes, c.groups, c.ones = nil, nil, nil
 	if !c.view.scope.Bare {
 		for _, kind := range frame.Tables() {
-			to := c.dirtyOf(kind)
-			for h := range uint32(t.of(kind).Len()) {
-				if c.view.state(t, kind, h) != 0 {
-					to.set(h, true)
-				}
-			}
+			*c.dirtyOf(kind) = c.view.rows(t, kind)
 		}
 	}
 	c.call()

@@ -23,6 +23,9 @@ type table struct {
 	ofGroup  []*job                 // by handle
 	onGroup  []int                  // number of instances, by handle
 	regraded bool                   // a job's class or a node's name changed, so rights may give other answers
+
+	states   [8]int // nodes by state; 0 is not used
+	observed [9]int // instances by observed state; 0 is not used
 }
 
 // job is what rights need to know of a job.
@@ -35,9 +38,10 @@ type job struct {
 // grid is a table of columns with its free handles.
 type grid struct {
 	frame.Table
-	rows  int
-	free  []uint32
-	freed []uint32 // in this tick; they are free from the next one on
+	rows    int
+	present set // handles that have a row
+	free    []uint32
+	freed   []uint32 // in this tick; they are free from the next one on
 }
 
 // reserve allocates memory for n rows.
@@ -47,17 +51,18 @@ func (g *grid) reserve(n int) {
 	}
 }
 
-// take returns a free handle. Its row is empty until a State is written.
-func (g *grid) take() uint32 {
+// take returns a free handle for a row. The row is empty until the caller writes a State.
+func (g *grid) take() (h uint32) {
 	g.rows++
 	if n := len(g.free); n > 0 {
-		h := g.free[n-1]
+		h = g.free[n-1]
 		g.free = g.free[:n-1]
-		return h
+	} else {
+		h = uint32(g.Len())
+		g.Grow(int(h) + 1)
 	}
-	h := g.Len()
-	g.Grow(h + 1)
-	return uint32(h)
+	g.present.set(h, true)
+	return h
 }
 
 // drop removes the row at a handle.
@@ -67,6 +72,7 @@ func (g *grid) drop(h uint32) {
 		g.Names[h] = ""
 	}
 	g.freed = append(g.freed, h)
+	g.present.set(h, false)
 	g.rows--
 }
 
@@ -176,6 +182,7 @@ func (t *table) putNode(n *fsm.Node, all *changes) {
 		frame.NodeInstances: small(int64(n.Placed.Instances)),
 	}
 	before := t.nodes.Columns[frame.State][h]
+	count(t.states[:], before, row[frame.State])
 	same := known && t.nodes.Names[h] == n.Name
 	t.regraded = t.regraded || known && !same
 	for i, v := range row {
@@ -194,6 +201,7 @@ func (t *table) dropNode(id model.NodeID, all *changes) {
 		return
 	}
 	all.nodes, all.nodeStates = append(all.nodes, h), append(all.nodeStates, t.nodes.Columns[frame.State][h])
+	count(t.states[:], t.nodes.Columns[frame.State][h], 0)
 	delete(t.nodeOf, id)
 	t.nodes.drop(h)
 }
@@ -229,6 +237,7 @@ func (t *table) setInstance(state *fsm.State, id model.InstanceID, all *changes)
 	one.fresh = one.fresh || one.node != node
 	row := [...]uint32{frame.State: instanceState(i), frame.InstanceNode: node, frame.InstanceGroup: group,
 		frame.InstanceSlot: small(int64(i.Slot))}
+	count(t.observed[:], one.state&frame.InstanceObserved, row[frame.State]&frame.InstanceObserved)
 	same := known
 	for c, v := range row {
 		same = same && columns[c][h] == v
@@ -244,6 +253,7 @@ func (t *table) dropInstance(id model.InstanceID, h uint32, all *changes) {
 	one := change{at: h, state: columns[frame.State][h], node: columns[frame.InstanceNode][h],
 		group: columns[frame.InstanceGroup][h]}
 	all.instances = append(all.instances, one)
+	count(t.observed[:], one.state&frame.InstanceObserved, 0)
 	delete(t.instanceOf, id)
 	t.instances.drop(h)
 	t.releaseGroup(one.group, all)
@@ -319,6 +329,16 @@ func instanceState(i *fsm.Instance) uint32 {
 		s |= frame.InstanceVolumes
 	}
 	return s
+}
+
+// count moves one row from a state to another; 0 is none.
+func count(numbers []int, before, after uint32) {
+	if before != 0 {
+		numbers[before]--
+	}
+	if after != 0 {
+		numbers[after]++
+	}
 }
 
 // small returns a value that fits into 32 bits.

@@ -54,25 +54,39 @@ func (d *dirty) of(kind frame.Kind) []uint32 {
 	}
 }
 
-// newView makes a view of the whole table.
+// newView makes a view of the whole table. If it hides nothing, that takes no time; otherwise it judges every row.
 func newView(key string, sight Sight, scope Scope, t *table) *view {
 	v := &view{key: key, sight: sight, scope: scope}
 	v.whole = sight.Node == nil && sight.Instance == nil && scope.Job == "" && scope.Node == ""
-	var all changes
+	if v.whole {
+		v.states, v.observed = t.states, t.observed
+		return v
+	}
 	for h := range uint32(t.nodes.Len()) {
 		if t.nodes.Has(h) {
-			all.nodes, all.nodeStates = append(all.nodes, h), append(all.nodeStates, 0)
+			v.updateNode(t, h, 0)
 		}
 	}
 	columns := t.instances.Columns
 	for h := range uint32(t.instances.Len()) {
-		if t.instances.Has(h) {
-			all.instances = append(all.instances, change{at: h, node: columns[frame.InstanceNode][h],
-				group: columns[frame.InstanceGroup][h], fresh: true})
+		one := change{at: h, node: columns[frame.InstanceNode][h], group: columns[frame.InstanceGroup][h], fresh: true}
+		if t.instances.Has(h) && v.inScope(t, &one) {
+			v.updateInstance(t, &one)
 		}
 	}
-	v.update(t, &all)
+	if scope.Bare {
+		v.dirty = dirty{}
+	}
 	return v
+}
+
+// inScope reports whether the scope includes an instance.
+func (v *view) inScope(t *table, c *change) bool {
+	name := ""
+	if c.node != frame.None && v.scope.Node != "" {
+		name = t.nodes.Names[c.node]
+	}
+	return v.scope.instance(t.ofGroup[c.group].name, name)
 }
 
 // update takes over the changes of a tick, and notes in v.dirty what the readers must get.
@@ -198,6 +212,22 @@ func (v *view) count(numbers *[]uint32, h uint32, n int, changed *[]uint32) {
 	if before == 0 || (*numbers)[h] == 0 {
 		*changed = append(*changed, h)
 	}
+}
+
+// rows returns the handles of the rows that the readers see.
+func (v *view) rows(t *table, kind frame.Kind) (rows set) {
+	switch {
+	case v.whole:
+		return slices.Clone(t.of(kind).present)
+	case kind == frame.KindInstances:
+		return slices.Clone(v.shown)
+	}
+	for h := range uint32(t.of(kind).Len()) {
+		if v.state(t, kind, h) != 0 {
+			rows.set(h, true)
+		}
+	}
+	return rows
 }
 
 // state returns the State of a row as the readers see it.

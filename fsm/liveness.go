@@ -46,3 +46,25 @@ type Liveness struct {
 // the setting offline_after, but at least 10 s, because an election on a slow machine or the pause before an agent
 // tries again can take that long.
 func DeafAfter(offlineAfter model.Duration) model.Duration { return max(offlineAfter, 10*model.Second) }
+
+// Judged reports whether the guard against mass eviction considers a node. It ignores disabled nodes, draining nodes
+// without instances, and nodes that were confirmed dead.
+func (n *Node) Judged() bool {
+	emptied := n.Intent == model.IntentDraining && n.Placed.Instances == 0
+	return n.Intent != model.IntentDisabled && !emptied && !n.Return.ConfirmedDead
+}
+
+const smallCluster = 10 // with fewer judged nodes, a hold begins above 50 % of them, otherwise above 34 %
+
+// HoldLimit returns 100 times the number of nodes that may be out before a hold begins. That number is 34 % of the
+// judged nodes, or 50 % in a small cluster, but at least 2.
+func HoldLimit(judged int) int {
+	percent := 34
+	if judged < smallCluster {
+		percent = 50
+	}
+	return max(200, percent*judged)
+}
+
+// HoldCalm returns how many nodes may be out when a hold ends: fewer than half of what HoldLimit allows.
+func HoldCalm(judged int) int { return (HoldLimit(judged) - 1) / 200 }

@@ -13,7 +13,8 @@ func jobKeys(spec *model.JobSpec) []hclfile.Field {
 	return []hclfile.Field{hclfile.Block("job",
 		hclfile.Label(&spec.Name),
 		hclfile.Text("class", &spec.Class),
-		hclfile.Blocks("group", &spec.Groups, model.GroupSpec{Count: 1}, groupKeys).Variables(agentVariables),
+		hclfile.Blocks("group", &spec.Groups, model.GroupSpec{Count: 1}, groupKeys).Variables(agentVariables).
+			Foreign(foreignToGroup),
 	).Required()}
 }
 
@@ -25,7 +26,7 @@ func groupKeys(g *model.GroupSpec) []hclfile.Field {
 		hclfile.Number("count", &g.Count).PrintIf(g.Role != model.RoleSystem),
 		hclfile.Text("role", &g.Role),
 		hclfile.Block("exec", execKeys(&g.Exec)...).PrintIf(g.Container == nil || g.Exec.Command != ""),
-		hclfile.Optional("container", &g.Container, model.ContainerSpec{}, containerKeys),
+		hclfile.Optional("container", &g.Container, model.ContainerSpec{}, containerKeys).Foreign(foreignToContainer),
 		hclfile.TextMap("env", &g.Env),
 		hclfile.Block("resources", resourceKeys(&g.Resources)...),
 		hclfile.Blocks("port", &g.Ports, model.PortSpec{}, portKeys),

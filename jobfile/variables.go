@@ -48,7 +48,7 @@ func wantPorts(d *hclfile.Decoder, body *hclsyntax.Body, ports map[string]cty.Va
 		}
 		hint := fmt.Sprintf("write: port %q {}", attr.Name)
 		if len(known) > 0 {
-			hint = "its ports are: " + strings.Join(known, ", ")
+			hint = "its ports are: " + hclfile.Listed(known)
 		}
 		d.Fail(attr.SrcRange, "Unknown port", fmt.Sprintf("The group has no port %q; %s.", attr.Name, hint))
 		ports[attr.Name] = cty.StringVal("")

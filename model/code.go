@@ -85,9 +85,10 @@ const (
 
 // Codes of images.
 const (
-	CodeImageUnresolved Code = "image_unresolved"  // nobody could tell the digest of an image
-	CodeImagePull       Code = "image_pull_failed" // a node could not pull an image
-	CodeImagePulling    Code = "image_pulling"     // the image is not on the node yet
+	CodeImageUnresolved Code = "image_unresolved"     // nobody could tell the digest of an image
+	CodeRegistrySilent  Code = "registry_unreachable" // the registry of an image does not answer now
+	CodeImagePull       Code = "image_pull_failed"    // a node could not pull an image
+	CodeImagePulling    Code = "image_pulling"        // the image is not on the node yet
 )
 
 // Codes of join tokens and of the members that they admit.

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -181,19 +180,6 @@ func noFacts(key, text string) *Error {
 // onOwnReady reports whether the gate is about a fact of the member that is named "ready". This is not the same as
 // being ready.
 func (g Gate) onOwnReady() bool { return g.Subject == GateSelf && g.Fact == "ready" }
-
-// CheckNew returns the first mistake in an expanded spec that Check must accept, because logs may contain it: a gate
-// that can never hold. A new spec must pass both. The error is like that of Check.
-func (j *JobSpec) CheckNew() *Error {
-	for i := range j.Groups {
-		g := &j.Groups[i]
-		if refusal := cmp.Or(g.checkOwnReady("eviction", g.Eviction.When),
-			g.checkOwnReady("replacement", g.Replacement.When)); refusal != nil {
-			return j.inGroup(g, refusal)
-		}
-	}
-	return nil
-}
 
 func (g *GroupSpec) checkOwnReady(key string, when []string) *Error {
 	for _, text := range when {

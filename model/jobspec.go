@@ -1,6 +1,7 @@
 package model
 
-// JobSpec is a job as a user submits it. The command line reads it from a job file; servers never see HCL.
+// JobSpec is a job as a user submits it. The command line reads it from a job file. Servers keep specs, and no HCL: for
+// the web page they convert in both directions.
 type JobSpec struct {
 	Name   JobName     `json:"name" cbor:"1,keyasint"`
 	Class  ClassName   `json:"class,omitempty" cbor:"2,keyasint,omitempty"` // default production

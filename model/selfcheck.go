@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"strings"
 )
 
 // SelfCheck is the name of a check that an agent makes of its own machine. The set is closed.
@@ -77,6 +78,17 @@ type ContainerRuntime struct {
 	// node can't give containers one; NoBridge then says why. Agents of older builds report neither.
 	Bridge   string `cbor:"5,keyasint,omitempty"`
 	NoBridge string `cbor:"6,keyasint,omitempty"`
+}
+
+// LacksForContainers begins the Down of a node that can't run containers although its runtime answers.
+const LacksForContainers = "the node can't run containers: "
+
+// MendRuntime returns what helps a node on which a container runtime is down, given its Down.
+func MendRuntime(node, down string) string {
+	if strings.HasPrefix(down, LacksForContainers) {
+		return "give it what it lacks, and restart its agent; see: outspan node status " + node
+	}
+	return "start containerd there: systemctl start containerd"
 }
 
 // MaxImages is the largest number of images that are recorded for one node.

@@ -75,7 +75,8 @@ func ParseAccessToken(text string) (AccessToken, error) {
 const accessHint = "copy the whole token again, or ask an administrator for another one: outspan auth token create NAME"
 
 func damagedAccess() *model.Error {
-	return model.Refuse(model.CodeInvalid, "the access token is damaged: its parts don't fit together").
+	return model.Refuse(model.CodeInvalid, "the access token is damaged: its parts don't fit together; copy it whole, "+
+		"as osa1.ID.SECRET").
 		WithHint(accessHint)
 }
 

@@ -42,7 +42,7 @@ func TestParseAccessToken(t *testing.T) {
 		"a word":         {"hello", "does not begin"},
 		"a secret alone": {parts[2], "does not begin"},
 		"two lines":      {text + "\n" + text, "bytes in"},
-		"cut":            {text[:len(text)-3], "damaged"},
+		"cut":            {text[:len(text)-3], "copy it whole, as osa1.ID.SECRET (invalid)"},
 		"another id":     {parts[0] + ".aaaaaaaaaaaa." + parts[2], "damaged"},
 		"no base64":      {text[:len(text)-1] + "!", "damaged"},
 	} {

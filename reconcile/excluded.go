@@ -156,7 +156,7 @@ func unblockPlacement(code model.Code) string {
 	case model.CodeNoNetwork:
 		return "install what a node lacks for it, as outspan node status NODE says, or use network = \"host\""
 	case model.CodeRuntimeDown:
-		return "start containerd there: systemctl start containerd"
+		return "start containerd there, or give the node what it lacks; see: outspan node status NODE"
 	case model.CodeImagePull:
 		return "see to the registry, or to the nodes' credentials for it; it is tried again within 5 minutes"
 	case model.CodeConstraint:

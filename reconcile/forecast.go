@@ -122,7 +122,8 @@ func (f *forecaster) node(id model.NodeID) []model.Forecast {
 		}
 		out = append(out, one)
 	}
-	return append(out, f.kept(id)...)
+	out = append(out, f.kept(id)...)
+	return out
 }
 
 // instance returns the forecast for one instance, based on the decision f.p.

@@ -10,11 +10,10 @@ import (
 )
 
 const (
-	calmFor      = 60 * model.Second // how long fewer than half the limit of nodes must have been out before a hold ends
-	overrideFor  = 10 * model.Minute // after an operator ended a hold, no hold begins for this long
-	microToken   = 1_000_000         // what declaring one node offline takes out of the token bucket
-	smallCluster = 10                // with fewer judged nodes, a hold begins above 50 % of them, otherwise above 34 %
-	minBurst     = 2                 // at least this many nodes may be declared offline at once
+	calmFor     = 60 * model.Second // how long fewer than half the limit of nodes must have been out before a hold ends
+	overrideFor = 10 * model.Minute // after an operator ended a hold, no hold begins for this long
+	microToken  = 1_000_000         // what declaring one node offline takes out of the token bucket
+	minBurst    = 2                 // at least this many nodes may be declared offline at once
 )
 
 // Interval returns how often agents send heartbeats: a sixth of offlineAfter, at least 300 ms and at most 10 s.
@@ -24,7 +23,7 @@ func Interval(offlineAfter model.Duration) model.Duration {
 
 type nodeCounts struct {
 	nodes  int
-	judged int // nodes that the guard against mass eviction considers; see function judged
+	judged int // nodes that the guard against mass eviction considers; see fsm.Node.Judged
 	// judged nodes that are out (see isOut), or whose own agents report troubles
 	out       int
 	sick      int         // nodes in out only because of their own agents' reports
@@ -74,7 +73,7 @@ func (p *pass) count() nodeCounts {
 		if n.Troubled() {
 			p.troubled = append(p.troubled, id)
 		}
-		if !judged(n) {
+		if !n.Judged() {
 			continue
 		}
 		c.judged++
@@ -119,7 +118,7 @@ func (p *pass) domainOut(c *nodeCounts) (out string) {
 	size, gone := map[string]int{}, map[string]int{}
 	var domains []string
 	for _, n := range p.state().Nodes.All() {
-		if !judged(n) {
+		if !n.Judged() {
 			continue
 		}
 		domain, has := n.Shape.Labels[label]
@@ -172,22 +171,8 @@ func (p *pass) awaited(live fsm.Liveness) bool {
 	return s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter)
 }
 
-// judged reports whether the guard against mass eviction considers a node. It ignores disabled nodes, draining nodes
-// without instances, and nodes that were confirmed dead.
-func judged(n *fsm.Node) bool {
-	emptied := n.Intent == model.IntentDraining && n.Placed.Instances == 0
-	return n.Intent != model.IntentDisabled && !emptied && !n.Return.ConfirmedDead
-}
-
-// limit returns 100 times the number of nodes that may be out before a hold begins. That number is 34 % of the judged
-// nodes, or 50 % in a small cluster, but at least 2.
-func (c *nodeCounts) limit() int {
-	percent := 34
-	if c.judged < smallCluster {
-		percent = 50
-	}
-	return max(200, percent*c.judged)
-}
+// limit returns 100 times the number of nodes that may be out before a hold begins.
+func (c *nodeCounts) limit() int { return fsm.HoldLimit(c.judged) }
 
 // tooMany returns why a hold should begin, or "" if it should not.
 func (c *nodeCounts) tooMany() string {
@@ -225,7 +210,7 @@ func (p *pass) hold(c *nodeCounts) {
 		return
 	}
 	// nodes that this leader has not heard yet may be out too
-	calm := why == "" && (c.out+c.unheard)*200 < c.limit()
+	calm := why == "" && c.out+c.unheard <= fsm.HoldCalm(c.judged)
 	if calm != (h.Calm != 0) && p.observe(&fsm.HoldSet{Active: true, Calm: &calm}) {
 		h = p.state().Hold
 	}

@@ -252,13 +252,15 @@ func (e *Explanation) chain(out *model.WhyResult, subjects ...string) {
 func eventText(event *fsm.Event) string {
 	text := string(event.Type)
 	switch {
+	case event.Data["paused"] != "":
+		text += ": " + map[string]string{"true": "paused", "false": "resumed"}[event.Data["paused"]]
 	case event.Before != "" && event.After != "":
 		text += ": " + event.Before + " -> " + event.After
 	case event.After != "":
 		text += ": " + event.After
 	}
 	var parts []string
-	for _, key := range [...]string{"node", "replaces", "instances", "reason", "message", "text", "paused", "rate"} {
+	for _, key := range [...]string{"node", "replaces", "instances", "reason", "message", "text", "rate"} {
 		if v := event.Data[key]; v != "" && !(key == "reason" && v == event.Data["by"]) {
 			parts = append(parts, key+" "+v)
 		}

@@ -80,6 +80,7 @@ type Listener struct {
 	api        *budget
 	join       *budget
 	bare       *bareAccounts
+	proof      time.Duration // until a connection without a certificate has shown a good access token
 	raftQ      *queue
 	apiQ       *queue
 	wg         sync.WaitGroup
@@ -119,6 +120,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 		api:        newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
 		join:       newJoinBudget(),
 		bare:       newBareAccounts(),
+		proof:      proofTime,
 		raftQ:      newQueue(raw.Addr()),
 		apiQ:       newQueue(raw.Addr()),
 	}
@@ -293,7 +295,7 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	if !l.pending.remove(g) {
 		return // already closed to make room for another connection
 	}
-	if len(state.PeerCertificates) == 0 { // only bareConfig lets such a peer in
+	if len(state.PeerCertificates) == 0 { // only bareConfig and NewPageListener let such a peer in
 		l.deliverBare(ctx, g, conn)
 		return
 	}

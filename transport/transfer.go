@@ -96,7 +96,8 @@ type HeldImage struct {
 }
 
 // PathAgentPrune is where an agent deletes the images that nothing on its node needs. With the parameter dry_run it
-// only says which. The answer is a PrunedImages.
+// only says which. The answer is a PrunedImages. The same request_id again, with no other pruning between, has the same
+// answer.
 const PathAgentPrune = "/v1/agent/images/prune"
 
 // PruneWait is how long an agent may take to delete images.
@@ -106,7 +107,7 @@ const PruneWait = 20 * time.Second
 type PrunedImages struct {
 	Images []HeldImage `json:"images"`
 	Bytes  int64       `json:"bytes"` // that this frees
-	More   bool        `json:"more"`  // there was no time for all
+	More   bool        `json:"more"`  // there was no time for all, or an error ended it
 }
 
 // ResolveWait is how long an agent may take to resolve an image.

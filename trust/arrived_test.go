@@ -66,7 +66,7 @@ func TestAgentThatCantWrite(t *testing.T) {
 	for _, file := range []string{"gossip.key", "agent-key.pem", "agent-key.pem.next"} {
 		t.Run(file, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const life = 30 * 24 * time.Hour
+				const life = 3 * 24 * time.Hour
 				s := newRig(t).found(life)
 				s.lead()
 				p := s.agentFiles("n1")

@@ -141,7 +141,7 @@ func TestExpiredAgentReturns(t *testing.T) {
 // What proves no agent of the cluster, or asks for what is not the agent's, is refused.
 func TestRejoinIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
+		const life = 3 * 24 * time.Hour
 		r := newRig(t)
 		s := r.found(life)
 		ca, _, err := transport.ManagedDir(s.dir).Authority()
@@ -195,7 +195,7 @@ func TestRejoinIsRefused(t *testing.T) {
 // a certificate too, and there is an event. But nobody can fill the log in this way.
 func TestRejoinReplyIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
+		const life = 3 * 24 * time.Hour
 		r := newRig(t)
 		s := r.found(life)
 		s.lead()
@@ -312,7 +312,7 @@ func TestAgentReturnsByItself(t *testing.T) {
 // agent renews it. While the certificate is good, the agent does not return.
 func TestRejoinOnlyAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
+		const life = 3 * 24 * time.Hour
 		s := newRig(t).found(life)
 		s.lead()
 		f := s.agentFiles("n1")

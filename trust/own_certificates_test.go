@@ -20,7 +20,7 @@ import (
 // without leading. Without a leader they renew too, for the key that they have.
 func TestServersRenewThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
+		const life = 3 * 24 * time.Hour
 		r := newRig(t)
 		s1 := r.found(life)
 		s1.lead()
@@ -86,7 +86,7 @@ func TestServersRenewThemselves(t *testing.T) {
 // A server that can't write its new certificate uses it from memory, and writes it later. Revive hands it over.
 func TestServerThatCantWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
+		const life = 3 * 24 * time.Hour
 		s := newRig(t).found(life)
 		s.lead()
 		stop := s.run()
@@ -124,7 +124,7 @@ func TestServerThatCantWrite(t *testing.T) {
 // a member again. A stranger does not.
 func TestServerWithoutARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
+		const life = 3 * 24 * time.Hour
 		r := newRig(t)
 		s1 := r.found(life)
 		s1.lead()

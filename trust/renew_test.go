@@ -92,7 +92,7 @@ func (r *rig) setLeader(name string) {
 // was lost with the same key, and goes on with the old certificate while renewals fail.
 func TestAgentRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const life = 30 * 24 * time.Hour
+		const life = 3 * 24 * time.Hour
 		r := newRig(t)
 		s := r.found(life)
 		s.lead()

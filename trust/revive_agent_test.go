@@ -18,7 +18,7 @@ func TestServerKeepsItsAgentAlive(t *testing.T) {
 	for name, revoked := range map[string]bool{"member": false, "revoked": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const life = 30 * 24 * time.Hour
+				const life = 3 * 24 * time.Hour
 				s := newRig(t).found(life)
 				s.lead()
 				if revoked {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -25,6 +26,7 @@ const (
 	CodeUnavailable model.Code = "bridge_unavailable" // this machine can't have a bridge; the message says why
 	CodeFailed      model.Code = "bridge_failed"      // a plugin or the kernel refused; the message has its words
 	CodePortTaken   model.Code = "port_taken"         // another process or instance uses a port of the machine
+	CodeLost        model.Code = "network_lost"       // somebody else removed a part of a container's network
 )
 
 // Config describes the network of one agent.
@@ -38,8 +40,9 @@ type Config struct {
 	Plugins string
 	// Address is the machine's own IPv4 address. Mapped ports are open on it alone.
 	Address netip.Addr
-	// Subnet has the addresses of the containers, IPv4 with at most 28 bits. The zero value lets Open choose a /22 that
-	// overlaps with no address and no route of this machine, and remember it in Dir.
+	// Subnet has the addresses of the containers, IPv4 with at most 28 bits. While containers of another subnet run, that
+	// one is used. The zero value lets Open choose a /22 that overlaps with no address and no route of this machine, and
+	// remember it in Dir.
 	Subnet netip.Prefix
 }
 
@@ -65,8 +68,11 @@ type Network struct {
 	tag string // eight hexadecimal digits, derived from the node's id
 	cni *libcni.CNIConfig
 
-	turn  chan struct{}         // capacity 1; full while a call runs
-	ports map[string][]*os.File // sockets that hold the ports of a container, by its id
+	subnet atomic.Pointer[netip.Prefix] // in use: cfg.Subnet, or until the bridge is removed that of an earlier process
+
+	turn    chan struct{}         // capacity 1; full while a call runs
+	ports   map[string][]*os.File // sockets that hold the ports of a container, by its id
+	guarded bool                  // this process has made rules of the firewall, or found them
 }
 
 // pluginLimit bounds one call of the plugins.
@@ -101,6 +107,10 @@ func Open(cfg Config) (*Network, error) {
 	if !n.cfg.Subnet.Addr().Is4() || n.cfg.Subnet.Bits() > 28 {
 		return nil, model.Refuse(model.CodeInvalid, "the subnet %s is not IPv4 with at most 28 bits", n.cfg.Subnet)
 	}
+	n.subnet.Store(&n.cfg.Subnet)
+	if used, ok := n.bridgeSubnet(); ok {
+		n.subnet.Store(&used)
+	}
 	return n, nil
 }
 
@@ -134,9 +144,6 @@ func tagOf(node model.NodeID) string {
 	sum := sha256.Sum256([]byte(node))
 	return hex.EncodeToString(sum[:4])
 }
-
-// Subnet returns the range of addresses of the containers.
-func (n *Network) Subnet() netip.Prefix { return n.cfg.Subnet }
 
 // Device returns the name of the bridge.
 func (n *Network) Device() string { return "osp-" + n.tag }
@@ -234,25 +241,6 @@ func (n *Network) hold(id string, mappings []Mapping) error {
 	}
 	n.ports[id] = held
 	return nil
-}
-
-// Adopt holds the ports of a container that an earlier process has connected. It does nothing for a container without a
-// network, or whose ports are held. Codes: CodePortTaken, CodeFailed.
-func (n *Network) Adopt(id string) error {
-	n.turn <- struct{}{}
-	defer n.unlock()
-	if len(n.ports[id]) > 0 {
-		return nil
-	}
-	rt, _, err := n.remembered(n.portmap(nil), id)
-	if err != nil || rt == nil {
-		return err
-	}
-	mappings, err := mappingsOf(rt)
-	if err != nil {
-		return err
-	}
-	return n.hold(id, mappings)
 }
 
 // Remove undoes Add. It does nothing if nothing is left of the container's network. With the last container it also
@@ -374,17 +362,21 @@ func (n *Network) Close() error {
 }
 
 // removeBridge removes the rules of this node, and then its bridge, if there is one. While there is a bridge, there may
-// be rules.
+// be rules. There may also be some if somebody else removed the bridge.
 func (n *Network) removeBridge(ctx context.Context) error {
-	if _, err := net.InterfaceByName(n.Device()); err != nil {
-		return nil
+	_, none := net.InterfaceByName(n.Device())
+	if none == nil || n.guarded {
+		if err := n.unguard(ctx); err != nil {
+			return err
+		}
+		n.guarded = false
 	}
-	if err := n.unguard(ctx); err != nil {
-		return err
+	if none == nil {
+		if _, err := run(ctx, "ip", "link", "delete", n.Device()); err != nil {
+			return failed("remove the bridge", err)
+		}
 	}
-	if _, err := run(ctx, "ip", "link", "delete", n.Device()); err != nil {
-		return failed("remove the bridge", err)
-	}
+	n.subnet.Store(&n.cfg.Subnet)
 	return nil
 }
 

@@ -186,8 +186,11 @@ func connect(t *testing.T, n *Network, id string, mappings ...Mapping) Attachmen
 }
 
 // ask returns what the server at address answers; an empty string if nobody does.
-func ask(address string) string {
-	c, err := net.DialTimeout("tcp4", address, time.Second)
+func ask(address string) string { return askWithin(address, time.Second) }
+
+// askWithin is ask with a limit of the time to connect.
+func askWithin(address string, limit time.Duration) string {
+	c, err := net.DialTimeout("tcp4", address, limit)
 	if err != nil {
 		return ""
 	}

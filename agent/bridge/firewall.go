@@ -30,7 +30,7 @@ func (n *Network) rules() []rule {
 		{"raw", "PREROUTING", with("-i " + dev + " -d 127.0.0.0/8 -j DROP")},
 		{"mangle", "FORWARD", with("-o " + dev + " ! -i " + dev +
 			" -m conntrack ! --ctstate ESTABLISHED,RELATED,DNAT -j DROP")},
-		{"nat", "POSTROUTING", with("-s " + n.cfg.Subnet.String() + " ! -o " + dev + " -j MASQUERADE")},
+		{"nat", "POSTROUTING", with("-s " + n.Subnet().String() + " ! -o " + dev + " -j MASQUERADE")},
 		{"filter", "FORWARD", with("-i " + dev + " -j ACCEPT")},
 		{"filter", "FORWARD", with("-o " + dev + " -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")},
 		{"filter", "FORWARD", with("-o " + dev + " -m conntrack --ctstate DNAT -j ACCEPT")},
@@ -39,6 +39,7 @@ func (n *Network) rules() []rule {
 
 // guard makes the rules that are missing, and returns how many were. Codes: CodeUnavailable, CodeFailed.
 func (n *Network) guard(ctx context.Context) (missing int, err error) {
+	n.guarded = true
 	for _, r := range n.rules() {
 		if has, err := r.call(ctx, "-C"); err != nil || has {
 			if err != nil {

@@ -17,9 +17,11 @@ type Backend interface {
 	Subnet() netip.Prefix
 	Add(ctx context.Context, id, hostname string, mappings []Mapping) (Attachment, error)
 	Adopt(id string) error
+	Mapped() (ports map[string][]Mapping, err error)
 	Remove(ctx context.Context, id string) error
 	Sweep(ctx context.Context, keep func(id string) bool) (stays func(id string) bool, err error)
 	Repair(ctx context.Context) (made int, err error)
+	Lost(ctx context.Context, ids []string, tell func(id, what string)) error
 	Close() error
 }
 
@@ -36,7 +38,11 @@ type Keeper struct {
 	why    error   // why no instance gets a network; nil means that they get one
 	uses   map[string]bool
 	ending map[string]bool // instances that have ended, and whose networks are not removed yet
-	litter bool            // something may be left of instances that are not in uses
+	// left has the ports of the machine that an earlier agent has mapped, for instances that are not in uses.
+	left   map[uint16]string
+	litter bool // something may be left of instances that are not in uses
+
+	misses misses
 }
 
 // NewKeeper returns a Keeper that calls open until it succeeds.
@@ -57,7 +63,7 @@ func Keep(cfg Config) *Keeper {
 }
 
 // Look finds out whether instances can get networks; see State. It only looks at files. It returns the first error of
-// instances whose ports can't be held.
+// instances whose ports can't be held, or that what an earlier agent left can't be read.
 func (k *Keeper) Look() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,6 +71,7 @@ func (k *Keeper) Look() error {
 	if k.net != nil {
 		err = k.net.Check()
 	} else if k.net, err = k.open(); err == nil {
+		first = k.inherit()
 		for id := range k.uses {
 			if err := k.net.Adopt(id); err != nil && first == nil {
 				first = err
@@ -73,6 +80,23 @@ func (k *Keeper) Look() error {
 	}
 	k.why = err
 	return first
+}
+
+// inherit takes the networks that an earlier agent has left for those of instances that have ended, unless they were
+// adopted. Adopt takes that back.
+func (k *Keeper) inherit() error {
+	ports, err := k.net.Mapped()
+	k.left = map[uint16]string{}
+	for id, mappings := range ports {
+		if k.uses[id] {
+			continue
+		}
+		k.ending[id], k.litter = true, true
+		for _, m := range mappings {
+			k.left[m.Host] = id
+		}
+	}
+	return err
 }
 
 // State returns the subnet of instances with a network, or why they can't get one. It works on nil.
@@ -97,6 +121,7 @@ func (k *Keeper) Adopt(id string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.uses[id] = true
+	delete(k.ending, id)
 	if k.net == nil {
 		return nil // Look does it
 	}
@@ -116,6 +141,7 @@ func (k *Keeper) Connect(ctx context.Context, id string, mappings []Mapping) (At
 	delete(k.ending, id)
 	k.mu.Unlock()
 	a, err := net.Add(ctx, id, HostName(id), mappings)
+	k.misses.forget(id) // they were of an earlier network
 	if err != nil {
 		k.ended(id, true)
 	}
@@ -161,6 +187,20 @@ func (k *Keeper) Ending(id string) bool {
 	return k.ending[id]
 }
 
+// EndingOn returns the instance of an earlier agent that has ended, and whose network still leads a port of the machine
+// elsewhere, or "". It works on nil.
+func (k *Keeper) EndingOn(port uint16) (id string) {
+	if k == nil {
+		return ""
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if id = k.left[port]; !k.ending[id] {
+		return ""
+	}
+	return id
+}
+
 // ended records that an instance needs no network. rest says that something of its network may be left.
 func (k *Keeper) ended(id string, rest bool) {
 	k.mu.Lock()
@@ -172,9 +212,10 @@ func (k *Keeper) ended(id string, rest bool) {
 }
 
 // Tend removes what is left of instances that have ended, and makes rules of the firewall again that somebody removed.
-// It calls freed, which must not call the Keeper, for each instance whose Disconnect returned false and whose network
-// is removed now. It returns how many rules it made. Call it when all instances of an earlier agent were adopted, and
-// then every few seconds. It blocks as Network.Repair does. Code: CodeFailed.
+// It calls freed, which must not call the Keeper, for each instance whose network is removed now, if Disconnect
+// returned false for it or an earlier agent has left the network. It returns how many rules it made. Call it when all
+// instances of an earlier agent were adopted, and then every few seconds. It blocks as Network.Repair does. Code:
+// CodeFailed.
 func (k *Keeper) Tend(ctx context.Context, freed func(id string)) (made int, err error) {
 	k.mu.Lock()
 	net, litter, used := k.net, k.litter, len(k.uses) > 0

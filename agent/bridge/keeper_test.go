@@ -50,10 +50,14 @@ func TestKeeper(t *testing.T) {
 	if _, err := net.Listen("tcp4", "192.0.2.1:8001"); err == nil {
 		t.Error("the port of the adopted container is not held")
 	}
-	if made, err := k.Tend(t.Context(), nothingFreed(t)); err != nil || made != 0 {
-		t.Errorf("%d rules were made, %v", made, err)
+	if !k.Ending("b") || k.Ending("a") || k.EndingOn(8002) != "b" {
+		t.Errorf("the network that is not adopted is not ending: a %t, b %t", k.Ending("a"), k.Ending("b"))
 	}
-	if got := ask("192.0.2.1:8001") + ask("192.0.2.1:8002"); got != "a" {
+	freed := ""
+	if made, err := k.Tend(t.Context(), func(id string) { freed += id }); err != nil || made != 0 || freed != "b" {
+		t.Errorf("%d rules were made, freed %q, %v", made, freed, err)
+	}
+	if got := ask("192.0.2.1:8001") + ask("192.0.2.1:8002"); got != "a" || k.EndingOn(8002) != "" {
 		t.Errorf("the ports answer %q", got)
 	}
 	if _, err := run(t.Context(), "iptables", "-t", "nat", "-F"); err != nil {

@@ -53,9 +53,16 @@ func removeNetns(path string) error {
 }
 
 // isNetns reports whether a namespace is kept at path.
-func isNetns(path string) bool {
+func isNetns(path string) (bool, error) {
 	var fs unix.Statfs_t
-	return unix.Statfs(path, &fs) == nil && fs.Type == unix.NSFS_MAGIC
+	err := unix.Statfs(path, &fs)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at %s: %w", path, err)
+	}
+	return fs.Type == unix.NSFS_MAGIC, nil
 }
 
 // bindPort binds a TCP port without listening. The file holds the port until it is closed. While connections of an

@@ -31,7 +31,7 @@ func (n *Network) bridge() object {
 		"mtu": uplinkMTU(n.cfg.Address),
 		"ipam": object{
 			"type": "host-local", "dataDir": n.cfg.Dir + "/leases",
-			"ranges": [][]object{{{"subnet": n.cfg.Subnet.String()}}},
+			"ranges": [][]object{{{"subnet": n.Subnet().String()}}},
 		},
 	})
 }
@@ -139,7 +139,7 @@ func (n *Network) detach(ctx context.Context, id string) error {
 			// nothing without ports, but does not look at their numbers.
 			rt = n.runtime(id, []Mapping{{Host: 1, Container: 1}})
 		}
-		if !isNetns(rt.NetNS) {
+		if kept, err := isNetns(rt.NetNS); err != nil || !kept {
 			rt.NetNS = "" // it is gone, for example after a reboot: the plugins free the rest
 		}
 		if _, err := n.call(ctx, list, rt, del); err != nil {

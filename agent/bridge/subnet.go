@@ -18,6 +18,25 @@ import (
 	"github.com/outspan/outspan/model"
 )
 
+// Subnet returns the range of addresses of the containers. It changes to that of the Config when the last container of
+// another one has ended.
+func (n *Network) Subnet() netip.Prefix { return *n.subnet.Load() }
+
+// bridgeSubnet returns the subnet of the bridge, if there is one.
+func (n *Network) bridgeSubnet() (netip.Prefix, bool) {
+	device, err := net.InterfaceByName(n.Device())
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	addresses, _ := device.Addrs() // after an error there is none
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+			return p.Masked(), true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
 // pool has the subnets from which Open chooses, 256 of them with 1,021 containers each.
 var pool = netip.MustParsePrefix("172.24.0.0/14")
 

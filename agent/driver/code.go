@@ -17,6 +17,7 @@ const (
 	CodeDriverLocked   model.Code = "driver_locked"    // another agent uses the same directory
 	CodeStateFailed    model.Code = "state_failed"     // an operation on this machine failed; the message names it
 	CodeNoContainers   model.Code = "no_containers"    // this node can't run containers; the message says why
+	CodeMountMissing   model.Code = "mount_missing"    // a container mounts a path that this node does not have
 	CodePortTaken      model.Code = "port_taken"       // the port is in use or reserved
 )
 

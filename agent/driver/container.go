@@ -1,6 +1,9 @@
 package driver
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -32,7 +35,7 @@ type Container struct {
 
 // The smallest limits of a container. The runtime and the container's init run inside the cgroup.
 const (
-	MinContainerMemory = 16 << 20
+	MinContainerMemory = model.MinContainerMemory
 	// containerThreads is added to Limits.PidsMax, which counts the program's processes and threads alone.
 	containerThreads = 32
 )
@@ -131,4 +134,16 @@ func (l launch) withoutInit(n int) int {
 		return max(0, n-1)
 	}
 	return n
+}
+
+// checkSources refuses a container that mounts something that is not on this node. The OCI runtime's own words for it
+// are long, and have the path at their end. Code: mount_missing.
+func (s Spec) checkSources() error {
+	for _, m := range s.Container.Mounts {
+		if _, err := os.Stat(m.Source); errors.Is(err, fs.ErrNotExist) {
+			return model.Refuse(CodeMountMissing, "mount %s: this node has no %s", m.Target, m.Source).
+				WithHint("make it there, or let a constraint name the nodes that have it")
+		}
+	}
+	return nil
 }

@@ -225,6 +225,15 @@ func TestContainerRefused(t *testing.T) {
 		t.Error(err)
 	}
 	k.nothingLeftOf(spec.ID)
+	spec = k.script("true", func(s *driver.Spec) {
+		s.Container.Mounts = []oci.Mount{{Source: "/srv/none/certs", Target: "/certs"}}
+	})
+	_, err = k.d.Start(t.Context(), spec)
+	wantCode(t, err, driver.CodeMountMissing)
+	if !strings.Contains(err.Error(), "mount /certs: this node has no /srv/none/certs") {
+		t.Error(err)
+	}
+	k.nothingLeftOf(spec.ID)
 	none := newBench(t, func(c *driver.Config) { c.Runtime = "no-such-runtime" })
 	_, err = none.d.Start(t.Context(), k.script("true"))
 	wantCode(t, err, driver.CodeNoContainers)

@@ -59,6 +59,9 @@ func (containers) resolve(d *Driver, l *launch) error {
 	if l.Dir = l.Spec.Dir; l.Dir == "" {
 		l.Dir = "/"
 	}
+	if err := l.Spec.checkSources(); err != nil {
+		return err
+	}
 	var err error
 	if l.Runtime, err = d.ociRuntime(*l); err != nil {
 		return model.Refuse(CodeStateFailed, "prepare container %s: %v", l.Spec.ID, err)

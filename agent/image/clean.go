@@ -27,7 +27,7 @@ type Cleaned struct {
 	Deleted []Held
 	Bytes   int64 // that the deletion freed
 	Disk    Disk  // afterwards
-	More    bool  // there was no time for all
+	More    bool  // there was no time for all, or an error ended it
 }
 
 // Clean deletes images while their disk is above the low mark, if it was above the high one: those that nothing needs,
@@ -69,7 +69,7 @@ func Clean(ctx context.Context, from Images, m Marks, leave func(digest string) 
 const spareTime = 5 * time.Second
 
 // Prune deletes all images that nothing needs, whatever the disk, or with dry only says which they are. It deletes as
-// many as the deadline of ctx allows.
+// many as the deadline of ctx allows. After an error, done still names what is deleted.
 func Prune(ctx context.Context, from Images, dry bool, leave func(digest string) bool) (done Cleaned, err error) {
 	found, err := from.Survey(ctx)
 	if err != nil {
@@ -85,6 +85,7 @@ func Prune(ctx context.Context, from Images, dry bool, leave func(digest string)
 		if dry {
 			gone = leave(h.Digest)
 		} else if gone, err = from.Remove(ctx, h.Digest, func() bool { return leave(h.Digest) }); err != nil {
+			done.More = true
 			return done, err
 		}
 		if gone {

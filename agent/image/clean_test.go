@@ -154,14 +154,9 @@ func TestMarkUsed(t *testing.T) {
 
 // An image is not deleted while it is pulled, and not pulled while it is deleted.
 func TestRemoveOrPull(t *testing.T) {
-	d := daemon(t)
-	one := sample(t, "one")
-	registry := &ctrd.Registry{}
-	registry.Push("web:1", one)
-	server := httptest.NewServer(registry)
-	defer server.Close()
-	s, ctx := open(t, image.Config{Socket: d.Socket, Namespace: "outspan-test"})
-	name := strings.TrimPrefix(server.URL, "http://") + "/web@" + one.Digest
+	s, ctx := open(t, image.Config{Socket: daemon(t).Socket, Namespace: "outspan-test"})
+	one, name := served(t)
+	name += "@" + one.Digest
 	must(t, s.Pull(ctx, name, nil))
 	pulled := make(chan error, 1)
 	gone, err := s.Remove(ctx, one.Digest, func() bool {
@@ -183,6 +178,27 @@ func TestRemoveOrPull(t *testing.T) {
 	}
 }
 
+// A pull that hangs keeps its own image, and blocks the deletion of no other one.
+func TestRemoveDoesNotWaitForAPull(t *testing.T) {
+	d := daemon(t)
+	two := sample(t, "two")
+	host, asked := hanging(t, two)
+	s, ctx := open(t, image.Config{Socket: d.Socket, Namespace: "outspan-test"})
+	pulling, stop := context.WithCancel(ctx)
+	pulled := make(chan error, 1)
+	go func() { pulled <- s.Pull(pulling, host+"/web@"+two.Digest, nil) }()
+	<-asked
+	began := time.Now()
+	gone, err := s.Remove(ctx, two.Digest, func() bool { t.Error("asked to leave"); return true })
+	if gone || err != nil || time.Since(began) > 10*time.Second {
+		t.Errorf("removed = %v, %v after %s", gone, err, time.Since(began))
+	}
+	stop()
+	if err := <-pulled; err == nil {
+		t.Error("the pull did not hang")
+	}
+}
+
 // What an earlier process left in the middle of a pull is not kept, but what belongs to instances is.
 func TestAbandon(t *testing.T) {
 	d := daemon(t)
@@ -197,14 +213,14 @@ func TestAbandon(t *testing.T) {
 	must(t, s.Lease(ctx, "of-somebody"))
 	two := sample(t, "two") // its pull was under way, and the next process begins it again
 	dying, dead := context.WithCancel(ctx)
-	registry, asked := hanging(t, two)
+	registry, begun := hanging(t, two)
 	first := make(chan error, 1)
 	go func() { first <- s.Pull(dying, registry+"/web@"+two.Digest, nil) }()
 	defer func() {
 		dead()
 		<-first
 	}()
-	<-asked
+	<-begun
 	next, _ := open(t, image.Config{Socket: d.Socket, Namespace: "outspan-test"})
 	pulling, cancel := context.WithCancel(ctx)
 	second := make(chan error, 1)
@@ -217,11 +233,37 @@ func TestAbandon(t *testing.T) {
 			own = leases[n]
 		}
 	}
-	must(t, next.Abandon(ctx))
-	leases, err := next.Leases(ctx)
-	must(t, err)
-	if want := []string{"instance-a", "of-somebody", own}; !slices.Equal(leases, want) || own == "" {
-		t.Errorf("leases %v, want %v", leases, want)
+	var asked []string
+	is := func(wanted bool) func(string) bool {
+		return func(digest string) bool {
+			asked = append(asked, digest)
+			return wanted
+		}
+	}
+	want := func(when string, want ...string) {
+		t.Helper()
+		leases, err := next.Leases(ctx)
+		must(t, err)
+		if !slices.Equal(leases, want) {
+			t.Errorf("%s: leases %v, want %v", when, leases, want)
+		}
+	}
+	must(t, next.Abandon(ctx, is(false)))
+	if own == "" || len(asked) > 0 {
+		t.Errorf("own pull %q, asked about %v", own, asked)
+	}
+	want("while it is pulled", "instance-a", "of-somebody", own)
+	three := sample(t, "three") // its registry is down
+	wantCode(t, next.Pull(ctx, "127.0.0.1:1/web@"+three.Digest, nil), image.CodePullFailed, "refused")
+	must(t, next.Abandon(ctx, is(true)))
+	failed := "pull-" + three.Digest + strings.TrimPrefix(own, "pull-"+two.Digest)
+	all := []string{"instance-a", "of-somebody", own, failed}
+	slices.Sort(all)
+	want("after a failed pull", all...)
+	must(t, next.Abandon(ctx, is(false)))
+	want("after a failed pull that nothing wants", "instance-a", "of-somebody", own)
+	if !slices.Equal(asked, []string{three.Digest, three.Digest}) {
+		t.Errorf("asked about %v", asked)
 	}
 	cancel()
 	wantCode(t, <-second, image.CodePullFailed, "given up")

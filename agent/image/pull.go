@@ -28,7 +28,8 @@ const (
 
 // Pull fetches the image ref, which must have a digest, for the node's platform, and unpacks it. If the node has it, it
 // returns at once. It calls progress about every second with the number of bytes fetched so far; nil is allowed. What a
-// failed pull has fetched is kept for the next one of this Store, for at most a day, unless ctx was canceled. Codes:
+// failed pull has fetched is kept for the next one of this Store until Abandon, for at most a day, unless ctx was
+// canceled. Codes:
 // CodeInvalidName, CodePullFailed, CodeGone, CodeRuntimeDown.
 func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)) error {
 	named, err := parse(ref)
@@ -46,13 +47,15 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 		if registry.lacks.Load() && errdefs.IsNotFound(err) {
 			code = CodeGone
 		}
-		return model.Refuse(code, "%s", shortDigest("pull "+canonical.String()+": "+words(err), dgst))
+		return model.Refuse(code, "%s", shortDigest("pull "+canonical.String()+": "+words(err), dgst)).
+			WithHint("%s", s.cfg.adviseOn(named, err))
 	}
 	if err := s.pulls.begin(ctx, dgst); err != nil {
 		return failed(fmt.Errorf("another pull of it did not end: %w", err))
 	}
 	defer s.pulls.end(dgst)
 	if have, err := s.Have(ctx, dgst); have || err != nil {
+		s.noteTag(ctx, ref, have)
 		return err
 	}
 	snapshotter, err := s.snapshotter(ctx)
@@ -75,6 +78,7 @@ func (s *Store) Pull(ctx context.Context, ref string, progress func(bytes int64)
 	}()
 	_, err = s.client.Pull(ctx, named.String(), containerd.WithPullUnpack, containerd.WithPullSnapshotter(snapshotter),
 		containerd.WithResolver(registry), containerd.WithImageHandler(&downloads))
+	s.noteTag(ctx, ref, err == nil)
 	late := ctx.Err()
 	stop()
 	<-ended
@@ -167,6 +171,19 @@ func (p *pulls) begin(ctx context.Context, dgst string) error {
 		p.leave(dgst)
 		return ctx.Err()
 	}
+}
+
+// tryBegin is begin, but returns false at once if another pull of the digest runs.
+func (p *pulls) tryBegin(dgst string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.turns[dgst] != nil {
+		return false
+	}
+	t := &turn{free: make(chan struct{}, 1), users: 1}
+	t.free <- struct{}{}
+	p.turns[dgst] = t
+	return true
 }
 
 func (p *pulls) end(dgst string) {

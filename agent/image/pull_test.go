@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,8 +27,10 @@ func TestPullGivenUp(t *testing.T) {
 		if strings.HasSuffix(r.URL.Path, "/blobs/"+one.Layer) {
 			select {
 			case asked <- struct{}{}:
-				w.Header().Set("Content-Length", "100000")
-				_, _ = w.Write([]byte("something")) // and then nothing more
+				whole := httptest.NewRecorder()
+				registry.ServeHTTP(whole, r)
+				w.Header().Set("Content-Length", strconv.Itoa(whole.Body.Len()))
+				_, _ = w.Write(whole.Body.Bytes()[:9]) // and then nothing more
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 				return

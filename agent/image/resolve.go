@@ -30,7 +30,8 @@ type Resolved struct {
 }
 
 // Resolve asks the registry of an image, or its mirrors, for the digest behind a name. A name that has a digest gives
-// the same digest, if the registry has it. It does not use containerd. Codes: CodeInvalidName, CodeUnresolved.
+// the same digest, if the registry has it. It does not use containerd. Codes: CodeInvalidName,
+// CodeUnresolved, CodeUnreachable.
 func (s *Store) Resolve(ctx context.Context, ref string) (Resolved, error) {
 	return s.cfg.Resolve(ctx, ref)
 }
@@ -41,7 +42,13 @@ func (c Config) Resolve(ctx context.Context, ref string) (Resolved, error) {
 	if err != nil {
 		return Resolved{}, err
 	}
-	refuse := func(err error) error { return model.Refuse(CodeUnresolved, "%s", words(err)) }
+	refuse := func(err error) error {
+		code := CodeUnresolved
+		if unreachable(err) {
+			code = CodeUnreachable
+		}
+		return model.Refuse(code, "%s", words(err)).WithHint("%s", c.adviseOn(named, err))
+	}
 	resolver := c.resolver(ctx)
 	name, found, err := resolver.Resolve(ctx, named.String())
 	if err != nil {

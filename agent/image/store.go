@@ -36,6 +36,7 @@ import (
 const (
 	CodeRuntimeDown = model.Code("runtime_down")      // containerd does not answer
 	CodeUnresolved  = model.Code("image_unresolved")  // the registry names no digest; the message has its words
+	CodeUnreachable = model.CodeRegistrySilent        // no registry answered, or it can't now
 	CodePullFailed  = model.Code("image_pull_failed") // the message has the registry's words
 	CodeGone        = model.Code("image_gone")        // the registry does not have the digest; the message has its words
 	CodeNotHere     = model.Code("image_missing")     // the image is not on this node
@@ -116,7 +117,7 @@ func (s *Store) down(err error) error {
 	code := status.Code(err)
 	if !ofRegistry(err) && (errdefs.IsUnavailable(err) || code == codes.Unavailable || code == codes.DeadlineExceeded ||
 		errdefs.IsDeadlineExceeded(err)) {
-		return model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %v", s.cfg.Socket, err)
+		return model.Refuse(CodeRuntimeDown, "containerd at %s does not answer: %s", s.cfg.Socket, s.silence(err))
 	}
 	return err
 }
@@ -239,23 +240,36 @@ func (s *Store) Layers(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Abandon ends the leases of pulls that earlier processes of this agent did not end. They would keep parts of images
-// for a day.
-func (s *Store) Abandon(ctx context.Context) error {
+// Abandon ends the leases of pulls that earlier processes of this agent did not end, and those of failed pulls of this
+// process whose digest is not wanted. They would keep parts of images for a day.
+func (s *Store) Abandon(ctx context.Context, wanted func(digest string) bool) error {
 	list, err := s.client.LeasesService().List(ctx)
 	if err != nil {
 		return s.down(err)
 	}
 	for _, l := range list {
-		if !strings.HasPrefix(l.ID, pullPrefix) || s.ownLease(l.ID) {
+		if !strings.HasPrefix(l.ID, pullPrefix) {
 			continue
 		}
-		err := s.client.LeasesService().Delete(ctx, leases.Lease{ID: l.ID})
-		if err != nil && !errdefs.IsNotFound(err) {
+		if err := s.abandon(ctx, l, wanted); err != nil && !errdefs.IsNotFound(err) {
 			return s.down(err)
 		}
 	}
 	return nil
+}
+
+func (s *Store) abandon(ctx context.Context, l leases.Lease, wanted func(digest string) bool) error {
+	if s.ownLease(l.ID) {
+		dgst := strings.TrimSuffix(strings.TrimPrefix(l.ID, pullPrefix), s.own)
+		if !s.pulls.tryBegin(dgst) {
+			return nil
+		}
+		defer s.pulls.end(dgst)
+		if wanted(dgst) {
+			return nil
+		}
+	}
+	return s.client.LeasesService().Delete(ctx, l)
 }
 
 // Mounts makes the writable layer of an instance on top of an image, unless it exists, and returns how to mount it. The

@@ -138,6 +138,17 @@ func sample(t *testing.T, text string) ctrd.Image {
 	return i
 }
 
+// served starts a registry with an image, and returns the image and its name there without a tag.
+func served(t *testing.T) (one ctrd.Image, name string) {
+	t.Helper()
+	one = sample(t, "one")
+	registry := &ctrd.Registry{}
+	registry.Push("web:1", one)
+	server := httptest.NewServer(registry)
+	t.Cleanup(server.Close)
+	return one, strings.TrimPrefix(server.URL, "http://") + "/web"
+}
+
 func wantCode(t *testing.T, err error, code model.Code, says string) {
 	t.Helper()
 	if !errors.Is(err, &model.Error{Code: code}) || !strings.Contains(err.Error(), says) {

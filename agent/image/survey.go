@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
 
@@ -19,6 +19,8 @@ import (
 const (
 	usedLabel = "outspan.used" // of an image: when it was last marked as used, as RFC 3339
 	usedEvery = 10 * time.Minute
+	tagLabel  = "outspan.tag." // of an image, followed by a tag by which it was asked for
+	maxLabels = 32             // of an image; no tag is added beyond
 )
 
 // Held is an image on this node.
@@ -92,8 +94,7 @@ func (s *Store) Survey(ctx context.Context) (Survey, error) {
 			}
 			byDigest[d] = h
 		}
-		name, _, _ := strings.Cut(i.Name, "@")
-		h.Names = append(h.Names, name)
+		h.Names = append(h.Names, namesOf(i)...)
 		if used := usedAt(i); used.After(h.Used) {
 			h.Used = used
 		}
@@ -105,6 +106,41 @@ func (s *Store) Survey(ctx context.Context) (Survey, error) {
 	}
 	slices.SortFunc(found.Images, func(a, b Held) int { return strings.Compare(a.Digest, b.Digest) })
 	return found, nil
+}
+
+// noteTag records the tag in the name of an image that was pulled by its digest, for Held.Names. have is false if the
+// image is not here. An error is ignored, because people alone use the tag.
+func (s *Store) noteTag(ctx context.Context, ref string, have bool) {
+	named, err := reference.ParseNormalizedNamed(ref)
+	tagged, hasTag := named.(reference.Tagged)
+	if !have || err != nil || !hasTag {
+		return
+	}
+	canonical, err := parse(ref)
+	if err != nil {
+		return
+	}
+	i, err := s.client.ImageService().Get(ctx, canonical.String())
+	label := tagLabel + tagged.Tag()
+	if _, noted := i.Labels[label]; err != nil || noted || len(i.Labels) >= maxLabels {
+		return
+	}
+	i.Labels = map[string]string{label: "yes", usedLabel: time.Now().UTC().Format(time.RFC3339)}
+	_, _ = s.client.ImageService().Update(ctx, i, "labels."+label, "labels."+usedLabel)
+}
+
+// namesOf returns the name of an image without its digest, once with each of its tags.
+func namesOf(i images.Image) (names []string) {
+	name, _, _ := strings.Cut(i.Name, "@")
+	for label := range i.Labels {
+		if tag, ok := strings.CutPrefix(label, tagLabel); ok {
+			names = append(names, name+":"+tag)
+		}
+	}
+	if len(names) == 0 {
+		return []string{name}
+	}
+	return names
 }
 
 func usedAt(i images.Image) time.Time {
@@ -202,10 +238,11 @@ func (s *Store) MarkUsed(ctx context.Context, used func(digest string) bool) err
 
 // Remove deletes an image with all its names and what only it needs, unless leave returns false. leave is called while
 // no pull of the image runs and none can begin. The layers below those of instances stay. gone is false if leave did
-// not agree. An image that is not here is gone. Code: CodeRuntimeDown.
+// not agree, or if a pull of the image runs, for whose end Remove does not wait. An image that is not here is gone.
+// Code: CodeRuntimeDown.
 func (s *Store) Remove(ctx context.Context, dgst string, leave func() bool) (gone bool, err error) {
-	if err := s.pulls.begin(ctx, dgst); err != nil {
-		return false, fmt.Errorf("delete image %s: a pull of it did not end: %w", dgst, err)
+	if !s.pulls.tryBegin(dgst) {
+		return false, nil
 	}
 	defer s.pulls.end(dgst)
 	if !leave() {

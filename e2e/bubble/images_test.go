@@ -178,7 +178,7 @@ func (s *store) List(context.Context) ([]string, error) {
 func (s *store) MarkUsed(context.Context, func(string) bool) error { return nil }
 
 // Abandon implements agent.Images.
-func (s *store) Abandon(context.Context) error { return nil }
+func (s *store) Abandon(context.Context, func(string) bool) error { return nil }
 
 // Close implements agent.Images.
 func (s *store) Close() error { return nil }

@@ -224,6 +224,11 @@ func (k *work) rest() {
 				return false
 			}
 		}
+		for _, i := range st.Instances.All() {
+			if i.Desired == model.DesiredRunning && i.Eviction.Requested { // its hook failed, and is tried again later
+				return false
+			}
+		}
 		total := 0
 		for _, g := range st.Groups.All() {
 			total += g.Ready

@@ -180,7 +180,7 @@ func (a *app) showNewAccess(got client.Response[api.NewAccessTokenReply], write 
 			p.Line("It is shown only this once. Keep it in a file that nobody else can read, and name that with " +
 				"OUTSPAN_TOKEN_FILE.")
 		}
-		if !write.dryRun {
+		if !write.dryRun && !got.Value.Taken {
 			p.Line("  servers take it only with auth { tokens = true } in their configuration")
 		}
 	}})

@@ -26,8 +26,8 @@ func (a *app) drainColumns() []term.Column[api.Drain] {
 			}
 			return term.Joined(names)
 		}},
-		{Head: "moved", Cell: func(d api.Drain) string { return fmt.Sprint(moved(d) - stopped(d)) }},
-		{Head: "stopped", Wide: true, Cell: func(d api.Drain) string { return fmt.Sprint(stopped(d)) }},
+		{Head: "moved", Cell: func(d api.Drain) string { return fmt.Sprint(goneOf(d).moved) }},
+		{Head: "stopped", Wide: true, Cell: func(d api.Drain) string { return fmt.Sprint(goneOf(d).stopped) }},
 		{Head: "remaining", Cell: func(d api.Drain) string { return fmt.Sprint(remaining(d)) }},
 		{Head: "blockers", Cell: func(d api.Drain) string { return fmt.Sprint(blockers(d)) }},
 		{Head: "acked", Cell: func(d api.Drain) string { return fmt.Sprint(acked(d)) }},
@@ -38,19 +38,32 @@ func (a *app) drainColumns() []term.Column[api.Drain] {
 	}
 }
 
-func moved(d api.Drain) (n int) {
-	for _, one := range d.Nodes {
-		n += one.Moved
+// departed counts the instances that a drain has stopped and that are gone: those with a replacement, and those
+// without.
+type departed struct{ moved, stopped int }
+
+// gone returns how many instances have left a node, and how many of the remaining ones stop. The API counts an instance
+// in Moved as soon as its stop begins, and also in Stopped if it has no replacement. Here an instance is gone only once
+// it is no longer on the node. The API does not tell which of the stopping instances are in Stopped, so gone assumes
+// that they are. Until these stops end, an instance that was stopped without a replacement may count as moved.
+func gone(n api.DrainNode) (left departed, stopping int) {
+	for _, r := range n.Remaining {
+		if r.State == string(model.ObservedDraining) || r.Blocker == model.CodeStopping {
+			stopping++
+		}
 	}
-	return n
+	left.stopped = max(n.Stopped-stopping, 0)
+	left.moved = max(n.Moved-stopping-left.stopped, 0)
+	return left, stopping
 }
 
-// stopped returns how many instances were stopped without a replacement.
-func stopped(d api.Drain) (n int) {
-	for _, one := range d.Nodes {
-		n += one.Stopped
+// goneOf returns how many instances have left the nodes of a drain.
+func goneOf(d api.Drain) (sum departed) {
+	for _, n := range d.Nodes {
+		left, _ := gone(n)
+		sum.moved, sum.stopped = sum.moved+left.moved, sum.stopped+left.stopped
 	}
-	return n
+	return sum
 }
 
 // acked returns how many instances stay on their nodes with the acknowledgement of an operator.
@@ -120,11 +133,15 @@ func (a *app) drainPage(p *term.Page, d api.Drain) {
 		term.Field{"Started", term.Stamp(&d.CreatedAt)}, term.Field{"Options", optionsText(d.Options)},
 	)
 	p.Section("Nodes")
+	left := func(n api.DrainNode) departed {
+		one, _ := gone(n)
+		return one
+	}
 	term.Rows(p, d.Nodes, []term.Column[api.DrainNode]{
 		{Head: "node", Cell: func(n api.DrainNode) string { return n.Node }},
 		{Head: "phase", Cell: func(n api.DrainNode) string { return string(n.Phase) }},
-		{Head: "moved", Cell: func(n api.DrainNode) string { return fmt.Sprint(n.Moved - n.Stopped) }},
-		{Head: "stopped", Cell: func(n api.DrainNode) string { return fmt.Sprint(n.Stopped) }},
+		{Head: "moved", Cell: func(n api.DrainNode) string { return fmt.Sprint(left(n).moved) }},
+		{Head: "stopped", Cell: func(n api.DrainNode) string { return fmt.Sprint(left(n).stopped) }},
 		{Head: "remaining", Cell: func(n api.DrainNode) string { return fmt.Sprint(len(n.Remaining)) }},
 		{Head: "acked", Cell: func(n api.DrainNode) string { return fmt.Sprint(n.Acked) }},
 		{Head: "started", Cell: func(n api.DrainNode) string { return term.Stamp(n.StartedAt) }},

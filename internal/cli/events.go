@@ -140,11 +140,13 @@ func (a *app) nameNodes(ctx context.Context, events []api.Event) {
 	}
 }
 
-// changeText returns what an event changed: "before -> after". If the event has neither of these values, it returns the
-// text or the instances in its data.
+// changeText returns what an event changed: "before -> after", or that a drain was paused or resumed. If the event has
+// neither of these values, it returns the text or the instances in its data.
 func changeText(e api.Event) string {
 	before, after := e.Data["before"], e.Data["after"]
 	switch {
+	case e.Data["paused"] != "":
+		return map[string]string{"true": "paused", "false": "resumed"}[e.Data["paused"]]
 	case before == "" && after == "":
 		return term.First(e.Data["text"], e.Data["instances"])
 	case before == "":

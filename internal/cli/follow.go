@@ -63,28 +63,22 @@ func (a *app) drainBar(p *term.Progress, d api.Drain) {
 	p.Now("draining: %s", strings.Join(parts, "; "))
 }
 
-// countOf describes the progress of one node. An instance that is stopping is already in n.Moved, so it is not counted
-// as left, although it may run until its grace is over.
+// countOf describes the progress of one node. Each instance counts once: it is gone, it stops, or it is left.
 func countOf(n api.DrainNode) string {
-	stopping := 0
-	for _, r := range n.Remaining {
-		if r.State == string(model.ObservedDraining) || r.Blocker == model.CodeStopping {
-			stopping++
-		}
-	}
-	text := fmt.Sprintf("%s, %d left", movedText(n.Moved, n.Stopped), len(n.Remaining)-stopping)
+	out, stopping := gone(n)
+	text := fmt.Sprintf("%s, %d left", out, len(n.Remaining)-stopping)
 	if stopping > 0 {
 		text += fmt.Sprintf(", %d stopping", stopping)
 	}
 	return text
 }
 
-// movedText describes how many instances were replaced and how many were only stopped. moved includes those in stopped.
-func movedText(moved, stopped int) string {
-	if stopped == 0 {
-		return fmt.Sprintf("%d moved", moved)
+// String describes how many instances were replaced, and how many were only stopped.
+func (d departed) String() string {
+	if d.stopped == 0 {
+		return fmt.Sprintf("%d moved", d.moved)
 	}
-	return fmt.Sprintf("%d moved, %d stopped without a replacement", moved-stopped, stopped)
+	return fmt.Sprintf("%d moved, %d stopped without a replacement", d.moved, d.stopped)
 }
 
 // ackedText describes how many instances stay on their node with an acknowledgement. It returns "" for 0.
@@ -120,8 +114,7 @@ func drainNews(before, after *api.Drain) []string {
 		}
 	}
 	if before.Phase != after.Phase && after.Phase != model.PhaseDraining {
-		news = append(news, fmt.Sprintf("drain %s %s: %s%s", after.ID, after.Phase, movedText(moved(*after), stopped(*after)),
-			ackedText(acked(*after))))
+		news = append(news, fmt.Sprintf("drain %s %s: %s%s", after.ID, after.Phase, goneOf(*after), ackedText(acked(*after))))
 	}
 	return news
 }
@@ -131,14 +124,17 @@ func drainNodeNews(before, after api.DrainNode) []string {
 	add := func(format string, args ...any) {
 		news = append(news, after.Node+": "+fmt.Sprintf(format, args...))
 	}
+	out, _ := gone(after)
+	was, _ := gone(before)
 	if !before.Turn && after.Turn && after.Phase == model.PhaseDraining {
 		deadline := "no deadline"
 		if after.Deadline != nil {
 			deadline = "deadline " + after.Deadline.Local().Format("15:04:05")
 		}
-		add("draining, %d instances, %s", len(after.Remaining)+after.Moved, deadline)
+		add("draining, %d instances, %s", len(after.Remaining)+out.moved+out.stopped, deadline)
 	}
-	if after.Moved > before.Moved || after.Stopped != before.Stopped {
+	left := after.Phase == model.PhaseDraining && out != was // one that has ended does not tell what remains
+	if after.Moved > before.Moved || after.Stopped != before.Stopped || left {
 		add("%s", countOf(after))
 	}
 	for _, sum := range newReasons(before.Blockers, after.Blockers) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -57,8 +58,13 @@ func imageLs(a *app) *cobra.Command {
 			all := got.Value
 			return a.Show(term.Result{JSON: got.Raw, Names: namesOf(all.Items, imageName), Text: func(p *term.Page) {
 				term.Rows(p, all.Items, imageColumns(a))
+				for _, n := range all.RuntimeDown {
+					a.Note("the images of node %s are not listed: %s", n.Node, n.Reason)
+				}
 				for _, node := range all.Silent {
-					a.Note("the agent of node %s does not answer: its images are not listed", node)
+					if !slices.ContainsFunc(all.RuntimeDown, func(n api.NodeReason) bool { return n.Node == node }) {
+						a.Note("the agent of node %s does not answer: its images are not listed", node)
+					}
 				}
 				if all.Hidden > 0 {
 					a.Note("%d more nodes that you may not see", all.Hidden)
@@ -98,7 +104,7 @@ func imagePrune(a *app) *cobra.Command {
 						model.SizeText(done.Bytes))
 				}
 				if done.More {
-					a.Note("there was no time for all: run it again")
+					a.Note("not all that nothing needs are deleted yet: run it again")
 				}
 			}})
 		},

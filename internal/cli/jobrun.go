@@ -252,7 +252,10 @@ func troubleOf(instances []api.Instance) string {
 	n, reason := 0, ""
 	for _, i := range instances {
 		if i.Desired == model.DesiredRunning && !i.Ready && i.Reason != "" {
-			n, reason = n+1, i.Reason
+			n, reason = n+1, reasonText(i)
+			if endedItself(i.Reason) {
+				reason += ", see: outspan logs " + string(i.ID)
+			}
 		}
 	}
 	if n == 0 {
@@ -273,6 +276,13 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	defer cancel()
 	var look jobLook
 	last := ""
+	tell := func() {
+		if text := look.text(); text != last {
+			say("%s", text)
+			last = text
+		}
+		bar(look)
+	}
 	err := watchEvery(limited, a, of(a.client().Jobs.Get, name), time.Second,
 		func(got client.Response[api.JobDetail]) (bool, error) {
 			look.job = &got.Value.Job
@@ -290,21 +300,18 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 				return false, err
 			}
 			look.trouble = troubleOf(instances.Items)
-			if text := look.text(); text != last {
-				say("%s", text)
-				last = text
-			}
-			bar(look)
+			tell()
 			done, err := look.ended(a.Now())
 			if d := look.deployment; done && err == nil && d != nil && !d.Status.Ended() {
 				say("its canaries are ready; go on with: outspan deployment promote %s", d.ID)
 			} else if done && err == nil && d != nil {
 				// The deployment may have ended after the job was read, so read the job again.
-				last, err := a.client().Jobs.Get(limited, name, client.ReadOptions{})
+				now, err := a.client().Jobs.Get(limited, name, client.ReadOptions{})
 				if err != nil {
 					return false, err
 				}
-				look.job = &last.Value.Job
+				look.job = &now.Value.Job
+				tell()
 			}
 			return done, err
 		})

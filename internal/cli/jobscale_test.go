@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/daemon"
 	"github.com/outspan/outspan/model"
 )
@@ -66,5 +67,29 @@ func TestDryRunsSayWould(t *testing.T) {
 				t.Errorf("%s %s: exit code %d, want %q\n%s%s", c.command, flag, code, want, out, errs)
 			}
 		}
+	}
+}
+
+// A deployment that ends after its job was read has its last instances in the output, too.
+func TestLastLineOfARollout(t *testing.T) {
+	reads := 0
+	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/v1/deployments/"):
+			fmt.Fprint(w, `{"id":"d1","status":"succeeded","index":8}`)
+		case r.URL.Path == "/v1/jobs/web":
+			reads++
+			fmt.Fprintf(w, `{"name":"web","groups":[{"name":"http","ready":%d,"count":2}],"index":7}`, min(reads, 2))
+		default:
+			fmt.Fprint(w, `{"items":[],"index":7}`)
+		}
+	})
+	a := newApp(daemon.Program{Version: "dev"})
+	a.conn.address = address
+	var lines []string
+	_, err := a.watchJob(t.Context(), "web", api.JobReply{DeploymentID: "d1"}, &waitFlags{},
+		func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }, func(jobLook) {})
+	if got := strings.Join(lines, "; "); err != nil || got != "job web: 1/2 ready; job web: 2/2 ready" {
+		t.Errorf("%s (%v)", got, err)
 	}
 }

@@ -44,7 +44,8 @@ func (f *rollFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.noReboot, "no-reboot", false,
 		"the command of --exec reboots nothing, such as an update of packages: the node is taken back when it has ended; "+
 			"with --resume, --no-reboot=false takes that back")
-	fs.StringVar(&f.resume, "resume", "", "go on with the roll of this id, from any machine")
+	fs.StringVar(&f.resume, "resume", "",
+		"go on with the roll of this id, from any machine; repeat --exec for a roll that somebody else began")
 	fs.IntVar(&f.parallel, "max-parallel-nodes", 1, "how many nodes at once")
 	f.deadline.Value = new(model.Duration)
 	fs.Var(&f.deadline, "deadline", "of each drain: 1h, or none (default: the setting drain_deadline)")
@@ -148,59 +149,6 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 	return names, nil
 }
 
-// resumeRoll continues an earlier roll with the same nodes. Of the other options, those that are given replace the
-// roll's own; --wait-reboot replaces its command and --no-reboot. With --dry-run, resumeRoll only forecasts.
-func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
-	drains, err := a.drainsOfRoll(ctx, f.resume)
-	if err != nil {
-		return err
-	}
-	r := &roll{plan: *drains[0].Options.Roll, flags: f}
-	switch {
-	case f.exec != "" && f.waitReboot:
-		return term.Usage("--exec and --wait-reboot are both given").WithHint("give one of them")
-	case f.noReboot && (f.waitReboot || term.First(f.exec, r.plan.Exec) == ""):
-		return term.Usage("--no-reboot needs a command").
-			WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
-	}
-	if f.exec != "" || f.waitReboot {
-		r.plan.Exec = f.exec
-	}
-	if f.given("no-reboot") || f.waitReboot {
-		r.plan.NoReboot = f.noReboot
-	}
-	if f.given("max-parallel-nodes") {
-		if err := f.checkParallel(); err != nil {
-			return err
-		}
-		r.plan.Parallel = f.parallel
-	}
-	if f.dryRun {
-		return a.forecastRoll(ctx, r.plan.Nodes)
-	}
-	return a.runRoll(ctx, r)
-}
-
-// drainsOfRoll returns the drains of a roll, the latest first. Code: not_found if there is none.
-func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) {
-	all, err := a.client().Drains.List(ctx, client.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var found []api.Drain
-	for _, d := range all.Items {
-		if r := d.Options.Roll; r != nil && r.ID == id {
-			found = append(found, d)
-		}
-	}
-	if len(found) == 0 {
-		return nil, model.Refuse(model.CodeNotFound, "no drain is a step of a roll %q", id).
-			WithHint("give its whole id; list drains with: outspan drain ls -o wide")
-	}
-	slices.SortFunc(found, func(x, y api.Drain) int { return cmp.Compare(y.Index, x.Index) })
-	return found, nil
-}
-
 // rollForecast is what the drain of one node of a roll would do if it began now.
 type rollForecast struct {
 	Node       string               `json:"node"`
@@ -285,4 +233,139 @@ func rollForecastTable(p *term.Page, all []rollForecast) {
 		}
 	}
 	p.Line("(dry run: nothing was changed)")
+}
+
+// movedGroups returns the groups in which an instance was created because of a draining node since the drain was
+// created. The node may be one of another drain.
+func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
+	all, err := a.client().Instances.List(ctx, client.InstanceListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	moved := map[model.GroupID]bool{}
+	for _, i := range all.Items {
+		if i.Cause == model.CauseNodeDraining && !i.CreatedAt.Before(drain.CreatedAt) {
+			moved[model.NewGroupID(i.Job, i.Group)] = true
+		}
+	}
+	return moved, nil
+}
+
+// lackingGroup returns the id of a group that has fewer ready instances than its count, or "" if there is none. It only
+// considers groups for which the map is true.
+func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
+	for _, j := range jobs {
+		for _, g := range j.Groups {
+			if id := model.NewGroupID(j.Name, g.Name); of[id] && g.Ready < g.Count {
+				return string(id)
+			}
+		}
+	}
+	return ""
+}
+
+// within runs f with a context that expires after limit. A limit of 0 means that it does not expire.
+func (a *app) within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	if limit <= 0 {
+		return f(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return f(ctx)
+}
+
+// hiddenWord is what servers show in place of what the caller may not read.
+const hiddenWord = "hidden"
+
+// resumeRoll continues an earlier roll with the same nodes. Of the other options, those that are given replace the
+// roll's own; --wait-reboot replaces its command and --no-reboot. With --dry-run, resumeRoll only forecasts.
+func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
+	found, err := a.drainsOfRoll(ctx, f.resume)
+	if err != nil {
+		return err
+	}
+	for _, d := range found.others {
+		a.Note("warning: drain %s of %q has the id of this roll, but other nodes; it is ignored", d.ID, string(d.Actor))
+	}
+	got, err := a.client().Auth.WhoAmI(ctx, client.ReadOptions{})
+	if err != nil {
+		return err
+	}
+	me := model.Actor(got.Value.Subject)
+	from := found.source(me)
+	r := &roll{plan: *from.Options.Roll, flags: f}
+	switch {
+	case r.plan.Exec == hiddenWord || slices.Contains(r.plan.Nodes, hiddenWord):
+		return term.Usage("you may not see all of this roll").
+			WithHint("ask for the right to drain all of its nodes, or begin a roll of your own: outspan node roll NODE...")
+	case f.exec != "" && f.waitReboot:
+		return term.Usage("--exec and --wait-reboot are both given").WithHint("give one of them")
+	case f.noReboot && (f.waitReboot || term.First(f.exec, r.plan.Exec) == ""):
+		return term.Usage("--no-reboot needs a command").
+			WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
+	case r.plan.Exec != "" && f.exec == "" && !f.waitReboot && !f.dryRun && from.Actor != me:
+		return term.Usage("the command of this roll is from %q: %q", string(from.Actor), r.plan.Exec).
+			WithHint("read it; if you want to run it here, repeat it: outspan node roll --resume %s --exec '...'", f.resume)
+	}
+	if f.exec != "" || f.waitReboot {
+		r.plan.Exec = f.exec
+	}
+	if f.given("no-reboot") || f.waitReboot {
+		r.plan.NoReboot = f.noReboot
+	}
+	if f.given("max-parallel-nodes") {
+		if err := f.checkParallel(); err != nil {
+			return err
+		}
+		r.plan.Parallel = f.parallel
+	}
+	if f.dryRun {
+		return a.forecastRoll(ctx, r.plan.Nodes)
+	}
+	return a.runRoll(ctx, r)
+}
+
+// rollDrains are the drains with the id of one roll, each list the latest first. The first drain of the roll says which
+// nodes it has. Drains with other nodes are no steps of it: anybody who may drain a node can write any id into a drain.
+type rollDrains struct {
+	steps, others []api.Drain
+}
+
+// source returns the drain from which a caller resumes the roll: the latest step of its own, or that of whoever began
+// the roll.
+func (r rollDrains) source(me model.Actor) *api.Drain {
+	owner := r.steps[len(r.steps)-1].Actor
+	for _, actor := range []model.Actor{me, owner} {
+		for i := range r.steps {
+			if r.steps[i].Actor == actor {
+				return &r.steps[i]
+			}
+		}
+	}
+	return nil // never: the first step is the owner's
+}
+
+// drainsOfRoll returns the drains of a roll. Code: not_found if there is none.
+func (a *app) drainsOfRoll(ctx context.Context, id string) (found rollDrains, _ error) {
+	all, err := a.client().Drains.List(ctx, client.ListOptions{})
+	if err != nil {
+		return found, err
+	}
+	same := slices.DeleteFunc(all.Items, func(d api.Drain) bool {
+		return d.Options.Roll == nil || d.Options.Roll.ID != id
+	})
+	if len(same) == 0 {
+		return found, model.Refuse(model.CodeNotFound, "no drain is a step of a roll %q", id).
+			WithHint("give its whole id; list drains with: outspan drain ls -o wide")
+	}
+	slices.SortFunc(same, func(x, y api.Drain) int { return cmp.Compare(y.Index, x.Index) })
+	nodes := same[len(same)-1].Options.Roll.Nodes
+	for _, d := range same {
+		if slices.Equal(d.Options.Roll.Nodes, nodes) {
+			found.steps = append(found.steps, d)
+		} else {
+			found.others = append(found.others, d)
+		}
+	}
+	return found, nil
 }

@@ -197,9 +197,13 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 	case err != nil:
 		return nil, err
 	case last == nil || last.Phase == model.PhaseFailed || last.Phase == model.PhaseCanceled:
-	case last.Phase == model.PhaseDrained && got.Value.Intent != model.IntentDraining:
+	case last.Phase == model.PhaseDrained &&
+		(got.Value.Intent != model.IntentDraining || inOtherDrain(got.Value, last.ID)):
 		if r.plan.NoReboot || got.Value.BootID != bootBefore(last, name) {
 			return nil, nil
+		}
+		if inOtherDrain(got.Value, last.ID) {
+			return nil, refuseOtherDrain(got.Value)
 		}
 		r.say(name, "was taken back before it was rebooted: it is drained again")
 	default:
@@ -217,14 +221,24 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 	return a.followRoll(ctx, r, name, body.ID)
 }
 
+// inOtherDrain reports whether a node is drained by another drain than the given one. Taking the node back would cancel
+// that other drain.
+func inOtherDrain(n api.Node, drain model.DrainID) bool {
+	return n.Intent == model.IntentDraining && n.DrainID != drain
+}
+
+func refuseOtherDrain(n api.Node) error {
+	return model.Refuse(model.CodeConflict, "node %s is in another drain: %s", n.Name, n.DrainID)
+}
+
 // lastDrain returns the latest drain of a node in this roll, or nil if there is none. It also returns how many drains
 // the node had in this roll.
 func (a *app) lastDrain(ctx context.Context, r *roll, name string) (*api.Drain, int, error) {
-	all, err := a.drainsOfRoll(ctx, r.plan.ID)
+	found, err := a.drainsOfRoll(ctx, r.plan.ID)
 	if isCode(err, model.CodeNotFound) {
 		return nil, 0, nil
 	}
-	all = slices.DeleteFunc(all, func(d api.Drain) bool {
+	all := slices.DeleteFunc(found.steps, func(d api.Drain) bool {
 		return !slices.ContainsFunc(d.Nodes, func(n api.DrainNode) bool { return n.Node == name })
 	})
 	if err != nil || len(all) == 0 {
@@ -268,6 +282,12 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 	}
 	if err := a.awaitBack(ctx, r, name, before); err != nil {
 		return err
+	}
+	if got, err = a.client().Nodes.Get(ctx, name, client.ReadOptions{}); err != nil {
+		return err
+	}
+	if inOtherDrain(got.Value, drain.ID) {
+		return refuseOtherDrain(got.Value)
 	}
 	if _, err := a.client().Nodes.Uncordon(ctx, name, api.IntentBody{Reason: "node roll " + r.plan.ID},
 		client.WriteOptions{}); err != nil {
@@ -375,43 +395,4 @@ func (a *app) awaitWhole(ctx context.Context, r *roll, name string, drain *api.D
 			WithHint("see why: outspan why %s", lacking)
 	}
 	return err
-}
-
-// movedGroups returns the groups in which an instance was created because of a draining node since the drain was
-// created. The node may be one of another drain.
-func (a *app) movedGroups(ctx context.Context, drain *api.Drain) (map[model.GroupID]bool, error) {
-	all, err := a.client().Instances.List(ctx, client.InstanceListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	moved := map[model.GroupID]bool{}
-	for _, i := range all.Items {
-		if i.Cause == model.CauseNodeDraining && !i.CreatedAt.Before(drain.CreatedAt) {
-			moved[model.NewGroupID(i.Job, i.Group)] = true
-		}
-	}
-	return moved, nil
-}
-
-// lackingGroup returns the id of a group that has fewer ready instances than its count, or "" if there is none. It only
-// considers groups for which the map is true.
-func lackingGroup(jobs []api.Job, of map[model.GroupID]bool) string {
-	for _, j := range jobs {
-		for _, g := range j.Groups {
-			if id := model.NewGroupID(j.Name, g.Name); of[id] && g.Ready < g.Count {
-				return string(id)
-			}
-		}
-	}
-	return ""
-}
-
-// within runs f with a context that expires after limit. A limit of 0 means that it does not expire.
-func (a *app) within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
-	if limit <= 0 {
-		return f(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return f(ctx)
 }

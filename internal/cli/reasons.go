@@ -172,8 +172,11 @@ func ownReasons() []string {
 }
 
 // reasonText describes why an instance is in its state. If the reason is only an id, that of the drain or of the
-// preempting instance, reasonText adds what the id means.
+// preempting instance, reasonText adds what the id means. If a program ended by itself, it adds the exit code.
 func reasonText(i api.Instance) string {
+	if i.ExitCode != nil && endedItself(i.Reason) {
+		return fmt.Sprintf("%s (exit code %d)", i.Reason, *i.ExitCode)
+	}
 	by, more, several := strings.Cut(i.Reason, "; ")
 	by, bypassed := strings.CutPrefix(by, "budget bypassed: ")
 	if by == "" || strings.Contains(by, " ") || driver.Reason(by).Valid() || slices.Contains(ownReasons(), by) {
@@ -196,6 +199,13 @@ func reasonText(i api.Instance) string {
 		by += "; " + more
 	}
 	return by
+}
+
+// endedItself reports whether a reason says that the program ended by itself, so that its exit code and its logs tell
+// more.
+func endedItself(reason string) bool {
+	return reason == driver.ReasonExited.String() || reason == driver.ReasonSignaled.String() ||
+		reason == string(model.CauseCrashLoop)
 }
 
 // whyChanged describes what an event changed and, if known, the reason: "ready -> failed (fenced)". For a new leader it
@@ -240,8 +250,9 @@ func (u *unplacedOf) refusal() *model.Error {
 var unplacedHints = map[model.Code]string{
 	model.CodeConstraint: "change the constraint, or have a node meet it, such as with: outspan node " +
 		"label NODE KEY=VALUE",
-	model.CodeNoRuntime:   "install containerd on a node; which nodes have it: outspan node ls -o wide",
-	model.CodeRuntimeDown: "start containerd on the node: systemctl start containerd",
+	model.CodeNoRuntime: "install containerd on a node; which nodes have it: outspan node ls -o wide",
+	model.CodeRuntimeDown: "start containerd on the node, or give the node what it lacks, as `outspan " +
+		"node status NODE` says",
 	model.CodeNoNetwork: "install what a node lacks for it, as `outspan node status NODE` says, or use " +
 		"network = \"host\" in the job file",
 	model.CodeNoNodes:      "add a node, or uncordon one; list them with: outspan node ls",

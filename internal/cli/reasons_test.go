@@ -36,6 +36,22 @@ func TestReasonsAreWords(t *testing.T) {
 	}
 }
 
+// The end of a program is shown with its exit code. While a job is followed, the logs are named too.
+func TestReasonsHaveExitCodes(t *testing.T) {
+	seven := 7
+	i := api.Instance{ID: "3k9f2m", Desired: model.DesiredRunning, Reason: "exited", ExitCode: &seven}
+	if got := reasonText(i); got != "exited (exit code 7)" {
+		t.Errorf("%q", got)
+	}
+	if got := troubleOf([]api.Instance{i}); got != "1 not well: exited (exit code 7), see: outspan logs 3k9f2m" {
+		t.Errorf("%q", got)
+	}
+	i.Reason = "check_failed: alive: no answer"
+	if got := reasonText(i) + "; " + troubleOf([]api.Instance{i}); got != i.Reason+"; 1 not well: "+i.Reason {
+		t.Errorf("%q", got)
+	}
+}
+
 // An event shows why a status changed, even without -o wide.
 func TestEventsSayWhy(t *testing.T) {
 	data := map[string]string{"before": "ready", "after": "failed", "reason": "fenced"}

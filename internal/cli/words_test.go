@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/internal/cli/term"
+	"github.com/outspan/outspan/internal/daemon"
 	"github.com/outspan/outspan/model"
 )
 
@@ -112,9 +114,10 @@ func TestDrainNews(t *testing.T) {
 	}
 	want := []string{
 		"n1: draining, 2 instances, deadline 03:05:35",
-		"n1: 1 moved, 1 left, 1 stopping",
+		"n1: 0 moved, 1 left, 1 stopping",
 		"n1: blocked: instance i1: volume db/pg/0/data: volume_local: has a local volume; outspan node ack-blockers n1",
 		"paused",
+		"n1: 1 moved, 0 left",
 		"n1: failed after 1m30s",
 		"n1:   blocked by instance i1: volume db/pg/0/data: volume_local: has a local volume; outspan node ack-blockers n1",
 		"drain d failed: 1 moved",
@@ -127,6 +130,45 @@ func TestDrainNews(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// An instance that stops is counted once: it remains until it is gone.
+func TestDrainCountsOnce(t *testing.T) {
+	stops := api.DrainRemaining{State: "draining", Blocker: model.CodeStopping}
+	unheard := api.DrainRemaining{State: "ready", Blocker: model.CodeStopping} // its agent has not begun the stop
+	stays := api.DrainRemaining{State: "ready"}
+	a := newApp(daemon.Program{Version: "dev"})
+	for _, tt := range []struct {
+		moved, stopped int
+		left           []api.DrainRemaining
+		status, news   string
+	}{
+		{2, 0, []api.DrainRemaining{stops, stays}, "1 0 2", "1 moved, 1 left, 1 stopping"},
+		{2, 0, []api.DrainRemaining{stops, unheard, stays}, "0 0 3", "0 moved, 1 left, 2 stopping"},
+		{2, 1, []api.DrainRemaining{stops}, "1 0 1", "1 moved, 0 left, 1 stopping"},
+		{3, 2, []api.DrainRemaining{stops}, "1 1 1", "1 moved, 1 stopped without a replacement, 0 left, 1 stopping"},
+		{0, 0, []api.DrainRemaining{stops}, "0 0 1", "0 moved, 0 left, 1 stopping"}, // not for the drain
+		{2, 0, nil, "2 0 0", "2 moved, 0 left"},
+	} {
+		n := api.DrainNode{Node: "n1", Phase: model.PhaseDraining, Moved: tt.moved, Stopped: tt.stopped, Remaining: tt.left}
+		d := api.Drain{ID: "d", Phase: model.PhaseDraining, Nodes: []api.DrainNode{n}}
+		p := &term.Page{}
+		a.drainPage(p, d)
+		status := regexp.MustCompile(`(?m)^ *n1 +draining +(\d+) +(\d+) +(\d+)`).FindStringSubmatch(p.String())
+		list := map[string]string{}
+		for _, c := range a.drainColumns() {
+			list[c.Head] = c.Cell(d)
+		}
+		if got := strings.Join(status[min(1, len(status)):], " "); got != tt.status {
+			t.Errorf("drain status: %q, want %q:\n%s", got, tt.status, p)
+		}
+		if got := list["moved"] + " " + list["stopped"] + " " + list["remaining"]; got != tt.status {
+			t.Errorf("drain ls: %q, want %q", got, tt.status)
+		}
+		if got := countOf(n); got != tt.news {
+			t.Errorf("drain watch: %q, want %q", got, tt.news)
+		}
 	}
 }
 

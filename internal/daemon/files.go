@@ -19,9 +19,10 @@ import (
 type NamedFiles struct {
 	ReadableKeys []string               // paths of the private keys that every user of the machine can read
 	Ends         map[pki.Role]time.Time // when the certificate expires, by the role for which it was checked
+	OtherHosts   []string               // those of ui.hosts that ui.cert_file is not for
 }
 
-// CheckFiles checks the certificate, the keys, the audit log and the CA of the provider that a configuration names, as
+// CheckFiles checks the certificates, the keys, the audit log and the CA of the provider that a configuration names, as
 // the process does when it starts. An error says why the process would not start. On a managed machine an expired
 // certificate is no error: a server makes itself a new one, and an agent starts without. If the configuration names a
 // TLS directory, CheckFiles looks at no certificate of the process and at no gossip key.
@@ -34,6 +35,13 @@ func CheckFiles(c *config.Config) (NamedFiles, error) {
 	}
 	if _, _, err := signIn(c.Name, c.Auth.OIDC, nil, hclog.NewNullLogger()); err != nil {
 		return found, err
+	}
+	if c.UI != nil {
+		cert, err := transport.LoadPageCertificate(pageFiles(c.UI))
+		if err != nil {
+			return found, err
+		}
+		found.OtherHosts = cert.NotFor(c.UI.Hosts)
 	}
 	if c.TLS.Dir != "" {
 		return found, nil // the process makes the files in the directory when it first starts
@@ -71,6 +79,9 @@ func readableKeys(c *config.Config) []string {
 		keys = append(transport.ManagedDir(c.DataDir).KeyFiles(), filepath.Join(c.DataDir, keyring.FileName))
 	case c.TLS.Dir != "":
 		keys = []string{filepath.Join(c.TLS.Dir, "ca-key.pem"), filepath.Join(c.TLS.Dir, "gossip.key")}
+	}
+	if c.UI != nil {
+		keys = append(keys, c.UI.KeyFile)
 	}
 	return slices.DeleteFunc(keys, func(path string) bool {
 		info, err := os.Stat(path)

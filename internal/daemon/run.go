@@ -239,6 +239,7 @@ func needRestart(running, newer *config.Config) (keys []string) {
 		{"listen", running.Listen == newer.Listen}, {"advertise", running.Advertise == newer.Advertise},
 		{"telemetry", running.Metrics == newer.Metrics}, {"audit", running.Audit == newer.Audit},
 		{"auth", reflect.DeepEqual(running.Auth, newer.Auth)},
+		{"ui", pageAddress(running) == pageAddress(newer)},
 	} {
 		if !one.equal {
 			keys = append(keys, one.key)

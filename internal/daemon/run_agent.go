@@ -16,6 +16,7 @@ import (
 
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/agent/gauge"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/model"
@@ -211,7 +212,8 @@ func (a *agentPart) openGossip() error {
 		return err
 	}
 	a.beater = cluster.NewBeater(cluster.BeaterConfig{
-		Node: id.Node, BootID: id.BootID, Incarnation: id.Incarnation, Pool: a.gossip, Logger: a.p.log.Named("heartbeat"),
+		Node: id.Node, BootID: id.BootID, Incarnation: id.Incarnation, Pool: a.gossip, Use: gauge.New().Use,
+		Logger: a.p.log.Named("heartbeat"),
 	})
 	a.agent.UseHeartbeats(a.beater)
 	return nil

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"net"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/reconcile"
+	"github.com/outspan/outspan/series"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/httpapi"
 	"github.com/outspan/outspan/transport/metrics"
@@ -42,11 +44,15 @@ type serverPart struct {
 	bodies   *transport.Bodies
 	copies   *transport.Copies
 	counts   *metrics.Collector
+	series   *series.Recorder
+	applies  series.Stopwatch // of entries, and syncs of appends to the log
+	syncs    series.Stopwatch
 	trust    *trust.Engine      // nil if the cluster issues no certificates
 	files    *trust.FilesEngine // nil if it does
 	audit    *audit.Log         // nil if the configuration has none
 	audited  auditMetrics
 	signing  *signingIn // nil if the configuration has no provider
+	page     *webPage   // nil if the configuration has none
 }
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
@@ -83,7 +89,10 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	if s.unix, err = transport.ListenUnix(s.socket(), p.cfg.Name); err != nil {
 		return nil, err
 	}
-	err = s.openAPI()
+	if err := s.openAPI(); err != nil {
+		return nil, err
+	}
+	s.page, err = s.openPage(ctx)
 	return s, err
 }
 
@@ -125,7 +134,7 @@ func (s *serverPart) openCluster() error {
 			Join: cfg.Server.RetryJoin, Logger: s.p.log.Named("gossip"),
 		},
 		Lead: s.lead, MayVote: s.mayVote(),
-		Applied: s.counts.ObserveApply, Certificates: s.certificates,
+		Applied: s.noteApply, Stored: s.syncs.Note, Certificates: s.certificates,
 		Fatal:   s.p.fatal,
 		Compare: cluster.CompareConfig{Compared: s.compared.note},
 		Raft:    cluster.RaftConfig{Multiplier: cfg.Server.RaftMultiplier},
@@ -135,6 +144,7 @@ func (s *serverPart) openCluster() error {
 		return err
 	}
 	s.creds.SetClock(s.cluster.WallClock)
+	s.series = s.newSeries()
 	return nil
 }
 
@@ -215,7 +225,7 @@ func (s *serverPart) openAPI() (err error) {
 		Metrics: s.p.metrics(),
 		Limits:  httpapi.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
 		Bodies:  s.bodies, Refused: s.refusals.count, Beyond: beyond.count, Copies: s.copies,
-		Audit: s.audit,
+		Audit: s.audit, Series: s.series,
 	})
 	return err
 }
@@ -242,7 +252,7 @@ func (s *serverPart) run(ctx context.Context) error {
 	recording, stopRecording := context.WithCancel(base)
 	defer stopRecording()
 
-	failed := make(chan error, 5)
+	failed := make(chan error, 8)
 	start := func(ctx context.Context, run func(context.Context) error) *sync.WaitGroup {
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -261,7 +271,7 @@ func (s *serverPart) run(ctx context.Context) error {
 	}
 	listening := start(port, s.listener.Run)
 	agreeing := start(consensus, s.cluster.Run)
-	counting := start(consensus, s.counts.Run)
+	counting, recalling := start(consensus, s.counts.Run), start(consensus, s.series.Run)
 	trusting := new(sync.WaitGroup)
 	if s.trust != nil {
 		trusting = start(consensus, s.trust.Run)
@@ -272,6 +282,10 @@ func (s *serverPart) run(ctx context.Context) error {
 		return web.Run(ctx, s.listener.API(), net.Listener(s.unix))
 	})
 
+	showing := new(sync.WaitGroup)
+	if s.page != nil {
+		showing = start(serve, s.page.run)
+	}
 	asking := new(sync.WaitGroup)
 	if s.signing != nil {
 		asking = start(serve, s.signing.run)
@@ -284,10 +298,12 @@ func (s *serverPart) run(ctx context.Context) error {
 	}
 	stopServing()
 	serving.Wait()
+	showing.Wait()
 	asking.Wait()
 	leave()
 	agreeing.Wait()
 	counting.Wait()
+	recalling.Wait()
 	trusting.Wait()
 	closePort()
 	listening.Wait()
@@ -302,7 +318,7 @@ func (s *serverPart) reload(cfg *config.Config) error {
 		s.audit.Reopen()
 	}
 	s.api.SetLimits(httpapi.Limits{RequestsPerSecond: cfg.Limits.RequestsPerSecond})
-	return s.listener.Reload()
+	return errors.Join(s.page.reload(cfg.UI), s.listener.Reload())
 }
 
 // release closes what openServer opened.
@@ -315,5 +331,8 @@ func (s *serverPart) release() {
 	}
 	if s.listener != nil {
 		_ = s.listener.API().Close() // its error does not matter any more
+	}
+	if s.page != nil {
+		_ = s.page.listener.API().Close() // its error does not matter any more
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/series"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/trust"
 )
@@ -216,19 +217,23 @@ func addressesOf(servers []cluster.ServerStatus, own model.ServerID,
 // peerAnswers answers the questions of other servers.
 type peerAnswers struct {
 	*cluster.Server
-	trust func(ctx context.Context, question string, body []byte) (answer []byte, known bool, err error)
+	series *series.Recorder
+	trust  func(ctx context.Context, question string, body []byte) (answer []byte, known bool, err error)
 }
 
 func (s *serverPart) peerAnswers() peerAnswers {
 	if s.trust == nil {
-		return peerAnswers{s.cluster, s.files.AnswerPeer}
+		return peerAnswers{s.cluster, s.series, s.files.AnswerPeer}
 	}
-	return peerAnswers{s.cluster, s.trust.AnswerPeer}
+	return peerAnswers{s.cluster, s.series, s.trust.AnswerPeer}
 }
 
 // AnswerPeer implements httpapi.Peers.
 func (p peerAnswers) AnswerPeer(ctx context.Context, question string, body []byte) ([]byte, error) {
 	if answer, known, err := p.trust(ctx, question, body); known {
+		return answer, err
+	}
+	if answer, known, err := p.series.AnswerPeer(question, body); known {
 		return answer, err
 	}
 	return p.Server.AnswerPeer(ctx, question, body)

@@ -17,6 +17,7 @@ type Field struct {
 	open      func(*Decoder, *hcl.Block)                // decodes a block
 	keys      func() []Field                            // returns the keys of a block
 	variables func(*Decoder, hcl.Body) *hcl.EvalContext // returns a block's variables; if nil, the outer ones apply
+	foreign   map[string]string                         // hints for words that a block does not know
 	emit      func(*Printer)                            // prints the key; nil means that the key is never printed
 	rank      int                                       // fields are printed in ascending order of rank
 
@@ -67,6 +68,13 @@ func (f Field) Variables(of func(*Decoder, hcl.Body) *hcl.EvalContext) Field {
 	return f
 }
 
+// Foreign sets hints for words of other programs that people write in the block, such as those of compose. A hint says
+// what to write instead.
+func (f Field) Foreign(hints map[string]string) Field {
+	f.foreign = hints
+	return f
+}
+
 type labelOf[T ~string] struct{ to *T }
 
 func (l labelOf[T]) get() string     { return string(*l.to) }
@@ -104,13 +112,19 @@ func (d *Decoder) inside(b *hcl.Block, fields []Field) {
 	d.body(b.Body, rest)
 }
 
-// Block is a block that may appear once. It is always printed.
+// Block is a block that may appear once. It is printed unless Printer.Zero lets it be left out.
 func Block(name string, fields ...Field) Field {
 	return Field{
 		name: name, labels: labels(fields),
 		open: func(d *Decoder, b *hcl.Block) { d.inside(b, fields) },
 		keys: func() []Field { return fields },
-		emit: func(p *Printer) { p.block(name, fields) },
+		emit: func(p *Printer) {
+			one := Printer{Filled: p.Filled, Zero: p.Zero}
+			one.block(name, fields)
+			if p.Zero == nil || one.b.String() != name+" {}\n" {
+				p.b.WriteString(one.b.String())
+			}
+		},
 	}
 }
 

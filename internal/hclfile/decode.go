@@ -14,9 +14,10 @@ import (
 // ready to use.
 type Decoder struct {
 	diags     hcl.Diagnostics
-	variables *hcl.EvalContext // variables that expressions may use; nil means none
-	places    places           // places of the decoded keys
-	path      []string         // path of the block that is being decoded
+	variables *hcl.EvalContext  // variables that expressions may use; nil means none
+	places    places            // places of the decoded keys
+	path      []string          // path of the block that is being decoded
+	foreign   map[string]string // Field.Foreign of that block
 }
 
 // File decodes one file: it checks the limits, parses src and decodes the body. It returns the body even if decoding
@@ -46,7 +47,7 @@ func (d *Decoder) body(body hcl.Body, fields []Field) {
 		}
 	}
 	content, diags := body.Content(schema)
-	d.diags = append(d.diags, nameKeys(diags, fields)...)
+	d.diags = append(d.diags, nameKeys(diags, fields, d.foreign)...)
 	for _, f := range fields {
 		if f.set != nil {
 			if attr, ok := content.Attributes[f.name]; ok {
@@ -80,8 +81,9 @@ func (d *Decoder) blocks(blocks hcl.Blocks, f Field, body hcl.Body) {
 
 // open decodes one block. The parameter i is the block's position among the blocks of the field, from 0.
 func (d *Decoder) open(f Field, b *hcl.Block, i int) {
-	outer, variables := d.path, d.variables
-	defer func() { d.path, d.variables = outer, variables }()
+	outer, variables, foreign := d.path, d.variables, d.foreign
+	defer func() { d.path, d.variables, d.foreign = outer, variables, foreign }()
+	d.foreign = f.foreign
 	d.path = append(slices.Clone(outer), f.name)
 	switch {
 	case len(b.Labels) > 0:

@@ -59,7 +59,12 @@ func Flag(name string, to *bool) Field {
 		if v, ok := d.Flag(a, name+` = true`); ok {
 			*to = v
 		}
-	}, func(*Printer) string { return strconv.FormatBool(*to) })
+	}, func(p *Printer) string {
+		if p.zero(name, !*to) {
+			return ""
+		}
+		return strconv.FormatBool(*to)
+	})
 }
 
 // Flag evaluates an attribute that takes true or false. For any other value it adds a mistake that quotes example, and
@@ -82,13 +87,22 @@ func Number[T ~int | ~int64](name string, to *T) Field {
 			return
 		}
 		*to = T(n)
-	}, func(*Printer) string { return strconv.FormatInt(int64(*to), 10) })
+	}, func(p *Printer) string {
+		if p.zero(name, *to == 0) {
+			return ""
+		}
+		return strconv.FormatInt(int64(*to), 10)
+	})
 }
 
 // Duration is an attribute that takes a duration, such as "30s".
 func Duration(name string, to *model.Duration) Field {
-	return printed(name, "duration", func(d *Decoder, a *hcl.Attribute) { d.duration(a, to) },
-		func(p *Printer) string { return p.quoted(to.String()) })
+	return printed(name, "duration", func(d *Decoder, a *hcl.Attribute) { d.duration(a, to) }, func(p *Printer) string {
+		if p.zero(name, *to == 0) {
+			return ""
+		}
+		return p.quoted(to.String())
+	})
 }
 
 // OptionalDuration is like Duration, but *to may be nil. If the attribute is missing, *to stays unchanged. If *to is
@@ -131,7 +145,12 @@ func Size(name string, to *int64) Field {
 			return
 		}
 		*to = bytes
-	}, func(p *Printer) string { return p.quoted(sizeExact(*to)) })
+	}, func(p *Printer) string {
+		if p.zero(name, *to == 0) {
+			return ""
+		}
+		return p.quoted(sizeExact(*to))
+	})
 }
 
 // sizeExact formats a number of bytes in the largest unit that leaves no remainder.

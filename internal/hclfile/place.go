@@ -37,8 +37,9 @@ func (d *Decoder) PlaceOf(key, otherwise string) string {
 	return otherwise
 }
 
-// nameKeys adds the list of possible keys to a message about an unknown key, unless the message already suggests one.
-func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
+// nameKeys adds to a message about an unknown key the hint for it, if there is one. Otherwise it adds the list of
+// possible keys, unless the message already suggests one.
+func nameKeys(diags hcl.Diagnostics, fields []Field, hints map[string]string) hcl.Diagnostics {
 	var names []string
 	for _, f := range fields {
 		names = append(names, f.name)
@@ -46,12 +47,29 @@ func nameKeys(diags hcl.Diagnostics, fields []Field) hcl.Diagnostics {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	for _, d := range diags {
-		unknown := d.Summary == "Unsupported argument" || d.Summary == "Unsupported block type"
+		unknown := isUnknown(d)
+		if hint := hints[unknownWord(d)]; unknown && hint != "" {
+			d.Detail, _, _ = strings.Cut(d.Detail, " Did you mean")
+			d.Detail += " " + hint
+			continue
+		}
 		if unknown && !strings.Contains(d.Detail, "Did you mean") {
 			d.Detail += " What may stand here: " + strings.Join(names, ", ") + "."
 		}
 	}
 	return diags
+}
+
+// isUnknown reports whether a message is about an unknown key.
+func isUnknown(d *hcl.Diagnostic) bool {
+	return d.Summary == "Unsupported argument" || d.Summary == "Unsupported block type"
+}
+
+// unknownWord returns the word of a message about an unknown key, which is the first that it quotes.
+func unknownWord(d *hcl.Diagnostic) string {
+	_, rest, _ := strings.Cut(d.Detail, `"`)
+	word, _, _ := strings.Cut(rest, `"`)
+	return word
 }
 
 // plainly returns a clearer text for a message of the HCL parser, or "" if the message is clear enough.

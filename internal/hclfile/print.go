@@ -13,6 +13,9 @@ import (
 type Printer struct {
 	// Filled reports whether "${name}" in a string is a template to print unescaped. All other templates are escaped.
 	Filled func(name string) bool
+	// Zero reports whether an attribute that takes a number, a size, a duration or true or false is printed although it
+	// has the zero value. A block without labels is then left out if nothing is in it. nil means that all are printed.
+	Zero func(name string) bool
 
 	b strings.Builder
 }
@@ -50,17 +53,22 @@ func (p *Printer) fields(fields []Field) {
 
 func (p *Printer) block(name string, fields []Field) {
 	label, rest := labelled(fields)
+	inner := Printer{Filled: p.Filled, Zero: p.Zero}
+	inner.fields(rest)
 	p.b.WriteString(name)
 	for _, l := range label {
 		p.b.WriteString(" " + (&Printer{}).quoted(l.label.get())) // labels have no templates
 	}
 	p.b.WriteString(" {")
-	inner := Printer{Filled: p.Filled}
-	inner.fields(rest)
 	if inside := inner.b.String(); inside != "" { // an empty block stays on one line: port "http" {}
 		p.b.WriteString("\n" + inside)
 	}
 	p.b.WriteString("}\n")
+}
+
+// zero reports whether the zero value of an attribute is left out.
+func (p *Printer) zero(name string, isZero bool) bool {
+	return isZero && p.Zero != nil && !p.Zero(name)
 }
 
 func (p *Printer) attribute(name, value string) { fmt.Fprintf(&p.b, "%s = %s\n", name, value) }

@@ -16,6 +16,9 @@ import (
 const (
 	maxFileBytes = 256 << 10
 	maxNesting   = 64
+	maxNumber    = 20 // bytes of a number
+	maxMistakes  = 50 // that one error names
+	maxNames     = 20 // that a hint names
 )
 
 // parse parses one file. It refuses a file that exceeds a limit.
@@ -35,36 +38,76 @@ func parse(name string, src []byte) (hcl.Body, hcl.Diagnostics) {
 	return file.Body, nil
 }
 
-// checkNesting refuses brackets that are nested too deeply, and too many operators on one line. The limit is far above
-// what a real file needs.
+// checkNesting refuses what would cost the parser, or whoever computes a value, far more than the file has bytes:
+// brackets that are nested too deeply, too many operators in one expression, loops, and numbers with an exponent. The
+// limits are far above what a real file needs.
 func checkNesting(name string, src []byte) hcl.Diagnostics {
 	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
 	if diags.HasErrors() {
 		return diags
 	}
-	depth, run := 0, 0
+	var open []hclsyntax.TokenType // the brackets around a token
+	run := 0                       // operators since the expression began
+	before := hclsyntax.TokenNewline
 	for _, t := range tokens {
-		switch t.Type {
-		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp,
-			hclsyntax.TokenTemplateControl:
-			depth++
-		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
-			depth--
-		}
-		switch t.Type {
-		case hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar,
-			hclsyntax.TokenSlash, hclsyntax.TokenPercent,
-			hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenColon, hclsyntax.TokenDot,
-			hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual:
+		switch {
+		case opens(t.Type):
+			open = append(open, t.Type)
+		case closes(t.Type) && len(open) > 0:
+			open = open[:len(open)-1]
+		case isOperator(t.Type):
 			run++
-		case hclsyntax.TokenNewline:
-			run = 0
+		case t.Type == hclsyntax.TokenNewline || t.Type == hclsyntax.TokenComment:
+			// Within ( [ and "${", an expression goes on after the end of a line.
+			if len(open) == 0 || open[len(open)-1] == hclsyntax.TokenOBrace {
+				run = 0
+			}
+			continue
+		case t.Type == hclsyntax.TokenIdent && string(t.Bytes) == "for" && opens(before),
+			t.Type == hclsyntax.TokenTemplateControl:
+			return problem(t.Range, "No loops", "Write the values out.")
+		case t.Type == hclsyntax.TokenNumberLit && len(t.Bytes) > maxNumber, hasExponent(t):
+			return problem(t.Range, "Number too long", "Write it with digits alone, at most 20.")
 		}
-		if depth > maxNesting || run > maxNesting {
+		before = t.Type
+		if len(open) > maxNesting || run > maxNesting {
 			return problem(t.Range, "Nested too deeply", fmt.Sprintf("At most %d levels are read.", maxNesting))
 		}
 	}
 	return nil
+}
+
+func opens(t hclsyntax.TokenType) bool {
+	return t == hclsyntax.TokenOBrace || t == hclsyntax.TokenOBrack || t == hclsyntax.TokenOParen ||
+		t == hclsyntax.TokenTemplateInterp
+}
+
+func closes(t hclsyntax.TokenType) bool {
+	return t == hclsyntax.TokenCBrace || t == hclsyntax.TokenCBrack || t == hclsyntax.TokenCParen ||
+		t == hclsyntax.TokenTemplateSeqEnd
+}
+
+func isOperator(t hclsyntax.TokenType) bool {
+	switch t {
+	case hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash,
+		hclsyntax.TokenPercent, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenColon,
+		hclsyntax.TokenDot, hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual, hclsyntax.TokenLessThan,
+		hclsyntax.TokenLessThanEq, hclsyntax.TokenGreaterThan, hclsyntax.TokenGreaterThanEq:
+		return true
+	}
+	return false
+}
+
+func hasExponent(t hclsyntax.Token) bool {
+	return t.Type == hclsyntax.TokenNumberLit && strings.ContainsAny(string(t.Bytes), "eE")
+}
+
+// Listed joins names for a hint, but not more than 20.
+func Listed(names []string) string {
+	if len(names) > maxNames {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+	}
+	return strings.Join(names, ", ")
 }
 
 func problem(at hcl.Range, summary, detail string) hcl.Diagnostics {
@@ -79,7 +122,7 @@ func asError(diags hcl.Diagnostics) error {
 	}
 	var lines []string
 	for i, d := range diags {
-		if i > 0 && d.Summary == diags[i-1].Summary && d.Detail == diags[i-1].Detail {
+		if i > 0 && d.Summary == diags[i-1].Summary && d.Detail == diags[i-1].Detail && !isUnknown(d) {
 			continue // the parser reports a missing quote again for each following line
 		}
 		where := ""
@@ -97,7 +140,10 @@ func asError(diags hcl.Diagnostics) error {
 		case d.Detail != "":
 			line += ": " + strings.ReplaceAll(d.Detail, "\n", " ")
 		}
-		lines = append(lines, line)
+		if lines = append(lines, line); len(lines) == maxMistakes {
+			lines = append(lines, "there may be more mistakes")
+			break
+		}
 	}
 	return &model.Error{Code: model.CodeInvalid, Message: strings.Join(lines, "\n")}
 }

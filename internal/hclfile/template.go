@@ -3,7 +3,6 @@ package hclfile
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -21,7 +20,7 @@ func explainTemplates(diags hcl.Diagnostics, attr *hcl.Attribute, known *hcl.Eva
 		name := dotted(e.Traversal)
 		only := "nothing is"
 		if names := filledNames(known); len(names) > 0 {
-			only = "only " + strings.Join(names, ", ")
+			only = "only " + Listed(names)
 		}
 		d.Summary = `Unknown variable in "${...}"`
 		d.Detail = fmt.Sprintf("%s is not filled in here, %s.", name, only)

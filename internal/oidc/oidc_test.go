@@ -1,6 +1,7 @@
 package oidc_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/elliptic"
 	"encoding/base64"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -271,14 +273,19 @@ func TestVerifyRefusesOldTokens(t *testing.T) {
 func TestVerifyKeys(t *testing.T) {
 	p := idp.Start(t, idp.Options{})
 	v := verifierOf(t, p, nil)
+	rotate := func() {
+		t.Helper()
+		keysAreRead(t)
+		p.Rotate(t)
+	}
 	for range 2 {
 		if _, err := v.Verify(within(t), p.Token(t, alice)); err != nil {
 			t.Fatal(err)
 		}
-		p.Rotate(t)
+		rotate()
 	}
 	unknown := p.Token(t, alice)
-	p.Rotate(t)
+	rotate()
 	if _, err := v.Verify(within(t), unknown); err == nil {
 		t.Error("a token of a key that is not published any more was accepted")
 	}
@@ -286,11 +293,31 @@ func TestVerifyKeys(t *testing.T) {
 	if _, err := v.Verify(within(t), p.Token(t, alice)); err != nil {
 		t.Errorf("the provider is off, and its keys are known: %v", err)
 	}
-	p.Rotate(t)
+	rotate()
 	_, err := v.Verify(within(t), p.Token(t, alice))
 	wantCode(t, err, model.CodeProviderUnreachable, "does not answer")
 	_, err = verifierOf(t, p, nil).Verify(within(t), unknown)
 	wantCode(t, err, model.CodeProviderUnreachable, "does not answer")
+}
+
+// keysAreRead waits until no goroutine of go-oidc reads keys. Such a goroutine hands out the keys before it ends, and
+// until then they are also the answer to whoever asks for newer ones.
+func keysAreRead(t *testing.T) {
+	t.Helper()
+	for ctx := within(t); ; {
+		var all bytes.Buffer
+		if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(all.String(), "keysFromRemote.func") {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal("the keys are still being read")
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // A provider that never answers holds up a few checks, and no others.

@@ -4,15 +4,19 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 )
 
-// allowList is the set of tests that may skip, each in the form of testID.String. A nil list allows every skip.
+// allowList is the set of skips that are allowed: tests in the form of testID.String, and packages with what the tests
+// say that may skip, "pkg: said". A nil list allows every skip.
 type allowList map[string]bool
 
-// readAllowed reads the allow list from the named file. It returns a nil list if name is empty. Each line of the file
-// has the package's path, a slash, the test's name, "#" and the reason. Blank lines and lines that begin with "#" are
-// ignored. A line without a reason is an error, because nobody could judge later whether the skip is still needed.
+// readAllowed reads the allow list from the named file. It returns a nil list if name is empty. A line of the file
+// names one test, by the package's path, a slash and the test's name. Or it allows all skips of a package that give the
+// same reason to t.Skip, by the package's path, a colon and that reason. Both end with "#" and why the skip is allowed.
+// Blank lines and lines that begin with "#" are ignored. A line that does not say why is an error, because nobody could
+// judge later whether the skip is still needed.
 func readAllowed(name string) (allowList, error) {
 	if name == "" {
 		return nil, nil
@@ -46,12 +50,15 @@ func (l allowList) refuse(skips []skip) []skip {
 	}
 	var refused []skip
 	for _, s := range skips {
-		if !l.allows(s.id) {
+		if !l.allows(s.id) && !l[s.id.pkg+": "+place.ReplaceAllString(s.reason, "")] {
 			refused = append(refused, s)
 		}
 	}
 	return refused
 }
+
+// place is the file and line that package testing puts before the reason of a skip.
+var place = regexp.MustCompile(`^\w+\.go:\d+: `)
 
 // allows reports whether the list names the test or one of its parent tests.
 func (l allowList) allows(id testID) bool {

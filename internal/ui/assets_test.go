@@ -75,6 +75,34 @@ func TestSources(t *testing.T) {
 	t.Logf("%d bytes compressed", b.Len())
 }
 
+// Comments stay in this tree. What is left are the same lines.
+func TestComments(t *testing.T) {
+	const text = "/* a\n * b */\nx = /* c */ 1 // d\n  /** @type {T} */ (y).z() // e */\n  // f\n  /** **/\nn()\n/* g */"
+	const want = "\n\nx = /* c */ 1 // d\n  /** @type {T} */ (y).z() // e */\n\n\nn()\n"
+	if got := string(withoutComments([]byte(text))); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The page is served without its indentation. The example of a job file keeps its own.
+func TestIndent(t *testing.T) {
+	if got := string(withoutIndent([]byte("  a {\n\tb: 'x  y'\n\n  }\n"))); got != "a {\nb: 'x  y'\n\n}\n" {
+		t.Errorf("got %q", got)
+	}
+	a, err := loadAssets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, text := range a.files {
+		if strings.HasSuffix(address, "/edit.js") && !bytes.Contains(text, []byte("'    count = 2',\n")) {
+			t.Error("the example of a job file has lost its indentation")
+		}
+		if strings.HasSuffix(address, "/app.js") && bytes.Contains(text, []byte("\n  ")) {
+			t.Error("app.js is served with its indentation")
+		}
+	}
+}
+
 // vendor.txt lists each library once, with an exact version, a licence and the checksum of the file.
 func TestVendor(t *testing.T) {
 	text, err := os.ReadFile("page/vendor.txt")
@@ -95,13 +123,17 @@ func TestVendor(t *testing.T) {
 		if sum := checksum(t, "page/vendor/"+f[0]); sum != f[6] {
 			t.Errorf("page/vendor/%s has the checksum %s, and vendor.txt %s: run vendor.sh", f[0], sum, f[6])
 		}
-		if _, err := os.Stat("page/vendor/LICENSE." + strings.TrimSuffix(f[0], ".js")); err != nil {
+		if _, err := os.Stat("page/vendor/LICENSE." + strings.TrimSuffix(f[0], filepath.Ext(f[0]))); err != nil {
 			t.Error(err)
 		}
 	}
-	there, err := filepath.Glob("page/vendor/*.js")
-	if err != nil {
-		t.Fatal(err)
+	var there []string
+	for _, pattern := range []string{"page/vendor/*.js", "page/vendor/*.css"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there = append(there, files...)
 	}
 	for _, file := range there {
 		if !slices.Contains(listed, filepath.Base(file)) {

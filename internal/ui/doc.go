@@ -1,4 +1,5 @@
-// Package ui serves the web page of a cluster to one person on this machine.
+// Package ui serves the web page of a cluster to one person on this machine. The package door below it serves the same
+// files (Files) to people who sign in at a server.
 //
 // # Getting in
 //
@@ -18,6 +19,9 @@
 // query, the JSON body, and Accept if it asks for lines (proxy.go). Everything else is a file of the page (assets.go).
 //
 // # The page
+//
+// All tabs share a worker, which holds their only long connection, the page's stream (page/hub.js). Everything else is
+// a short request. The worker serves a tab once the tab has shown the secret.
 //
 // The folder page has ES modules without a build step. CONTRIBUTING.md describes how to change it. page/vendor.txt
 // lists the libraries with their licences and checksums; page/vendor.sh makes the folder page/vendor from them.

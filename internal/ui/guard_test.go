@@ -54,8 +54,14 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: another page may read the answer", name)
 		}
 	}
+	// A person who opens the page by another name reads what to do.
+	resp, text := p.ask(t, "GET", "/", "", map[string]string{"Host": "localhost:" + port, "Accept": "text/html,*/*;q=0.8"})
+	if resp.StatusCode != elsewhere || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" ||
+		!strings.Contains(text, p.host) || !strings.Contains(text, "What to do: open it there") {
+		t.Errorf("localhost in a browser: %s %v %s", resp.Status, resp.Header, text)
+	}
 	// A browser asks before it sends another page's request with our header. The answer allows nothing.
-	resp, _ := p.ask(t, "OPTIONS", "/v1/nodes", "", map[string]string{"Origin": "http://evil.example",
+	resp, _ = p.ask(t, "OPTIONS", "/v1/nodes", "", map[string]string{"Origin": "http://evil.example",
 		"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": secretHeader})
 	if resp.StatusCode < 400 || resp.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("OPTIONS: %s %v", resp.Status, resp.Header)

@@ -3,10 +3,13 @@ package ui
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +17,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/client"
+	"github.com/outspan/outspan/internal/draw"
 	"github.com/outspan/outspan/internal/procs"
 	"github.com/outspan/outspan/internal/testbed/chrome"
 	"github.com/outspan/outspan/model"
@@ -23,9 +27,12 @@ import (
 type cluster struct {
 	mu      sync.Mutex
 	answers map[string]string
-	errors  map[string]error // before the answers
+	errors  map[string]error // before the answers, by path; PATH?stale for reads of what one server knows
 	asked   map[string]int
 	bodies  []string // of POST, with the path
+	dry     any      // what a dry run of a drain answers; nil: answers has it
+	started any      // what the start of a drain answers
+	quiet   bool     // reads that wait for a change wait
 }
 
 const (
@@ -51,20 +58,71 @@ func newCluster() *cluster {
 }
 
 func (c *cluster) forward(ctx context.Context, r client.ForwardedRequest) (*http.Response, error) {
+	if c.quiet && r.Query.Has("wait") {
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asked[r.Path]++; r.Method == http.MethodPost {
 		c.bodies = append(c.bodies, r.Path+" "+string(r.Body))
 	}
-	if err := c.errors[r.Path]; err != nil && r.Query.Get("consistency") == "" {
+	asked := r.Path
+	if how := r.Query.Get("consistency"); how != "" {
+		asked += "?" + how
+	}
+	if err := c.errors[asked]; err != nil {
 		return nil, err
 	}
-	text, ok := c.answers[r.Path]
+	if path, err := url.PathUnescape(r.Path); err == nil {
+		r.Path = path
+	}
+	text, ok := c.answers[r.Path+"?"+queried(r.Query)]
+	if !ok {
+		text, ok = c.answers[r.Path]
+	}
+	if c.dry != nil && r.Method == http.MethodPost && r.Path == "/v1/drains" {
+		text, ok = jsonOf(map[bool]any{true: c.dry, false: c.started}[r.Query.Get("dry_run") == "true"]), true
+	}
 	if !ok {
 		return nil, model.Refuse(model.CodeNotFound, "there is no %s", r.Path)
 	}
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(text)),
-		Header: http.Header{api.HeaderStale: {"40000"}, "Content-Type": {"application/json"}}}, nil
+	header := http.Header{api.HeaderStale: {"40000"}, "Content-Type": {"application/json"}}
+	if c.quiet {
+		header.Set(api.HeaderIndex, "4711")
+	}
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(text)), Header: header}, nil
+}
+
+// queried is the part of a query that says what is asked for.
+func queried(query url.Values) string {
+	kept := url.Values{}
+	for key, values := range query {
+		if !slices.Contains([]string{"index", "wait", "consistency", "next", "request_id"}, key) {
+			kept[key] = values
+		}
+	}
+	return kept.Encode()
+}
+
+// set makes the cluster answer these. A list of events has a line for each.
+func (c *cluster) set(answers map[string]any) {
+	c.change(func() {
+		for path, v := range answers {
+			lines, isList := v.([]any)
+			if !isList {
+				c.answers[path] = jsonOf(v)
+				continue
+			}
+			c.answers[path] = ""
+			for _, line := range lines {
+				c.answers[path] += jsonOf(line) + "\n"
+			}
+		}
+	})
 }
 
 func (c *cluster) change(f func()) {
@@ -81,24 +139,49 @@ func (c *cluster) count(path string) (n int) {
 
 // TestPage shows the page in a browser: what it does with answers that a real cluster seldom gives.
 func TestPage(t *testing.T) {
+	t.Parallel()
+	inBrowser(t, map[string]func(*testing.T, *cluster, *tab){
+		"refused": testRefused, "one 401": testOne401, "signed out": testSignedOut, "filter": testFilter,
+		"old": testOld, "forecast": testForecast, "resume": testResume, "gone": testGone, "cut off": testCutOff,
+		"no status": testNoStatus,
+	})
+}
+
+// startBrowser starts a Chromium, which ends with the test. The test skips itself under the race detector, which sees
+// nothing of scripts, and if there is no Chromium.
+func startBrowser(t *testing.T) *chrome.Browser {
+	t.Helper()
+	if draw.Few {
+		t.Skip("the race detector is on: it sees nothing of scripts")
+	}
 	if _, err := os.Stat(chrome.Program); err != nil {
+		if os.Getenv("OUTSPAN_E2E_REQUIRED") != "" {
+			t.Fatal("it needs Chromium: bash .ci/packages")
+		}
 		t.Skip("it needs Chromium: bash .ci/packages")
 	}
-	family := &procs.Family{}
-	browser, err := chrome.Start(filepath.Join(t.TempDir(), "chromium"), family)
+	browser, err := chrome.Start(filepath.Join(t.TempDir(), "chromium"), &procs.Family{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(browser.Close)
-	for name, test := range map[string]func(*testing.T, *cluster, *tab){
-		"refused": testRefused, "one 401": testOne401, "signed out": testSignedOut, "filter": testFilter,
-		"old": testOld, "forecast": testForecast, "resume": testResume, "gone": testGone, "cut off": testCutOff,
-		"no status": testNoStatus,
-	} {
+	return browser
+}
+
+// verbsIn has what the viewer may do in a test, unless it is that of whoami.
+var verbsIn = map[string][]string{"no status": {"node.read"}, "hold": {"server.read", "node.read", "cluster.pause"},
+	"board": {"server.read", "node.read", "node.drain", "node.cordon"},
+	"roll":  {"server.read", "node.read", "node.drain", "node.cordon"}}
+
+// inBrowser runs each test with a page of its own and a cluster of its own, in one browser.
+func inBrowser(t *testing.T, tests map[string]func(*testing.T, *cluster, *tab)) {
+	t.Helper()
+	browser := startBrowser(t)
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			c, p := newCluster(), start(t)
-			if name == "no status" {
-				c.answers["/v1/auth/whoami"] = `{"subject":"me","verbs":["node.read"]}`
+			if verbs, ok := verbsIn[name]; ok {
+				c.answers["/v1/auth/whoami"] = fmt.Sprintf(`{"subject":"me","verbs":%s}`, jsonOf(verbs))
 			}
 			p.cfg.Forward = c.forward
 			one, err := browser.NewPage(t.Context())
@@ -207,6 +290,12 @@ func testOld(_ *testing.T, c *cluster, v *tab) {
 	v.shows("1 of 1 node active")
 	c.change(func() { c.errors["/v1/status"] = model.Refuse("timeout", "the server took too long") })
 	v.shows("No answer from the leader: the server took too long.")
+	c.change(func() {
+		c.errors["/v1/status?stale"] = model.Refuse(model.CodeNoLeader, "s1 has heard of no leader for 12s")
+	})
+	v.shows("No leader: nothing is decided now. What is shown does not change: s1 has heard of no leader for 12s.")
+	c.change(func() { delete(c.errors, "/v1/status?stale") })
+	v.shows("No answer from the leader: the server took too long.")
 	c.change(func() { c.errors["/v1/status"] = model.Refuse(model.CodeNoLeader, "nobody leads") })
 	v.shows("No leader: nothing is decided now.")
 	c.change(func() { clear(c.errors) })
@@ -284,6 +373,10 @@ func testCutOff(_ *testing.T, c *cluster, v *tab) {
 // The status is not asked for without the right, and the head says so.
 func testNoStatus(t *testing.T, c *cluster, v *tab) {
 	v.shows("You may not see the health of this cluster")
+	v.run("location.hash = '#/edit'") // nor run jobs
+	v.shows("You may not run jobs. Ask an administrator")
+	v.shows("outspan auth can-i job.submit --as me")
+	v.run("location.hash = '#/fleet'")
 	v.shows("n1")
 	if n := c.count("/v1/status"); n > 0 {
 		t.Errorf("the status was asked for %d times", n)

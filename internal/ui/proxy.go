@@ -23,13 +23,13 @@ const (
 // pass sends a request to the servers, and their answer to the page.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
 	if !s.entry.knows(r.Header.Get(secretHeader)) {
-		refuse(w, http.StatusUnauthorized, notEntered("this page has no access, or it is of an earlier outspan ui"))
+		Refuse(w, http.StatusUnauthorized, notEntered("this page has no access, or it is of an earlier outspan ui"))
 		return
 	}
 	s.touch()
 	asked, err := forwarded(w, r)
 	if err != nil {
-		refuse(w, 0, err)
+		Refuse(w, 0, err)
 		return
 	}
 	answer, err := s.cfg.Forward(r.Context(), asked)
@@ -37,7 +37,7 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() != nil { // the page ends, or the browser has gone
 			panic(http.ErrAbortHandler)
 		}
-		refuse(w, 0, err)
+		Refuse(w, 0, err)
 		return
 	}
 	defer answer.Body.Close()

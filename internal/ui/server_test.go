@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -221,9 +222,10 @@ func TestCode(t *testing.T) {
 func TestStop(t *testing.T) {
 	p := start(t)
 	secret := p.enter(t)
-	waiting := make(chan struct{})
+	var once sync.Once
+	waiting := make(chan struct{}) // the transport may send the request a second time
 	p.cfg.Forward = func(ctx context.Context, _ client.ForwardedRequest) (*http.Response, error) {
-		close(waiting)
+		once.Do(func() { close(waiting) })
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}

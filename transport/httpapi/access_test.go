@@ -196,6 +196,9 @@ func TestNewTokenCountsAtOnce(t *testing.T) {
 	r.late()
 	made := post(t, r.cli("s2"), "/v1/access-tokens", map[string]any{"name": "ci", "roles": []string{"viewer"}})
 	text, _ := made["text"].(string)
+	if taken, _ := made["taken"].(bool); !taken {
+		t.Errorf("the answer does not say that the server takes the token: %v", made)
+	}
 	if status, _, says := r.bearer("", http.MethodGet, "s2", "/v1/auth/whoami?consistency=stale",
 		"Authorization: Bearer "+text); status != http.StatusOK {
 		t.Errorf("where it was made: %d %s", status, says)

@@ -37,7 +37,7 @@ func accessTokenOperations(s *Server) []operation {
 		list(s, tokens, listing[accessTokenList, api.AccessToken]{topics: topics[accessTokenList]("access"),
 			rows: listAccessTokens}),
 		write(s, route{id: "create-access-token", path: "/v1/access-tokens", tag: "auth",
-			summary: "Make an access token; only this answer has its text"}, createAccessToken()),
+			summary: "Make an access token; only this answer has its text"}, createAccessToken(s.cfg.Tokens)),
 		write(s, route{id: "revoke-access-token", path: "/v1/access-tokens/{name}/revoke", tag: "auth",
 			summary: "Revoke an access token, by its name or id"}, revokeAccessToken()),
 	}
@@ -61,7 +61,9 @@ func (r *reading) accessToken(t *fsm.AccessToken) api.AccessToken {
 	return v
 }
 
-func createAccessToken() change[newAccessTokenInput, api.NewAccessTokenReply] {
+// createAccessToken returns the functions of the write that makes an access token. taken says whether this server,
+// which answers as the leader, takes access tokens.
+func createAccessToken(taken bool) change[newAccessTokenInput, api.NewAccessTokenReply] {
 	return change[newAccessTokenInput, api.NewAccessTokenReply]{
 		prepare: func(r *reading, in *newAccessTokenInput) ([]fsm.Command, error) {
 			for _, role := range in.Input.Roles {
@@ -87,7 +89,7 @@ func createAccessToken() change[newAccessTokenInput, api.NewAccessTokenReply] {
 					WithHint("if the text is lost, outspan auth token revoke %s, then make another token with another request id",
 						clip(in.Input.Name)), o.Written.Index)
 			}
-			reply := api.NewAccessTokenReply{AccessTokenReply: o.accessTokenReply(in.made.ID())}
+			reply := api.NewAccessTokenReply{AccessTokenReply: o.accessTokenReply(in.made.ID()), Taken: taken}
 			if !o.DryRun {
 				reply.Text = in.made.Reveal()
 			}

@@ -93,12 +93,12 @@ func (r *rig) startAudited(name string, required bool) (*auditSink, *audit.Log) 
 }
 
 // asks are the operations with POST that change nothing.
-var asks = []string{"validate-job", "plan-job"}
+var asks = []string{"validate-job", "parse-job", "plan-job"}
 
 // revealing are the reads that show secrets, or what programs wrote.
 var revealing = []string{
 	"save-snapshot", "instance-logs", "job-logs", "exec-instance", "forward-instance", "get-job", "get-job-version",
-	"list-job-versions",
+	"list-job-versions", "get-job-file",
 }
 
 // Each write and each read that reveals leaves one line with an outcome, on the server that was asked.

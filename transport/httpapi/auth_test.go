@@ -85,7 +85,7 @@ func TestAgentOfAnotherNode(t *testing.T) {
 	}
 }
 
-// An agent may drain its own node, as it does when it shuts down, but not with force.
+// An agent may drain its own node, as it does when it shuts down, but not with force, and not for a roll.
 func TestAgentDrainsItself(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -93,6 +93,9 @@ func TestAgentDrainsItself(t *testing.T) {
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/nodes/n2/drain", nil, nil)
 	wantCode(t, err, model.CodeForbidden)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/drain", nil, map[string]bool{"force": true})
+	wantCode(t, err, model.CodeForbidden)
+	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/drain", nil,
+		map[string]any{"roll": map[string]any{"id": "r1", "nodes": []string{"n2"}, "exec": "true"}})
 	wantCode(t, err, model.CodeForbidden)
 	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/drains", nil, map[string][]string{"nodes": {"n1"}})
 	wantCode(t, err, model.CodeForbidden)

@@ -34,8 +34,25 @@ func (r *reading) deployment(d *fsm.Deployment) api.Deployment {
 			}
 		}
 		v.Groups = append(v.Groups, one)
+		if v.Reason == "" {
+			v.Reason = whyRolling(r, d, g)
+		}
 	}
 	return v
+}
+
+// whyRolling returns why a group's instances of the wanted version can be placed nowhere now, such as the image that
+// they wait for. It returns "" if the deployment has ended or goes on.
+func whyRolling(r *reading, d *fsm.Deployment, g *fsm.Group) string {
+	if r.undecided || d.Status != model.DeploymentRolling {
+		return ""
+	}
+	why := r.waiting().Groups[g.ID]
+	if !why.Code.Unplaceable() {
+		return ""
+	}
+	_, name := g.ID.Split()
+	return name + ": " + r.veil.text(why.Message)
 }
 
 type deploymentList struct {

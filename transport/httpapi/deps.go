@@ -218,6 +218,8 @@ type Config struct {
 	Copies *transport.Copies
 	// Audit gets a line for each write, each refusal, and each read that reveals; see verbs.go. Optional.
 	Audit *audit.Log
+	// Series keeps the figures of the last day. If it is nil, their operation answers not_supported.
+	Series Series
 }
 
 // Servers has the parts for operations on the servers themselves. If a part is nil, the operations that need it answer

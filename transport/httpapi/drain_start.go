@@ -66,7 +66,7 @@ func startDrain[I any, P drainRequest[I]]() change[I, api.DrainReply] {
 }
 
 // ownDrain returns an error unless the node is the calling agent's own. It also refuses choices that force the drain,
-// accept downtime or set a policy. Codes: forbidden, not_found.
+// accept downtime, set a policy or belong to a roll. Codes: forbidden, not_found.
 func (r *reading) ownDrain(node string, choices *api.DrainChoices) error {
 	n, refusal := r.NamedNode(node)
 	if refusal != nil {
@@ -74,6 +74,9 @@ func (r *reading) ownDrain(node string, choices *api.DrainChoices) error {
 	}
 	if choices.Force || choices.ForceAtDeadline || len(choices.AcceptDowntime) > 0 || choices.Policy != "" {
 		return model.Refuse(model.CodeForbidden, "an agent may not force the drain of its node")
+	}
+	if choices.Roll != nil { // whoever resumes a roll runs its command
+		return model.Refuse(model.CodeForbidden, "an agent may not begin a roll")
 	}
 	return r.by.isNode(n.Name)
 }

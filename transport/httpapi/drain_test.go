@@ -10,6 +10,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/reach"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/pki"
+	"github.com/outspan/outspan/rights"
 )
 
 // The reply to a drain names the nodes whose drain has started and those that were rejected. A repeated request gets
@@ -131,4 +133,48 @@ func TestAutoEvicting(t *testing.T) {
 	shows("when a person asked for the same", false)
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", nil, map[string]any{"auto_evicting": true})
 	wantCode(t, err, model.CodeInvalid)
+}
+
+// The lanes of a drain are shown to who asks for them. Names of jobs that the caller may not read are hidden.
+func TestDrainLanes(t *testing.T) {
+	r := twoTeams(t)
+	r.apply(&fsm.RoleSet{Role: rights.Role{Name: "mine", Allow: []rights.Grant{
+		{Verbs: []rights.VerbPattern{"node.*"}, Nodes: []string{"n2"}}}}})
+	lane := func(person, query string) any {
+		return get(t, r.client(pki.RoleCLI, person), "/v1/drains/hidden-drain"+query)["lanes"]
+	}
+	if got := lane("alice", ""); got != nil {
+		t.Errorf("lanes that nobody asked for: %v", got)
+	}
+	for person, want := range map[string]string{"alice": "hidden-inst bank/http", "bob": "hidden hidden"} {
+		one := lane(person, "?lanes=true").([]any)[0].(map[string]any)
+		if got := fmt.Sprint(one["instance"], " ", one["group"]); got != want || one["node"] != "n2" {
+			t.Errorf("%s sees %v", person, one)
+		}
+	}
+}
+
+// Status says which nodes make a HOLD last, and why each counts.
+func TestHoldNodes(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	hold := func() map[string]any { return get(t, r.cli(), "/v1/status")["hold"].(map[string]any) }
+	r.mu.Lock()
+	r.silent = true
+	r.mu.Unlock()
+	if got := hold()["nodes"].([]any); len(got) != 0 {
+		t.Errorf("nodes without a HOLD: %v", got)
+	}
+	r.apply(&fsm.HoldSet{Active: true, Reason: "2 of 2 nodes are silent"})
+	got := hold()
+	nodes := got["nodes"].([]any)
+	if len(nodes) != 1 || nodes[0].(map[string]any)["node"] != "n1" || nodes[0].(map[string]any)["why"] != "silent" ||
+		nodes[0].(map[string]any)["last_seen"] == nil || got["calm_since"] != nil || fmt.Sprint(got["calm_nodes"]) != "0" {
+		t.Errorf("hold: %v", got)
+	}
+	calm := true
+	r.apply(&fsm.HoldSet{Active: true, Calm: &calm})
+	if got := hold(); got["calm_since"] == nil {
+		t.Errorf("a calm hold: %v", got)
+	}
 }

@@ -2,15 +2,17 @@ package httpapi
 
 import (
 	"context"
+	"slices"
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
+	"github.com/outspan/outspan/transport/lanes"
 )
 
 func (r *reading) drain(d *fsm.Drain) api.Drain {
 	v := api.Drain{
-		ID: d.ID, Phase: d.Phase(), Paused: d.Paused, Actor: d.Actor, Message: d.Message, Options: d.Options,
+		ID: d.ID, Phase: d.Phase(), Paused: d.Paused, Actor: d.Actor, Message: d.Message, Options: drainOptions(r, d),
 		Nodes:    []api.DrainNode{},
 		Rejected: r.veil.rejected(d.Rejected), CreatedAt: wallTime(d.Wall), Index: d.Index,
 	}
@@ -24,6 +26,31 @@ func (r *reading) drain(d *fsm.Drain) api.Drain {
 		v.Nodes = append(v.Nodes, r.drainNode(n, status[n.Node]))
 	}
 	return v
+}
+
+// drainOptions returns the options of a drain without the groups, and the nodes of a roll, that the caller may not see.
+// The command of a roll is shown to those who may drain all of its nodes.
+func drainOptions(r *reading, d *fsm.Drain) model.DrainOptions {
+	o := d.Options
+	o.AcceptDowntime = slices.Clone(o.AcceptDowntime)
+	for i, group := range o.AcceptDowntime {
+		if group != "*" {
+			o.AcceptDowntime[i] = veiled(r.veil, "group", group)
+		}
+	}
+	if o.Roll == nil {
+		return o
+	}
+	roll := *o.Roll
+	if roll.Exec != "" && !r.drains(o.Roll) {
+		roll.Exec = hidden
+	}
+	roll.Nodes = slices.Clone(roll.Nodes)
+	for i, node := range roll.Nodes {
+		roll.Nodes[i] = veiled(r.veil, "node", node)
+	}
+	o.Roll = &roll
+	return o
 }
 
 func (r *reading) drainNode(n fsm.DrainNode, status model.DrainStatus) api.DrainNode {
@@ -58,6 +85,7 @@ type drainList struct{ ListParams }
 type drainRead struct {
 	ReadParams
 	DrainPath
+	Lanes bool `query:"lanes" doc:"also the lanes: when what happened to each instance"`
 }
 
 type drainWrite struct {
@@ -106,7 +134,14 @@ func showDrain(_ context.Context, r *reading, in *drainRead) (api.Drain, error) 
 	if refusal != nil {
 		return api.Drain{}, refusal
 	}
-	return r.drain(d), nil
+	v := r.drain(d)
+	if in.Lanes {
+		v.Lanes = lanes.Of(&r.State, d, r.wall)
+		for i := range v.Lanes {
+			r.veil.lane(&v.Lanes[i])
+		}
+	}
+	return v, nil
 }
 
 // onDrain returns the functions of a write that changes one drain by one command.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -34,7 +35,7 @@ type imageQuestion struct {
 }
 
 // resolve returns spec with the digests and platforms of its images. An image with a digest is not asked for. Code:
-// image_unresolved, with the words of the registry or why nobody could ask it.
+// image_unresolved, with the words of the registry or why nobody could ask it; registry_unreachable.
 func (q *imageQuestion) resolve(ctx context.Context, spec model.JobSpec) (model.JobSpec, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveAll)
 	defer cancel()
@@ -55,7 +56,7 @@ func (q *imageQuestion) resolve(ctx context.Context, spec model.JobSpec) (model.
 		image, ok := q.known[c.Image]
 		if !ok {
 			var err error
-			if image, err = q.ask(ctx, &expanded.Groups[i]); err != nil {
+			if image, err = q.ask(ctx, spec.Name, &expanded.Groups[i]); err != nil {
 				return spec, err
 			}
 			q.known[c.Image] = image
@@ -93,24 +94,36 @@ func asIfResolved(spec model.JobSpec) model.JobSpec {
 
 // keeps gives a group the image of the current version, if that has the same name, and reports whether it did.
 func (q *imageQuestion) keeps(job model.JobName, g *model.GroupSpec) bool {
-	old, ok := q.r.Policy(model.NewGroupID(job, g.Name))
-	if !ok || old.Container == nil || old.Container.ImageName() != g.Container.Image {
+	old, ok := q.current(job, g)
+	if !ok {
 		return false
 	}
-	g.Container.Image = old.Container.Image
+	g.Container.Image = old.Image
 	if len(g.Container.Platforms) == 0 {
-		g.Container.Platforms = old.Container.Platforms
+		g.Container.Platforms = old.Platforms
 	}
 	return true
 }
 
+// current returns the container of a group in the current version if its image has the same name.
+func (q *imageQuestion) current(job model.JobName, g *model.GroupSpec) (*model.ContainerSpec, bool) {
+	old, ok := q.r.Policy(model.NewGroupID(job, g.Name))
+	if !ok || old.Container == nil || old.Container.ImageName() != g.Container.Image {
+		return nil, false
+	}
+	return old.Container, true
+}
+
 // ask asks up to agentsForAnImage agents, one after the other, until one knows the digest of a group's image. It first
 // asks nodes on which the group may run.
-func (q *imageQuestion) ask(ctx context.Context, g *model.GroupSpec) (transport.ResolvedImage, error) {
+func (q *imageQuestion) ask(ctx context.Context, job model.JobName, g *model.GroupSpec) (transport.ResolvedImage,
+	error) {
 	q.asked = true
 	workFrom(ctx).end() // to wait for agents is no work
 	name := g.Container.Image
 	var last error
+	const usual = "check its name, the registry and the nodes' access to it"
+	hint := usual
 	for _, n := range q.resolvers(g) {
 		var image transport.ResolvedImage
 		target := url.URL{Path: transport.PathAgentImage, RawQuery: url.Values{"name": {name}}.Encode()}
@@ -119,9 +132,13 @@ func (q *imageQuestion) ask(ctx context.Context, g *model.GroupSpec) (transport.
 			image.Platforms = model.KeptPlatforms(image.Platforms)
 			return image, nil
 		}
-		last = model.Refuse(model.CodeImageUnresolved, "node %s can't find image %s: %s", n.Name, name, wordsOf(err))
+		code, words, advice := answerOf(err)
+		if last == nil || code == model.CodeImageUnresolved {
+			last = model.Refuse(code, "node %s can't find image %s: %s", n.Name, name, words)
+			hint = cmp.Or(advice, usual)
+		}
 		if ctx.Err() != nil {
-			last = model.Refuse(model.CodeImageUnresolved, "no registry answered for image %s within %s", name, resolveAll)
+			last = model.Refuse(model.CodeRegistrySilent, "no registry answered for image %s within %s", name, resolveAll)
 			break
 		}
 	}
@@ -130,16 +147,26 @@ func (q *imageQuestion) ask(ctx context.Context, g *model.GroupSpec) (transport.
 	if known, ok := errors.AsType[*model.Error](last); ok {
 		refusal = known
 	}
-	return transport.ResolvedImage{}, refusal.
-		WithHint("check its name, the registry and the nodes' access to it; without an answer, name its digest "+
-			"(%s@sha256:...), or keep that of the current version with --keep-images", name)
+	hint += fmt.Sprintf("; without an answer, name its digest (%s@sha256:...)", name)
+	if _, ok := q.current(job, g); ok && !q.keep {
+		hint += ", or keep that of the current version with --keep-images"
+	}
+	return transport.ResolvedImage{}, refusal.WithHint("%s", hint)
 }
 
-func wordsOf(err error) string {
-	if known, ok := errors.AsType[*model.Error](err); ok {
-		return known.Message
+// answerOf returns the code, the words and the hint of an agent that named no digest.
+func answerOf(err error) (code model.Code, words, hint string) {
+	known, ok := errors.AsType[*model.Error](err)
+	if !ok {
+		return model.CodeImageUnresolved, "its agent gave no digest", ""
 	}
-	return "its agent gave no digest"
+	if code = known.Code; code != model.CodeRegistrySilent {
+		code = model.CodeImageUnresolved
+	}
+	if known.Code != model.CodeImageUnresolved && known.Code != model.CodeRegistrySilent {
+		return code, known.Message, "" // the hint is not about the image
+	}
+	return code, known.Message, known.Hint
 }
 
 // resolvers lists nodes whose agents can be asked for a group's image: eligible ones that the group may run on first.
@@ -179,7 +206,7 @@ type pruneImagesInput struct {
 	DryRun bool `query:"dry_run" doc:"say which images would be deleted, change nothing"`
 }
 
-// imageOperations ask the agents. A repeated pruning deletes what nothing needs by then, so its request id is ignored.
+// imageOperations ask the agents. The agent of the node answers the last pruning again if its request id is repeated.
 func imageOperations(s *Server) []operation {
 	look := getRoute("list-images", "/v1/images", "nodes",
 		"List the images of containers on the nodes; each agent is asked")
@@ -230,9 +257,13 @@ func (s nodesImages) list(ctx context.Context, in *imageListInput) (*body[api.Im
 			if err != nil {
 				out.Silent = append(out.Silent, n.Name)
 			}
+			if down, ok := errors.AsType[*model.Error](err); ok && down.Code == model.CodeRuntimeDown {
+				out.RuntimeDown = append(out.RuntimeDown, api.NodeReason{Node: n.Name, Reason: down.Message})
+			}
 			out.Items = append(out.Items, imagesOn(r, n, held)...)
 		})
 	slices.Sort(out.Silent)
+	slices.SortFunc(out.RuntimeDown, func(a, b api.NodeReason) int { return cmp.Compare(a.Node, b.Node) })
 	slices.SortFunc(out.Items, func(a, b api.Image) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), slices.Compare(a.Names, b.Names), cmp.Compare(a.Digest, b.Digest))
 	})
@@ -297,9 +328,14 @@ func (s nodesImages) prune(ctx context.Context, in *pruneImagesInput) (*body[api
 	noteFrom(ctx).about(nodeObject(state, n.ID))
 	workFrom(ctx).end() // waiting for the agent must not keep the caller's turn
 	target := url.URL{Path: transport.PathAgentPrune}
+	query := url.Values{}
 	if in.DryRun {
-		target.RawQuery = "dry_run=true"
+		query.Set("dry_run", "true")
 	}
+	if in.RequestID != "" {
+		query.Set("request_id", in.RequestID)
+	}
+	target.RawQuery = query.Encode()
 	var done transport.PrunedImages
 	if err := callAgent(ctx, s.Server, transport.PruneWait+agentWait, n, http.MethodPost, target, &done); err != nil {
 		if known, ok := errors.AsType[*model.Error](err); ok && known.Code == model.CodeAgentUnreachable {

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -171,6 +172,9 @@ func TestImageIsUnresolved(t *testing.T) {
 			!strings.Contains(refusal.Hint, "reg/web:1@sha256:...") {
 			t.Errorf("%s: %v", tt.what, refusal)
 		}
+		if strings.Contains(refusal.Hint, "--keep-images") {
+			t.Errorf("%s: there is no version whose image could be kept: %s", tt.what, refusal.Hint)
+		}
 		if n := a.count(); n != tt.asked {
 			t.Errorf("%s: the agent was asked %d times", tt.what, n)
 		}
@@ -182,5 +186,86 @@ func TestImageIsUnresolved(t *testing.T) {
 		map[string]any{"job": containers("shop", "reg/web:1", "http")})
 	if err != nil || a.count() != 0 {
 		t.Errorf("a check of the spec: %v", err)
+	}
+}
+
+// A ready container is not restarted while its node could not start it again. One that is not ready is, and so is a
+// program.
+func TestRestartWithoutARuntime(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	r.withRuntime("01N1", "")
+	job := containers("web", "web@"+digestOf("a"), "http")
+	job.Groups[0].Ports = []model.PortSpec{{Name: "http"}}
+	r.apply(&fsm.JobSubmit{Spec: job})
+	r.place("inst-a", 0, "01N1", model.ObservedReady)
+	restart := func() error {
+		_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/restart", nil, map[string]any{})
+		return err
+	}
+	if err := restart(); err != nil {
+		t.Error(err)
+	}
+	r.withRuntime("01N1", "no socket")
+	err := restart()
+	wantCode(t, err, model.CodeRuntimeDown)
+	if want := "instance inst-a would be stopped and not started again: the container runtime of node n1 does not " +
+		"answer: no socket"; !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("%v", err)
+	}
+	r.tell("01N1", model.InstanceStatus{ID: "inst-a", Generation: 2, Observed: model.ObservedUnready,
+		Reason: "runtime_down: no socket"})
+	if err := restart(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The agent knows what helps after an error of a registry. A registry that is down is worth another try.
+func TestImageAdvice(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	a := &registryAgent{digest: digestOf("a")}
+	r.runAgentOf("01N1", "n1", a)
+	r.withRuntime("01N1", "")
+	submit := func(image string, keep bool) *model.Error {
+		t.Helper()
+		_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs", nil,
+			map[string]any{"job": containers("shop", image, "http"), "keep_images": keep})
+		known, _ := errors.AsType[*model.Error](err)
+		return known
+	}
+	if refusal := submit("reg/web:1", false); refusal != nil {
+		t.Fatal(refusal)
+	}
+	a.refusal = model.Refuse(model.CodeRegistrySilent, "https://reg: connection refused")
+	refusal := submit("reg/web:1", false)
+	if refusal == nil || refusal.Code != model.CodeRegistrySilent || !api.Retryable(refusal.Code) ||
+		refusal.Message != "node n1 can't find image reg/web:1: https://reg: connection refused" ||
+		!strings.HasSuffix(refusal.Hint, "or keep that of the current version with --keep-images") {
+		t.Errorf("%#v", refusal)
+	}
+	for name, keep := range map[string]bool{"reg/web:2": false, "reg/web:3": true} {
+		if refusal := submit(name, keep); refusal == nil || strings.Contains(refusal.Hint, "--keep-images") {
+			t.Errorf("%s: %#v", name, refusal)
+		}
+	}
+	a.refusal = model.Refuse(model.CodeImageUnresolved, "401").WithHint("name a file in docker_config")
+	if refusal := submit("reg/web:1", false); refusal == nil || refusal.Code != model.CodeImageUnresolved ||
+		!strings.HasPrefix(refusal.Hint, "name a file in docker_config; without an answer, name its digest") {
+		t.Errorf("%#v", refusal)
+	}
+}
+
+// A node whose container runtime does not answer lists no images, and the reason is not that its agent is silent.
+func TestImagesWithoutARuntime(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	a := &registryAgent{refusal: model.Refuse(model.CodeRuntimeDown, "containerd at /c does not answer: it does not run")}
+	r.runAgentOf("01N1", "n1", a)
+	got := get(t, r.cli(), "/v1/images")
+	down, _ := got["runtime_down"].([]any)
+	if len(down) != 1 || down[0].(map[string]any)["node"] != "n1" ||
+		down[0].(map[string]any)["reason"] != "containerd at /c does not answer: it does not run" {
+		t.Errorf("%v", got)
 	}
 }

@@ -327,8 +327,27 @@ func evictReplica(c change[evictInput, api.InstanceReply]) change[evictInput, ap
 	return c
 }
 
+// restartInstance refuses a ready instance that its node could not start again: it would be stopped for nothing.
 func restartInstance() change[instanceWrite, api.InstanceReply] {
-	return onInstance((*instanceWrite).ref, func(i *fsm.Instance, _ *instanceWrite) fsm.Command {
+	c := onInstance((*instanceWrite).ref, func(i *fsm.Instance, _ *instanceWrite) fsm.Command {
 		return &fsm.InstanceRestart{ID: i.ID}
 	})
+	known := c.prepare
+	c.prepare = func(r *reading, in *instanceWrite) ([]fsm.Command, error) {
+		i, refusal := r.NamedInstance(in.ref())
+		if refusal != nil || i.Desired != model.DesiredRunning || i.Status.Observed != model.ObservedReady {
+			return known(r, in)
+		}
+		node, _ := r.Nodes.Get(i.Node)
+		spec, has := r.Spec(i.Group, i.Version)
+		if node == nil || !has {
+			return known(r, in)
+		}
+		if refusal := node.Starts(spec); refusal != nil {
+			return nil, model.Refuse(refusal.Code, "instance %s would be stopped and not started again: %s", i.ID,
+				refusal.Message).WithHint("it goes on meanwhile; see: outspan node status %s", node.Name)
+		}
+		return known(r, in)
+	}
+	return c
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outspan/outspan/api"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/jobfile"
 	"github.com/outspan/outspan/model"
 )
 
@@ -53,4 +54,33 @@ func (s *Server) planJob(ctx context.Context, r *reading, in *planInput) (api.Jo
 		})
 	}
 	return v, nil
+}
+
+type parseInput struct {
+	AskParams
+	Input api.JobFileBody
+}
+
+func (in *parseInput) body() any { return &in.Input }
+
+// command returns a command about no job: the text is the caller's own, and the answer reveals nothing else.
+func (in *parseInput) command() fsm.Command { return &fsm.JobSubmit{} }
+
+// parseJob reads a job file. Messages call the file "job". Code: invalid.
+func parseJob(_ context.Context, _ *reading, in *parseInput) (api.JobFileSpec, error) {
+	spec, err := jobfile.Parse("job", []byte(in.Input.Text))
+	return api.JobFileSpec{Job: spec}, err
+}
+
+func showFile(ctx context.Context, r *reading, in *versionRead) (api.JobFile, error) {
+	v, err := showVersion(ctx, r, in)
+	if err != nil {
+		return api.JobFile{}, err
+	}
+	text, err := jobfile.PrintBrief(v.Spec)
+	if err != nil {
+		return api.JobFile{}, model.Refuse(model.CodeInternal, "version %d of job %s can't be written as a file: %v",
+			v.Version, v.Job, err)
+	}
+	return api.JobFile{Job: v.Job, Version: v.Version, Text: text}, nil
 }

@@ -121,3 +121,39 @@ func TestGateOnAFactNeedsARoleCheck(t *testing.T) {
 	}
 	r.apply(&fsm.JobSubmit{Spec: job(nil, "self.ready")})
 }
+
+// A version of a job as a file comes to the same job when it is read again. A text that is no job file gets the line of
+// each mistake.
+func TestJobFiles(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	file := get(t, r.cli(), "/v1/jobs/web/versions/1/file")
+	text := fmt.Sprint(file["text"])
+	if !strings.Contains(text, `job "web" {`) || strings.Contains(text, "SIGTERM") {
+		t.Fatalf("version 1 as a file:\n%s", text)
+	}
+	parse := func(text string) (map[string]any, error) {
+		raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/parse", nil, map[string]any{"text": text})
+		if err != nil {
+			return nil, err
+		}
+		return decode(t, raw), nil
+	}
+	got, err := parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := decode(t, must2(r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs", values("dry_run=true"), got))(t))
+	if isTrue(plan["changed"]) {
+		t.Errorf("its own file would change the job: %v", plan)
+	}
+	_, err = parse("job \"web\" {\n  grup \"http\" {}\n}\n")
+	wantCode(t, err, model.CodeInvalid)
+	if !strings.Contains(err.Error(), "job:2") || !strings.Contains(err.Error(), "grup") {
+		t.Errorf("the mistake in line 2 is told as %v", err)
+	}
+	_, err = parse(strings.Repeat("[", 200<<10))
+	wantCode(t, err, model.CodeInvalid)
+	_, _, err = r.cli().Do(t.Context(), http.MethodGet, "/v1/jobs/web/versions/9/file", nil, nil)
+	wantCode(t, err, model.CodeNotFound)
+}

@@ -153,6 +153,9 @@ func (s *Server) jobOperations() []operation {
 			}),
 		read(s, getRoute("get-job-version", "/v1/jobs/{name}/versions/{version}", "jobs", "Show one version of a job"),
 			func(r *reading, in *versionRead) []fsm.Topic { return jobTopics(r, &jobRead{JobPath: in.JobPath}) }, showVersion),
+		read(s, getRoute("get-job-file", "/v1/jobs/{name}/versions/{version}/file", "jobs",
+			"Show one version of a job as a job file"),
+			func(r *reading, in *versionRead) []fsm.Topic { return jobTopics(r, &jobRead{JobPath: in.JobPath}) }, showFile),
 	}, s.jobWrites()...)
 }
 

@@ -226,6 +226,7 @@ func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command)
 	for _, one := range commands {
 		verb := verbs[rt.id]
 		var spec *model.JobSpec // what the job would run
+		on := commandObjects(&r.State, one)
 		switch cmd := one.(type) {
 		case *fsm.NewcomerApprove:
 			verb = approveVerb(cmd.Newcomer)
@@ -233,6 +234,8 @@ func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command)
 			verb = "snapshot.restore"
 		case *fsm.NewcomerReject:
 			verb = approveVerb(cmd.Newcomer)
+		case *fsm.DrainStart: // whoever resumes the roll drains all of its nodes
+			on = append(on, rollObjects(&r.State, cmd.Options.Roll)...)
 		case *fsm.JobSubmit:
 			spec = &cmd.Spec
 		case *fsm.JobRevert:
@@ -241,7 +244,7 @@ func (j *judge) mayWrite(r *reading, rt route, c caller, commands []fsm.Command)
 				spec = &v.Spec
 			}
 		}
-		err := j.mayDo(&r.State, c, verb, commandObjects(&r.State, one)...)
+		err := j.mayDo(&r.State, c, verb, on...)
 		if err == nil && spec != nil {
 			err = j.mayDo(&r.State, c, verb, specObjects(*spec)...) // the spec may change the job's class
 		}

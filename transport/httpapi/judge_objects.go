@@ -132,6 +132,17 @@ func drainObjects(state *fsm.State, d *fsm.Drain) (all []rights.Object) {
 	return all
 }
 
+// rollObjects returns the nodes that a roll names, which need not exist.
+func rollObjects(state *fsm.State, roll *model.Roll) (all []rights.Object) {
+	if roll == nil {
+		return nil
+	}
+	for _, name := range roll.Nodes {
+		all = append(all, nodeObject(state, model.NodeID(name)))
+	}
+	return all
+}
+
 // answerObjects returns what an answer of a read is about. An answer that is about no single job or node has one object
 // without names, so whoever may see only some jobs or nodes does not see it.
 func answerObjects(state *fsm.State, answer any) []rights.Object {
@@ -152,6 +163,8 @@ func answerObjects(state *fsm.State, answer any) []rights.Object {
 	case api.JobDetail:
 		return job(v.Name)
 	case api.JobVersion:
+		return job(v.Job)
+	case api.JobFile:
 		return job(v.Job)
 	case api.Deployment:
 		return job(v.Job)

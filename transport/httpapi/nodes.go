@@ -75,11 +75,21 @@ func (r *reading) node(n *fsm.Node) api.Node {
 	} else {
 		v.Eligible = true
 	}
-	if live, ok := r.seen.LiveOf(n.ID); ok && live.Age != model.Forever {
-		seen := r.wall.Add(-time.Duration(live.Age) * time.Millisecond).UTC().Truncate(time.Millisecond)
-		v.LastSeen, v.SeenBy = &seen, live.SeenBy
+	if v.LastSeen = lastSeen(r, n.ID); v.LastSeen != nil {
+		live, _ := r.seen.LiveOf(n.ID)
+		v.SeenBy = live.SeenBy
 	}
 	return v
+}
+
+// lastSeen returns when the server of the reading last heard a node, or nil if it does not know.
+func lastSeen(r *reading, id model.NodeID) *time.Time {
+	live, ok := r.seen.LiveOf(id)
+	if !ok || live.Age == model.Forever {
+		return nil
+	}
+	seen := r.wall.Add(-time.Duration(live.Age) * time.Millisecond).UTC().Truncate(time.Millisecond)
+	return &seen
 }
 
 // drainWords returns a text about how the last drain of a node ended. The text is empty while that drain runs, and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 	"github.com/outspan/outspan/rights"
+	"github.com/outspan/outspan/transport"
 )
 
 // follow reads the page's stream of a person through the Go client, until enough returns true for a picture.
@@ -95,6 +97,41 @@ func TestPageStream(t *testing.T) {
 	})
 	if err != nil || first == 0 {
 		t.Fatalf("first whole picture at %d: %v", first, err)
+	}
+}
+
+// Who opens and closes the stream all the time is refused after some streams, and others are not.
+func TestPageStreamOpenedTooOften(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	clients := map[string]*transport.Client{"alice": r.client(pki.RoleCLI, "alice"), "bob": r.client(pki.RoleCLI, "bob")}
+	open := func(name string, i int) error {
+		resp, err := clients[name].Open(t.Context(),
+			reach.Request{Path: "/v1/page/stream", Query: values(fmt.Sprint("job=job-", i))})
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}
+	begun, n := time.Now(), 0
+	var err error
+	for err == nil && n < 1000 {
+		if err = open("alice", n); err == nil {
+			n++
+		} else if errors.Is(err, &model.Error{Code: model.CodeBusy}) {
+			err = nil // those before have not ended yet
+		}
+	}
+	wantCode(t, err, model.CodeRateLimited)
+	if most := 32 + int(time.Since(begun).Seconds()); n > most {
+		t.Errorf("%d streams were opened, at most %d may be", n, most)
+	}
+	if err := open("bob", 1); err != nil {
+		t.Errorf("another person: %v", err)
+	}
+	// The Go client waits until it is let in again.
+	if err := follow(t, r, "alice", client.PageOptions{}, func(*frame.Picture) bool { return true }); err != nil {
+		t.Error(err)
 	}
 }
 

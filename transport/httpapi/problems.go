@@ -252,7 +252,7 @@ func (p *problems) nodes() {
 		}
 		if x := n.Self.Runtime; x != nil && x.Down != "" && n.Intent != model.IntentDisabled &&
 			n.Health != model.HealthOffline {
-			p.add(api.ProblemRuntime, subject, "start containerd there: systemctl start containerd",
+			p.add(api.ProblemRuntime, subject, model.MendRuntime(n.Name, x.Down),
 				"it takes no new containers, and those that run go on: %s", x.Down)
 		}
 	}

@@ -131,15 +131,19 @@ func TestProblemOfARolloutThatFitsNowhere(t *testing.T) {
 	if got := reason(); got != "image_pull_failed" {
 		t.Errorf("reason %v", got)
 	}
+	rollout := func() any { return get(t, r.cli(), "/v1/deployments/web-1")["reason"] }
+	if got := rollout(); got != "http: no node has it" {
+		t.Errorf("the deployment's reason is %v", got)
+	}
 	waits(model.CodeImagePulling)
 	r.apply(&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}})
-	if got := problemsNow(t, r, ""); len(got) > 0 || reason() != "image_pulling" {
-		t.Errorf("while it pulls: %q, %v", got, reason())
+	if got := problemsNow(t, r, ""); len(got) > 0 || reason() != "image_pulling" || rollout() != "http: no node has it" {
+		t.Errorf("while it pulls: %q, %v, %v", got, reason(), rollout())
 	}
 	waits(model.CodeImagePull)
 	r.apply(&fsm.DeploymentStep{ID: "web-1", Status: model.DeploymentSucceeded})
-	if got := problemsNow(t, r, ""); len(got) > 0 || reason() != "" {
-		t.Errorf("the rollout has ended: %q, %v", got, reason())
+	if got := problemsNow(t, r, ""); len(got) > 0 || reason() != "" || rollout() != "" {
+		t.Errorf("the rollout has ended: %q, %v, %v", got, reason(), rollout())
 	}
 }
 
@@ -150,6 +154,9 @@ func TestProblemOfARuntime(t *testing.T) {
 	r.withRuntime("01N1", "containerd does not answer")
 	wantProblem(t, r, "runtime_down node/n1: it takes no new containers, and those that run go on: containerd does not "+
 		"answer -> start containerd there: systemctl start containerd")
+	r.withRuntime("01N1", "the node can't run containers: it has no cgroups")
+	wantProblem(t, r, "runtime_down node/n1: it takes no new containers, and those that run go on: the node can't run "+
+		"containers: it has no cgroups -> give it what it lacks, and restart its agent; see: outspan node status n1")
 	r.withRuntime("01N1", "")
 	if got := problemsNow(t, r, ""); len(got) > 0 {
 		t.Errorf("it answers again: %q", got)

@@ -55,6 +55,10 @@ func inventoryRates() *rates { return newRates(0.4, 40) }
 // reportRates limits the bytes of an agent's reports.
 func reportRates() *rates { return newRates(reportBytesPerSecond, reportBytesAtOnce) }
 
+// pageRates lets a caller open 30 streams of the page in a burst, and then one every 2 s. A new stream may make the
+// server judge each row of its state, while the other streams wait.
+func pageRates() *rates { return newRates(0.5, 30) }
+
 func (r *rates) set(perSecond int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

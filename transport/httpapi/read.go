@@ -71,6 +71,7 @@ type reading struct {
 	shared     *sharedWaiting                // shared by readings of the published state; nil for any other state
 	by         caller                        // the caller of a write; zero for a read
 	reads      func(subject string) bool     // whether the caller may read an object; nil until judge.lookAs is called
+	drains     func(roll *model.Roll) bool   // whether the caller may drain its nodes; nil until judge.lookAs is called
 	veil       *veil                         // of the caller; nil until judge.lookAs is called
 	issues     bool                          // machines join by token although the cluster makes no certificates itself
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,12 +128,13 @@ func (s *Server) operations() []operation {
 		s.classOperations, s.settingsOperations, s.memberOperations, s.verifyOperations, s.tokenOperations,
 		s.trustOperations, s.newcomerOperations, s.caOperations,
 		s.unknownOperations, s.foundOperations, s.statsOperations,
-		s.snapshotOperations, s.eventOperations, s.pages.operations, s.logOperations, s.enterOperations, s.peerOperations,
+		s.snapshotOperations, s.eventOperations, s.pages.operations, s.logOperations, s.enterOperations,
+		s.peerOperations,
 		s.healthOperations, s.loginOperations,
 	} {
 		all = append(all, noun()...)
 	}
-	return append(all, imageOperations(s)...)
+	return slices.Concat(all, imageOperations(s), seriesReader{s}.operations())
 }
 
 func (s *Server) add(op operation) {

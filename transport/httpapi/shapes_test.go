@@ -69,7 +69,7 @@ func wantGolden(t *testing.T, name string, raw []byte) {
 // nullable lists the fields that may be null, which means that they have no value. No list and no map may be null.
 var nullable = map[string]bool{
 	"exit_code": true, "started_at": true, "last_seen": true, "deadline": true, "ended_at": true, "rate": true,
-	"next_allowed": true, "since": true,
+	"next_allowed": true, "since": true, "calm_since": true,
 	"certificate_ends": true,
 }
 

@@ -63,7 +63,24 @@ func (j *judge) lookAs(r *reading, rt route, c caller) *reading {
 		kind, _, _ := strings.Cut(subject, "/")
 		return j.mayDo(&r.State, c, readVerbs[kind], objectsAt(&r.State, subject)...) == nil
 	}
+	r.drains = j.drains(r, c)
 	return r
+}
+
+// drains returns the function that reports whether a caller may drain all nodes of a roll. It judges each node once,
+// because each drain of a roll names all of its nodes. It is for one goroutine.
+func (j *judge) drains(r *reading, c caller) func(roll *model.Roll) bool {
+	known := map[string]bool{}
+	return func(roll *model.Roll) bool {
+		return !slices.ContainsFunc(roll.Nodes, func(name string) bool {
+			may, judged := known[name]
+			if !judged {
+				may = j.mayDo(&r.State, c, "node.drain", nodeObject(&r.State, model.NodeID(name))) == nil
+				known[name] = may
+			}
+			return !may
+		})
+	}
 }
 
 // pin adds conditions to commands about jobs: a job's class, and what the version of a revert asks for, must not change

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/api"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/model"
 )
 
@@ -68,7 +69,47 @@ func (s *Server) differing() []api.DifferentState {
 }
 
 func (r *reading) hold() api.Hold {
-	return api.Hold{Active: r.Hold.Active, Since: wallTimeOrNil(r.Hold.SinceWall), Reason: r.Hold.Reason}
+	v := api.Hold{Active: r.Hold.Active, Since: wallTimeOrNil(r.Hold.SinceWall), Reason: r.Hold.Reason,
+		Nodes: []api.OutNode{}}
+	if !v.Active {
+		return v
+	}
+	if r.Hold.Calm != 0 {
+		calm := r.wall.Add(-time.Duration(r.now-r.Hold.Calm) * time.Millisecond).UTC().Truncate(time.Millisecond)
+		v.CalmSince = &calm
+	}
+	live, judged := r.question().Live, 0
+	for id, n := range r.Nodes.All() {
+		if n.Judged() {
+			judged++
+		}
+		if why := outReason(n, live[id], r.Settings.OfflineAfter); why != "" {
+			v.Nodes = append(v.Nodes, api.OutNode{Node: veiled(r.veil, "node", n.Name), NodeID: id, Why: why,
+				LastSeen: lastSeen(r, id)})
+		}
+	}
+	v.CalmNodes = fsm.HoldCalm(judged)
+	return v
+}
+
+// outReason returns why a node counts toward HOLD, or "" if it does not. A node that nobody expects to run anything
+// never counts: it is disabled, emptied, or confirmed dead.
+func outReason(n *fsm.Node, live fsm.Liveness, offlineAfter model.Duration) api.OutReason {
+	limit := 3 * fsm.HeartbeatInterval(offlineAfter)
+	if live.Unheard {
+		limit = max(offlineAfter, fsm.UnheardFor)
+	}
+	switch {
+	case !n.Judged():
+		return ""
+	case n.Health == model.HealthOffline:
+		return api.OutOffline
+	case live.SeenBy == "" && !live.Paused && live.Age > limit:
+		return api.OutSilent
+	case n.Troubled():
+		return api.OutSick
+	}
+	return ""
 }
 
 func (r *reading) countNodes() map[string]int {

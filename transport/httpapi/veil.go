@@ -195,3 +195,15 @@ func (v *veil) forecast(f api.DrainForecast) api.DrainForecast {
 	f.Target, f.Note = veiled(v, "node", f.Target), v.text(f.Note)
 	return f
 }
+
+// lane hides what the caller may not see of a lane.
+func (v *veil) lane(l *api.DrainLane) {
+	if v == nil {
+		return
+	}
+	if !v.shows("group", string(l.Group)) {
+		l.Group, l.Slot, l.Pulling = hidden, 0, veiled(v, "group", l.Pulling)
+	}
+	l.Instance, l.Replacement = veiled(v, "instance", l.Instance), veiled(v, "instance", l.Replacement)
+	l.Target = veiled(v, "node", l.Target)
+}

@@ -28,6 +28,8 @@ var verbs = map[string]rights.Verb{
 	"status": "server.read", "why": noRight, // why is judged by what it explains
 	"events": "event.read", "page-stream": noRight, // the stream is filtered by what its caller may read
 
+	"series": noRight, // each series has its verb
+
 	"list-nodes": "node.read", "get-node": "node.read",
 	"cordon-node": "node.cordon", "uncordon-node": "node.cordon",
 	"disable-node": "node.enable", "enable-node": "node.enable",
@@ -38,6 +40,7 @@ var verbs = map[string]rights.Verb{
 	"pause-drain": "node.drain", "resume-drain": "node.drain", "cancel-drain": "node.drain",
 
 	"list-jobs": "job.read", "get-job": "job.read", "list-job-versions": "job.read", "get-job-version": "job.read",
+	"get-job-file": "job.read", "parse-job": "job.plan",
 	"submit-job": rights.SubmitJob, "validate-job": "job.plan", "plan-job": "job.plan", "scale-job": "job.scale",
 	"stop-job": "job.stop", "restart-job": "job.restart", "revert-job": rights.SubmitJob,
 	"list-deployments": "job.read", "get-deployment": "job.read",
@@ -87,6 +90,7 @@ var verbs = map[string]rights.Verb{
 // caller needs one.
 var anyOf = map[string][]rights.Verb{
 	"why": {"node.read", "job.read", "instance.read"}, "page-stream": {"node.read", "instance.read"},
+	"series": {"node.read", "instance.read", "server.read", "job.read"},
 }
 
 // reveals lists the reads that the audit log records also if they are done, because they show secrets or what programs
@@ -95,5 +99,5 @@ var anyOf = map[string][]rights.Verb{
 var reveals = map[string]bool{
 	"save-snapshot": true,
 	"instance-logs": true, "job-logs": true, "exec-instance": true, "forward-instance": true,
-	"get-job": true, "get-job-version": true, "list-job-versions": true,
+	"get-job": true, "get-job-version": true, "list-job-versions": true, "get-job-file": true,
 }

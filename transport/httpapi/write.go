@@ -305,7 +305,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 }
 
 func (w *writing) outcome(r *reading, commands []fsm.Command, index uint64, replayed bool) *outcome {
-	r.by, r.veil = w.by, w.s.judge.veil(&r.State, w.by, verbs[w.route.id])
+	r.by, r.veil, r.drains = w.by, w.s.judge.veil(&r.State, w.by, verbs[w.route.id]), w.s.judge.drains(r, w.by)
 	return &outcome{reading: r, commands: commands,
 		Written: api.Written{Index: index, RequestID: w.params.RequestID, Replayed: replayed}}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -116,6 +117,11 @@ func namedFiles(c *config.Config, now time.Time) ([]string, error) {
 	for _, path := range found.ReadableKeys {
 		warnings = append(warnings,
 			fmt.Sprintf("%s can be read by every user of this machine; run: chmod 600 %s", path, path))
+	}
+	if len(found.OtherHosts) > 0 {
+		warnings = append(warnings, fmt.Sprintf("ui.cert_file %s is not for %s of ui.hosts, so browsers refuse the page "+
+			"there; issue it with subjectAltName for each of them, unless a proxy in front of the page shows browsers another "+
+			"certificate", c.UI.CertFile, strings.Join(found.OtherHosts, ", ")))
 	}
 	for _, role := range slices.Sorted(maps.Keys(found.Ends)) {
 		left := found.Ends[role].Sub(now)

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -49,8 +50,8 @@ type message struct {
 }
 
 // Start starts a Chromium, as a child of the family, whose profile is in the directory dir. The names *.test lead it to
-// 127.0.0.1; it finds no other name. The caller calls Close.
-func Start(dir string, family *procs.Family) (*Browser, error) {
+// 127.0.0.1; it finds no other name. It takes further flags. The caller calls Close.
+func Start(dir string, family *procs.Family, flags ...string) (*Browser, error) {
 	toThem, to, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -59,11 +60,13 @@ func Start(dir string, family *procs.Family) (*Browser, error) {
 	if err != nil {
 		return nil, errors.Join(err, toThem.Close(), to.Close())
 	}
-	cmd := exec.Command(Program, "--headless", "--remote-debugging-pipe", "--user-data-dir="+dir,
+	cmd := exec.Command(Program, slices.Concat(flags, []string{"--headless", "--remote-debugging-pipe",
+		"--user-data-dir=" + dir,
 		"--no-sandbox", // it runs as root, and shows pages of the test only
-		"--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+		"--disable-gpu", "--hide-scrollbars", "--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update",
 		"--disable-sync", "--disable-extensions", "--disable-default-apps", "--disable-dev-shm-usage",
-		"--host-resolver-rules=MAP *.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank")
+		"--host-resolver-rules=MAP *.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank"})...)
 	cmd.ExtraFiles = []*os.File{toThem, fromThem}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "HOME="+dir)

@@ -47,6 +47,25 @@ func (b *Browser) NewPage(ctx context.Context) (*Page, error) {
 	return p, nil
 }
 
+// Worker returns the shared worker whose address ends with a name. It can be asked and measured as a tab.
+func (b *Browser) Worker(ctx context.Context, name string) (*Page, error) {
+	var all struct {
+		TargetInfos []struct{ TargetID, Type, URL string }
+	}
+	if err := b.call(ctx, "", "Target.getTargets", map[string]any{}, &all); err != nil {
+		return nil, err
+	}
+	for _, one := range all.TargetInfos {
+		if one.Type != "shared_worker" || !strings.HasSuffix(one.URL, name) {
+			continue
+		}
+		var attached struct{ SessionID string }
+		err := b.call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": one.TargetID, "flatten": true}, &attached)
+		return &Page{b: b, session: attached.SessionID}, err
+	}
+	return nil, fmt.Errorf("there is no shared worker %s", name)
+}
+
 func (p *Page) call(ctx context.Context, method string, params map[string]any, into any) error {
 	if params == nil {
 		params = map[string]any{}
@@ -185,11 +204,25 @@ func (p *Page) Look(ctx context.Context, width, height int, dark bool) error {
 	if dark {
 		scheme = "dark"
 	}
+	return p.Emulate(ctx, width, height, map[string]string{"prefers-color-scheme": scheme})
+}
+
+// Emulate sets the width and the height of the window, and media features such as forced-colors: those that are not
+// named are as the browser has them.
+func (p *Page) Emulate(ctx context.Context, width, height int, features map[string]string) error {
+	list := []map[string]string{}
+	for name, value := range features {
+		list = append(list, map[string]string{"name": name, "value": value})
+	}
 	return errors.Join(
 		p.call(ctx, "Emulation.setDeviceMetricsOverride",
 			map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil),
-		p.call(ctx, "Emulation.setEmulatedMedia",
-			map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil))
+		p.call(ctx, "Emulation.setEmulatedMedia", map[string]any{"features": list}, nil))
+}
+
+// Zone sets the time zone of the page, such as Asia/Tokyo.
+func (p *Page) Zone(ctx context.Context, name string) error {
+	return p.call(ctx, "Emulation.setTimezoneOverride", map[string]any{"timezoneId": name}, nil)
 }
 
 // Screenshot writes a picture of the whole page as PNG.
@@ -206,19 +239,10 @@ func (p *Page) Screenshot(ctx context.Context, file string) error {
 	return os.WriteFile(file, raw, 0o644)
 }
 
-// keys has the codes of keys that are not letters.
-var keys = map[string]int{"Tab": 9, "Enter": 13, "Escape": 27}
-
-// Press presses a key, such as Tab or Enter, or types a text.
-func (p *Page) Press(ctx context.Context, key string) error {
-	code, named := keys[key]
-	if !named {
-		return p.call(ctx, "Input.insertText", map[string]any{"text": key}, nil)
-	}
-	down := map[string]any{"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code}
-	if key == "Enter" {
-		down["text"] = "\r"
-	}
-	return errors.Join(p.call(ctx, "Input.dispatchKeyEvent", down, nil), p.call(ctx, "Input.dispatchKeyEvent",
-		map[string]any{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code}, nil))
+// Memory collects garbage, and returns how many bytes are then in use by scripts and their buffers.
+func (p *Page) Memory(ctx context.Context) (int64, error) {
+	var got struct{ UsedSize, BackingStorageSize float64 }
+	err := errors.Join(p.call(ctx, "HeapProfiler.collectGarbage", nil, nil),
+		p.call(ctx, "Runtime.getHeapUsage", nil, &got))
+	return int64(got.UsedSize + got.BackingStorageSize), err
 }

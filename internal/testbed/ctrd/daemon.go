@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -17,15 +18,17 @@ import (
 type Daemon struct {
 	// Socket is where it listens, also after Restart.
 	Socket string
-	dir    string
-	cmd    *exec.Cmd
-	out    *os.File
+	// Program is what Restart runs. Start sets it to containerd, which is looked for in PATH.
+	Program string
+	dir     string
+	cmd     *exec.Cmd
+	out     *os.File
 }
 
 // Start starts a containerd with everything below dir, whose path must be short enough for a socket. It blocks until
-// the daemon accepts connections, for up to 20 s. The caller must call Stop.
+// the daemon accepts connections, for up to 20 s. The caller must call Kill.
 func Start(dir string) (*Daemon, error) {
-	d := &Daemon{dir: dir, Socket: filepath.Join(dir, "s")}
+	d := &Daemon{dir: dir, Socket: filepath.Join(dir, "s"), Program: "containerd"}
 	config := fmt.Sprintf(`version = 2
 root = %q
 state = %q
@@ -46,14 +49,14 @@ content_sharing_policy = "isolated"
 	return d, nil
 }
 
-// Restart starts the daemon again after Kill.
+// Restart starts the daemon again after Kill or Stop.
 func (d *Daemon) Restart() error {
 	out, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	_ = os.Remove(d.Socket)
-	d.cmd = exec.Command("containerd", "--config", filepath.Join(d.dir, "config.toml"))
+	d.cmd = exec.Command(d.Program, "--config", filepath.Join(d.dir, "config.toml"))
 	d.cmd.Stdout, d.cmd.Stderr, d.out = out, out, out
 	if err := d.cmd.Start(); err != nil {
 		return err
@@ -72,6 +75,27 @@ func (d *Daemon) Restart() error {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// Stop asks the daemon to end, as its unit does. It returns an error if that takes longer than 20 s.
+func (d *Daemon) Stop() error {
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stop containerd: %w", err)
+	}
+	late := time.AfterFunc(20*time.Second, func() { _ = d.cmd.Process.Kill() })
+	defer late.Stop()
+	if err := d.cmd.Wait(); err != nil {
+		return fmt.Errorf("containerd does not stop as it should: %w", err)
+	}
+	return d.out.Close()
+}
+
+// PID returns the process id of the daemon.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
+// Wipe deletes everything that the daemon keeps on the disk. It must not run.
+func (d *Daemon) Wipe() error {
+	return errors.Join(os.RemoveAll(filepath.Join(d.dir, "root")), os.RemoveAll(filepath.Join(d.dir, "state")))
 }
 
 // Kill kills the daemon, as a crash would. What it keeps on the disk stays.

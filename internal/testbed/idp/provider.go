@@ -36,6 +36,8 @@ type Options struct {
 	CodeTime   time.Duration // how long a code is good; default 5 min
 	TokenTime  time.Duration // how long an id token is good; default 5 min
 	ClockAhead time.Duration // of the provider
+	Redirects  []string      // where browsers may be sent after a sign-in
+	Address    string        // IP:PORT to listen on; default a free port of a loopback address
 }
 
 // Provider is a running provider. It is safe for concurrent use.
@@ -55,13 +57,26 @@ func Start(t testing.TB, o Options) *Provider {
 	}
 	p := &Provider{storage: newStorage(t, o)}
 	var handler http.Handler
+	var callback func(context.Context, string) string
 	p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == loginPath {
+			p.serveLogin(w, r, callback)
+			return
+		}
 		if o.NoDevice && strings.HasPrefix(path.Base(r.URL.Path), "openid-configuration") {
 			serveWithoutDevice(handler, w, r)
 			return
 		}
 		handler.ServeHTTP(w, r)
 	}))
+	if o.Address != "" {
+		l, err := net.Listen("tcp", o.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = p.server.Listener.Close() // nothing has used it
+		p.server.Listener = l
+	}
 	options := []op.Option{}
 	if o.Plain {
 		options = append(options, op.WithAllowInsecure())
@@ -78,7 +93,7 @@ func Start(t testing.TB, o Options) *Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler = provider
+	handler, callback = provider, op.AuthCallbackURL(provider)
 	if o.Plain {
 		p.server.Start()
 	} else {
@@ -141,3 +156,6 @@ func (p *Provider) Host() string {
 	}
 	return net.JoinHostPort(u.Hostname(), u.Port())
 }
+
+// Browser returns an HTTP client that trusts the provider's certificate.
+func (p *Provider) Browser() *http.Client { return p.server.Client() }

@@ -20,8 +20,8 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-// storage keeps what the provider knows. It has only the methods of op.Storage that the device flow and id tokens need;
-// the others panic.
+// storage keeps what the provider knows. It has only the methods of op.Storage that the device flow, authorization
+// codes and id tokens need; the others panic.
 type storage struct {
 	op.Storage
 	options Options
@@ -33,11 +33,14 @@ type storage struct {
 	key    signingKey
 	forged *signingKey // signs id tokens instead of key, without being published
 	client string      // for whom id tokens are made instead of ClientID
+
+	visits  map[string]*visit // by id
+	visitOf map[string]string // id of the visit by its code
 }
 
 func newStorage(t testing.TB, o Options) *storage {
 	return &storage{options: o, users: map[string]User{}, codes: map[string]*op.DeviceAuthorizationState{},
-		device: map[string]string{}, key: newKey(t, "key1")}
+		device: map[string]string{}, key: newKey(t, "key1"), visits: map[string]*visit{}, visitOf: map[string]string{}}
 }
 
 // AddUser makes somebody known, or changes what is known of them.
@@ -223,17 +226,19 @@ func (k publicKey) Use() string { return "sig" }
 // Key implements op.Key.
 func (k publicKey) Key() any { return &k.pair.PublicKey }
 
-// client is the only client: public, with the device flow.
+// client is the only client: public, with the device flow, and with authorization codes if it has redirect URIs.
 type client struct{ options Options }
 
-func (client) GetID() string                        { return ClientID }
-func (client) RedirectURIs() []string               { return nil }
-func (client) PostLogoutRedirectURIs() []string     { return nil }
-func (client) ApplicationType() op.ApplicationType  { return op.ApplicationTypeNative }
-func (client) AuthMethod() oidc.AuthMethod          { return oidc.AuthMethodNone }
-func (client) ResponseTypes() []oidc.ResponseType   { return nil }
-func (client) GrantTypes() []oidc.GrantType         { return []oidc.GrantType{oidc.GrantTypeDeviceCode} }
-func (client) LoginURL(string) string               { return "" }
+func (client) GetID() string                       { return ClientID }
+func (c client) RedirectURIs() []string            { return c.options.Redirects }
+func (client) PostLogoutRedirectURIs() []string    { return nil }
+func (client) ApplicationType() op.ApplicationType { return op.ApplicationTypeNative }
+func (client) AuthMethod() oidc.AuthMethod         { return oidc.AuthMethodNone }
+func (client) ResponseTypes() []oidc.ResponseType  { return []oidc.ResponseType{oidc.ResponseTypeCode} }
+func (client) GrantTypes() []oidc.GrantType {
+	return []oidc.GrantType{oidc.GrantTypeDeviceCode, oidc.GrantTypeCode}
+}
+func (client) LoginURL(id string) string            { return loginPath + "?id=" + id }
 func (client) AccessTokenType() op.AccessTokenType  { return op.AccessTokenTypeBearer }
 func (c client) IDTokenLifetime() time.Duration     { return c.options.TokenTime }
 func (client) DevMode() bool                        { return false }

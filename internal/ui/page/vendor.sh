@@ -22,14 +22,16 @@ while read -r file package version licence source packed made; do
   got=$(sha512sum "$tar" | cut -d' ' -f1)
   check "$package $version" "$packed" "$got"
   packed=$got
-  # The modules name each other by package. A browser needs addresses.
-  { echo "// $package $version, $licence; LICENSE.${file%.js} has the licence, vendor.sh made this file."
+  note="$package $version, $licence; LICENSE.${file%.*} has the licence, vendor.sh made this file."
+  # The modules name each other by package. A browser needs addresses. A script that is no module becomes one.
+  { case $file in *.css) echo "/* $note */" ;; *) echo "// $note" ;; esac
     tar xzOf "$tar" "package/$source" | sed -E \
       -e '/^\/\/# sourceMappingURL=/d' \
       -e 's#(from ?|import ?)"preact/hooks"#\1"./hooks.js"#g' \
       -e 's#(from ?|import ?)"@preact/signals-core"#\1"./signals-core.js"#g' \
-      -e 's#(from ?|import ?)"preact"#\1"./preact.js"#g'; } >"vendor/$file"
-  tar xzOf "$tar" package/LICENSE >"vendor/LICENSE.${file%.js}"
+      -e 's#(from ?|import ?)"preact"#\1"./preact.js"#g'
+    case $source in *.iife.*) echo 'export default uPlot;' ;; esac; } >"vendor/$file"
+  tar xzOf "$tar" package/LICENSE >"vendor/LICENSE.${file%.*}"
   got=$(sha256sum "vendor/$file" | cut -d' ' -f1)
   check "vendor/$file" "$made" "$got"
   echo "$file $package $version $licence $source $packed $got" >>"$work/vendor.txt"
