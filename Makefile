@@ -33,10 +33,11 @@ LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linea
 # Packages whose tests and code have no goroutines, so that the race detector would find nothing. The same holds for
 # TestNoHollowScenario, which repeats the scenarios of reconcile thousands of times.
 SINGLE   := %/sim %/jobfile %/rolefile %/examples %/dist %/internal/rules %/internal/testreport %/internal/fuzzall
+RACED     = $(filter-out $(SINGLE),$(UNITS))
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test systems race lint fmt idle sim chaos plants mutants fuzz bench bench-full soak profile gobench cover screenshots docs install clean
+.PHONY: help build demo test systems race race-build lint fmt idle sim chaos plants mutants fuzz bench bench-full soak profile gobench cover screenshots docs install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +58,10 @@ systems: build ## run the tests that take long: etcd, nats, redis and postgres u
 	$(REPORT) -label systems -- -count=1 -timeout 33m -parallel 2 -run '$(LONG)' ./e2e
 
 race: ## run the tests under the race detector, but not those without goroutines (needs a C compiler)
-	$(REPORT) -label race -- -race -timeout 25m -p 3 -skip '^TestNoHollowScenario$$' $(filter-out $(SINGLE),$(UNITS))
+	$(REPORT) -label race -- -race -timeout 25m -p 3 -skip '^TestNoHollowScenario$$' $(RACED)
+
+race-build: ## build the tests of make race without running them
+	$(GO) test -race -run '^$$' $(RACED)
 
 lint: ## check format, vet and the linters of .golangci.yaml
 	$(LINT) run ./...

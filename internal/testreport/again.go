@@ -3,13 +3,15 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// repeatable returns the top-level tests that failed. For a package in r.crashed it returns the package itself, because
-// tests that had not begun must run too. It returns nil if repeated tests would not show the whole result: go test
-// itself failed, a package failed outside its tests, or r.cut is true.
+// repeatable returns the tests that must run again: each top-level test that failed, or only its failed subtests if they
+// are all parallel and the test itself said nothing, because parallel subtests don't need each other. For a package in
+// r.crashed it returns the package itself, because tests that had not begun must run too. It returns nil if repeated
+// tests would not show the whole result: go test itself failed, a package failed outside its tests, or r.cut is true.
 func (r *report) repeatable() []testID {
 	if len(r.errs) > 0 || r.cut {
 		return nil
@@ -19,17 +21,36 @@ func (r *report) repeatable() []testID {
 		tests = append(tests, testID{pkg: pkg})
 	}
 	for _, f := range r.failures {
-		if slices.Contains(r.crashed, f.id.pkg) {
-			continue
-		}
-		if f.id.test == "" {
+		switch {
+		case slices.Contains(r.crashed, f.id.pkg):
+		case f.id.test == "":
 			return nil
-		}
-		if !strings.Contains(f.id.test, "/") {
-			tests = append(tests, f.id)
+		case strings.Contains(f.id.test, "/"):
+		default:
+			tests = append(tests, r.smallest(f)...)
 		}
 	}
 	return tests
+}
+
+// smallest returns the subtests whose failure explains that of the top-level test f, or f if it does not only have
+// parallel ones.
+func (r *report) smallest(f failure) []testID {
+	var children []testID
+	for _, sub := range r.failures {
+		rest, below := strings.CutPrefix(sub.id.test, f.id.test+"/")
+		if sub.id.pkg != f.id.pkg || !below || strings.Contains(rest, "/") {
+			continue
+		}
+		if !r.parallel[sub.id] {
+			return []testID{f.id}
+		}
+		children = append(children, sub.id)
+	}
+	if len(children) == 0 || len(f.lines) > 0 {
+		return []testID{f.id}
+	}
+	return children
 }
 
 // repeat runs the given tests and packages once more, one package at a time, with the flags in args. If everything that
@@ -46,20 +67,52 @@ func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 			return id.pkg == pkg
 		})
 		fmt.Fprintf(r.out, "again %s: %s\n", pkg, strings.Join(names, " "))
-		second := newReport(r.out)
-		whole, pattern := slices.Contains(names, ""), "^("+strings.Join(names, "|")+")$"
-		if whole {
-			pattern = "."
+		if slices.Contains(names, "") {
+			if second := runAgain(r.out, flags, ".", pkg, stderr); second.passed > 0 {
+				r.replace(pkg, second)
+			}
+			continue
 		}
-		run := slices.Concat(flags, []string{"-count=1", "-run", pattern, pkg})
-		switch err := goTest(second, run, stderr); {
-		case err != nil || second.failed > 0 || second.passed < len(names):
-		case whole:
-			r.replace(pkg, second)
-		default:
+		passed := true
+		for pattern, names := range patterns(names) {
+			passed = runAgain(r.out, flags, pattern, pkg, stderr).passed >= len(names) && passed
+		}
+		if passed {
 			r.forgive(pkg, names)
 		}
 	}
+}
+
+// runAgain runs the tests of pkg that pattern chooses. The report that it returns counts no passed test if one failed.
+func runAgain(out io.Writer, flags []string, pattern, pkg string, stderr io.Writer) *report {
+	second := newReport(out)
+	err := goTest(second, slices.Concat(flags, []string{"-count=1", "-run", pattern, pkg}), stderr)
+	if err != nil || second.failed > 0 {
+		second.passed = 0
+	}
+	return second
+}
+
+// patterns returns the arguments of -run that together choose the named tests, with the names that each one chooses.
+func patterns(names []string) map[string][]string {
+	chosen := map[string][]string{}
+	for _, name := range names {
+		parent := name[:strings.LastIndex(name, "/")+1]
+		chosen[parent] = append(chosen[parent], name)
+	}
+	found := map[string][]string{}
+	for parent, names := range chosen {
+		var last []string
+		for _, name := range names {
+			last = append(last, regexp.QuoteMeta(name[len(parent):]))
+		}
+		pattern := "^(" + strings.Join(last, "|") + ")$"
+		if parent != "" {
+			pattern = "^" + parent[:len(parent)-1] + "$/" + pattern
+		}
+		found[pattern] = names
+	}
+	return found
 }
 
 // forgive counts the failures in pkg as passes, and lists the tests in names as flaky.

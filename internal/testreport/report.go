@@ -55,6 +55,7 @@ type report struct {
 	failed   int
 	passedIn map[string]int // number of passed tests, by package
 	failedIn map[string]int // number of failures, by package
+	parallel map[testID]bool
 	failures []failure
 	flaky    []testID // tests and packages that failed, and passed when they ran again
 	cut      bool     // a test panicked, or a package that is not in crashed ended before its tests did
@@ -64,7 +65,7 @@ type report struct {
 
 func newReport(out io.Writer) *report {
 	return &report{out: out, running: map[testID]*strings.Builder{},
-		passedIn: map[string]int{}, failedIn: map[string]int{}}
+		passedIn: map[string]int{}, failedIn: map[string]int{}, parallel: map[testID]bool{}}
 }
 
 // broken records an error of go test itself. The run then fails even if all tests passed.
@@ -104,6 +105,8 @@ func (r *report) take(e event) {
 		fmt.Fprint(r.out, e.Output)
 	case "start", "run":
 		r.running[id] = &strings.Builder{}
+	case "pause":
+		r.parallel[id] = true
 	case "output":
 		r.keep(id, e.Output)
 	case "pass", "fail", "skip":
