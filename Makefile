@@ -30,9 +30,10 @@ LINT     := $(GO) tool -modfile=tools.mod golangci-lint
 CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./internal/cli ./internal/daemon ./bench
 # The tests that make systems runs. They call long, which skips them in make test.
 LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|OldSnapshotTrust|AgentUpgrade|SickMachine|Refill|Flood|ExpiredAgent|ClusterExpired|Clocks|RotateGossip|RotateCA|Adopt|AuditLogIsComplete|FairShares|Containers|ContainerDrains|ContainerFaults|ContainerBridge|ContainerdUpgrade|ExecPipes|Page.*)$$
-# Packages whose tests and code have no goroutines, so that the race detector would find nothing. The same holds for
-# TestNoHollowScenario, which repeats the scenarios of reconcile thousands of times.
+# Packages without goroutines of their own, in which the race detector would find nothing, and sim, whose histories share
+# no state. SEQUENTIAL are tests of other packages that take long in one goroutine.
 SINGLE   := %/sim %/jobfile %/rolefile %/examples %/dist %/internal/rules %/internal/testreport %/internal/fuzzall
+SEQUENTIAL := ^Test(NoHollowScenario|ChunkedGivesWhatItTook|LargeManifestIsBounded|ArchiveManifestIsBounded|EveryStateIsReadBack|LastErrorsOfADrainAreBounded)$$
 RACED     = $(filter-out $(SINGLE),$(UNITS))
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
@@ -58,7 +59,7 @@ systems: build ## run the tests that take long: etcd, nats, redis and postgres u
 	$(REPORT) -label systems -- -count=1 -timeout 33m -parallel 2 -run '$(LONG)' ./e2e
 
 race: ## run the tests under the race detector, but not those without goroutines (needs a C compiler)
-	$(REPORT) -label race -- -race -timeout 25m -p 3 -skip '^TestNoHollowScenario$$' $(RACED)
+	$(REPORT) -label race -- -race -timeout 25m -p 3 -skip '$(SEQUENTIAL)' $(RACED)
 
 race-build: ## build the tests of make race without running them
 	$(GO) test -race -run '^$$' $(RACED)

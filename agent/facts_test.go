@@ -221,7 +221,7 @@ func TestFacts(t *testing.T) {
 	b.alter(withRole(model.RoleCheckSpec{
 		Exec: []string{"sh", "-c", `test "$OUTSPAN_SLOT" = ${slot} && cat ` + file + ` && echo x >> ` + asked},
 		// The facts are withdrawn after three intervals without an answer, so the interval allows for slow answers.
-		Interval: 500 * model.Millisecond, Timeout: 10 * model.Second,
+		Interval: model.Second, Timeout: 10 * model.Second,
 	}))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	want := func(what string, f facts) fsm.Instance {

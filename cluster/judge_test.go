@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/draw"
 	"github.com/outspan/outspan/model"
 	"github.com/outspan/outspan/pki"
 )
@@ -333,13 +334,17 @@ func TestGossipAliveNeedsAllVoters(t *testing.T) {
 
 // The leader crashes after 50 idle minutes. The next leader's cluster time is at most two seconds behind.
 func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
+	idle := 50 * time.Minute
+	if draw.Race {
+		idle = 5 * time.Minute
+	}
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.threeServersRunning(nil)
 		first := r.leader(time.Second)
 		r.mustRegister("n1")
 		began, then := time.Now(), first.Now()
-		time.Sleep(50 * time.Minute)
+		time.Sleep(idle)
 		first.crash()
 		second := r.leader(20 * time.Second)
 		elapsed := model.Time(time.Since(began).Milliseconds())
@@ -369,14 +374,18 @@ func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
 
 // L3: a settled cluster writes nothing.
 func TestSettledClusterWritesNothing(t *testing.T) {
+	idle := 10 * time.Minute
+	if draw.Race {
+		idle = 2 * time.Minute
+	}
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
 		time.Sleep(time.Minute)
 		leader := r.leader(time.Second)
 		before, ballast := leader.raft.LastIndex(), leader.Status().Room
-		time.Sleep(10 * time.Minute)
+		time.Sleep(idle)
 		if after := leader.raft.LastIndex(); after != before {
-			t.Errorf("%d entries in ten idle minutes", after-before)
+			t.Errorf("%d entries in %v without work", after-before, idle)
 		}
 		if leader != r.leader(time.Second) || ballast != RoomEnough {
 			t.Error("the leader changed")

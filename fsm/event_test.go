@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -30,8 +31,8 @@ func TestPackedEventIsTheLibrarysEncoding(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := pack(&e)
-		if diff := cmp.Diff(want, []byte(p)); diff != "" {
-			t.Fatalf("the bytes of %+v differ (-library +pack):\n%s", e, diff)
+		if !bytes.Equal(want, []byte(p)) {
+			t.Fatalf("the bytes of %+v differ (-library +pack):\n%s", e, cmp.Diff(want, []byte(p)))
 		}
 		got, ok := p.open()
 		if diff := cmp.Diff(&e, got); diff != "" || !ok {

@@ -50,7 +50,7 @@ func TestPreemptionComesToRest(t *testing.T) {
 		}
 	})
 	t.Logf("%d instances were preempted", preempted)
-	if preempted == 0 && !draw.Few {
+	if preempted == 0 && !draw.Race {
 		t.Error("nothing was ever preempted")
 	}
 }

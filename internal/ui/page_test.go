@@ -151,7 +151,7 @@ func TestPage(t *testing.T) {
 // nothing of scripts, and if there is no Chromium.
 func startBrowser(t *testing.T) *chrome.Browser {
 	t.Helper()
-	if draw.Few {
+	if draw.Race {
 		t.Skip("the race detector is on: it sees nothing of scripts")
 	}
 	if _, err := os.Stat(chrome.Program); err != nil {

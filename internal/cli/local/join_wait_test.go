@@ -66,7 +66,7 @@ func TestJoinStopsWaiting(t *testing.T) {
 		asked   int // at least
 	}{
 		"no wait": {0, []error{pending()}, model.CodeApprovalPending, "run the same outspan join again", 1},
-		"in vain": {50 * time.Millisecond, []error{pending()}, model.CodeApprovalPending, "outspan node approve x1", 2},
+		"in vain": {time.Second, []error{pending()}, model.CodeApprovalPending, "outspan node approve x1", 2},
 		"rejected": {time.Minute, []error{pending(), model.Refuse(model.CodeApprovalRejected, "no").WithHint("ask")},
 			model.CodeApprovalRejected, "ask", 2},
 		"expired": {time.Minute, []error{pending(), model.Refuse(model.CodeTokenExpired, "over").WithHint("another")},
