@@ -48,7 +48,8 @@ func (f *rollFlags) register(cmd *cobra.Command) {
 		"go on with the roll of this id, from any machine; repeat --exec for a roll that somebody else began")
 	fs.IntVar(&f.parallel, "max-parallel-nodes", 1, "how many nodes at once")
 	f.deadline.Value = new(model.Duration)
-	fs.Var(&f.deadline, "deadline", "of each drain: 1h, or none (default: the setting drain_deadline)")
+	fs.Var(&f.deadline, "deadline",
+		"of each drain: 1h, or none (default: the setting drain_deadline; with --resume, as before)")
 	fs.DurationVar(&f.within, "within", 30*time.Minute,
 		"how long a node may take to come back, and its groups to be whole again")
 	fs.StringVarP(&f.message, "message", "m", "", "why, for people")
@@ -309,6 +310,10 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	}
 	if f.exec != "" || f.waitReboot {
 		r.plan.Exec = f.exec
+	}
+	f.message = cmp.Or(f.message, from.Message)
+	if !f.deadline.Given {
+		f.deadline.Value, f.deadline.Given = &from.Options.Deadline, true
 	}
 	if f.given("no-reboot") || f.waitReboot {
 		r.plan.NoReboot = f.noReboot

@@ -215,7 +215,9 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 	if r.flags.deadline.Given {
 		body.Deadline = r.flags.deadline.Value
 	}
-	if _, err := a.client().Drains.Start(ctx, body, client.WriteOptions{RequestID: model.RequestID(body.ID)}); err != nil {
+	// Each attempt is a request of its own, because the servers keep a refusal under its id. The drain's id is enough to
+	// start the drain only once.
+	if _, err := a.client().Drains.Start(ctx, body, client.WriteOptions{}); err != nil {
 		return nil, err
 	}
 	return a.followRoll(ctx, r, name, body.ID)

@@ -170,8 +170,9 @@ func startBrowser(t *testing.T) *chrome.Browser {
 
 // verbsIn has what the viewer may do in a test, unless it is that of whoami.
 var verbsIn = map[string][]string{"no status": {"node.read"}, "hold": {"server.read", "node.read", "cluster.pause"},
-	"board": {"server.read", "node.read", "node.drain", "node.cordon"},
-	"roll":  {"server.read", "node.read", "node.drain", "node.cordon"}}
+	"board": mayRoll, "roll": mayRoll, "roll refused": mayRoll}
+
+var mayRoll = []string{"server.read", "node.read", "node.drain", "node.cordon"}
 
 // inBrowser runs each test with a page of its own and a cluster of its own, in one browser.
 func inBrowser(t *testing.T, tests map[string]func(*testing.T, *cluster, *tab)) {

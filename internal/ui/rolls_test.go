@@ -149,7 +149,9 @@ func testBoard(_ *testing.T, c *cluster, v *tab) {
 type clusterOfRoll struct {
 	*cluster
 	drains, nodes []map[string]any
-	order         []string // what was asked of the servers
+	order         []string         // what was asked of the servers
+	refusal       error            // of the next drain
+	refused       map[string]error // what the request with each id gets again
 }
 
 func (c *clusterOfRoll) forward(ctx context.Context, r client.ForwardedRequest) (*http.Response, error) {
@@ -159,19 +161,27 @@ func (c *clusterOfRoll) forward(ctx context.Context, r client.ForwardedRequest) 
 		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: io.NopCloser(strings.NewReader(jsonOf(v)))}, nil
 	}
+	c.asked[r.Path]++
 	switch {
 	case r.Path == "/v1/drains" && r.Method == http.MethodPost:
 		var body struct {
-			Nodes []string
-			ID    string
-			Roll  any
+			Nodes        []string
+			ID, Deadline string
+			Roll         any
 		}
 		_ = json.Unmarshal(r.Body, &body)
 		reply := map[string]any{"drain": "", "started": body.Nodes, "rejected": []any{}, "forecast": []any{}}
 		if r.Query.Get("dry_run") == "true" {
 			return answer(reply)
 		}
-		c.order = append(c.order, "drain "+body.ID)
+		request := r.Query.Get("request_id")
+		if c.refusal != nil {
+			c.refused, c.refusal = map[string]error{request: c.refusal}, nil
+		}
+		if err := c.refused[request]; err != nil {
+			return nil, err
+		}
+		c.order = append(c.order, strings.TrimSpace("drain "+body.ID+" "+body.Deadline))
 		all, nodes := rolling()
 		d := all[0]
 		d["id"], d["created_at"], d["index"] = body.ID, time.Now().UTC(), len(c.drains)+1
@@ -248,4 +258,36 @@ func testRoll(t *testing.T, c *cluster, v *tab) {
 		!strings.HasSuffix(order[2], ".2.1") || order[3] != "uncordon n4" {
 		t.Errorf("the page did %q", order)
 	}
+}
+
+// lastOfRoll shows a roll of which all nodes but n5 are back.
+func lastOfRoll(c *cluster, v *tab) *clusterOfRoll {
+	drains, nodes := rolling()
+	for i, d := range drains {
+		d["phase"] = "drained"
+		d["nodes"].([]any)[0].(map[string]any)["phase"] = "drained"
+		nodes[i]["intent"], nodes[i]["eligible"], nodes[i]["boot_id"] = "active", true, "c"
+	}
+	w := &clusterOfRoll{cluster: c, drains: drains, nodes: nodes}
+	c.change(func() { c.answers["/v1/jobs"] = `{"items":[]}` })
+	v.served.cfg.Forward = w.forward
+	v.run("location.hash = '#/rolls/R1'")
+	return w
+}
+
+const n5Away = `document.querySelector('.board [aria-label=Away]')?.innerText.includes('n5')`
+
+// A node whose drain was refused is drained when the roll is carried on, with the deadline of the roll.
+func testRollRefused(t *testing.T, c *cluster, v *tab) {
+	w := lastOfRoll(c, v)
+	c.change(func() { w.refusal = model.Refuse(model.CodeAlreadyDraining, "node n5 is already in drain d1") })
+	v.click("Carry on in this page")
+	v.shows("node n5 is already in drain d1")
+	v.click("Carry on in this page")
+	v.until(n5Away)
+	c.change(func() {
+		if want := []string{"drain R1.5.1 1h"}; !slices.Equal(w.order, want) {
+			t.Errorf("the page did %q, want %q", w.order, want)
+		}
+	})
 }

@@ -15,6 +15,7 @@ const KEY = 'outspan-rolls' // the rolls that this tab carries out, so that load
  * @property {any[]} drains
  * @property {any[]} others
  * @property {string} message
+ * @property {string} deadline of each drain
  * @property {string} by
  * @property {string} begun
  */
@@ -46,6 +47,7 @@ export function rollsIn(drains) {
         drains: all.filter(is),
         others: all.filter(d => !is(d)),
         message,
+        deadline: options.deadline,
         by: actor,
         begun: first.created_at,
       }
@@ -53,7 +55,7 @@ export function rollsIn(drains) {
     .sort((a, b) => b.begun.localeCompare(a.begun))
 }
 
-/** @param {Roll} roll @param {any[]} nodes @returns {Step[]} in the order of the roll */
+/** @param {Pick<Roll, 'plan' | 'drains'>} roll @param {any[]} nodes @returns {Step[]} in the order of the roll */
 export function stepsOf(roll, nodes) {
   const known = new Map(nodes.map(n => [n.name, n]))
   return roll.plan.nodes.map(node => {
@@ -178,10 +180,7 @@ async function steps(order, over) {
     try {
       const drains = await all('/v1/drains', over),
         nodes = await all('/v1/nodes', over)
-      const found = rollsIn(drains).find(r => r.id === plan.id)
-      const roll = found
-        ? { ...found, plan }
-        : { id: plan.id, plan, drains: [], others: [], message: order.message, by: '', begun: '' }
+      const roll = { plan, drains: rollsIn(drains).find(r => r.id === plan.id)?.drains || [] }
       const list = stepsOf(roll, nodes)
       past ||= new Set(list.filter(s => s.column === 'failed').map(s => s.drain?.id || ''))
       const failed = list.find(s => s.column === 'failed' && !past?.has(s.drain?.id || ''))
@@ -223,7 +222,7 @@ async function steps(order, over) {
   }
 }
 
-/** @param {Order} order @param {Roll} roll @param {Step} s @param {AbortSignal} over */
+/** @param {Order} order @param {Pick<Roll, 'drains'>} roll @param {Step} s @param {AbortSignal} over */
 async function begin(order, roll, s, over) {
   if (over.aborted) return
   const { plan } = order,
@@ -236,7 +235,9 @@ async function begin(order, roll, s, over) {
     roll: plan,
     ...(order.deadline ? { deadline: order.deadline } : {}),
   }
-  const got = await write('POST', '/v1/drains', { query: { request_id: id }, body })
+  // Each attempt is a request of its own, because the servers keep a refusal under its id. The drain's id is enough to
+  // start the drain only once.
+  const got = await write('POST', '/v1/drains', { body })
   const no = got.value.rejected?.[0]
   if (no) throw new CallError({ code: no.code, message: `node ${s.node} can't be drained: ${no.message}` })
   say(plan.id, { runs: true, text: `drains ${s.node}` })

@@ -125,7 +125,7 @@ export function Roll({ id }) {
     paused = running.some(d => d.paused),
     acts = mayRoll() && !ended
   const each = (/** @type {string} */ verb) => () => Promise.all(running.map(d => turnDrain(d.id, verb)))
-  const order = { plan: roll.plan, message: roll.message, deadline: '' }
+  const order = { plan: roll.plan, message: roll.message, deadline: roll.deadline }
   const here = acts && !mine?.runs && !roll.plan.exec && !roll.plan.no_reboot
   return html`<${Heading}
       actions=${acts &&
