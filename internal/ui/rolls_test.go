@@ -215,6 +215,19 @@ func (c *clusterOfRoll) forward(ctx context.Context, r client.ForwardedRequest) 
 	return answer(json.RawMessage(text))
 }
 
+// does waits until the page has asked this of the servers.
+func (c *clusterOfRoll) does(t *testing.T, want string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		found := false
+		c.change(func() { found = slices.Contains(c.order, want) })
+		if found {
+			return
+		}
+	}
+	t.Fatalf("the page did not %s", want)
+}
+
 // A roll begins after its dry run. The page drains a node, waits for its reboot, takes it back, and does the next.
 func testRoll(t *testing.T, c *cluster, v *tab) {
 	_, nodes := rolling()

@@ -17,6 +17,7 @@ import { Drain, Drains } from './drains.js'
 import { NewDrain } from './newdrain.js'
 import { Roll, Rolls } from './rolls.js'
 import { NewRoll } from './newroll.js'
+import { driveOn } from './roll.js'
 import { Events } from './events.js'
 import { Problems } from './problems.js'
 import { Servers } from './servers.js'
@@ -232,7 +233,10 @@ let was = false // somebody was signed in when the page was loaded
 const root = /** @type {HTMLElement} */ (document.getElementById('page'))
 ended.value = await enter()
 was = !ended.value
-if (was) follow()
+if (was) {
+  follow()
+  driveOn()
+}
 address.value = location.hash
 root.replaceChildren()
 render(html`<${Page} />`, root)

@@ -114,8 +114,8 @@ const say = (id, how) => {
 
 /** @typedef {{ plan: Plan, message: string, deadline: string }} Order what a roll's drains are started with */
 
-/** @returns {Record<string, Order>} what this tab carried out for this sign-in before it was loaded again */
-export const remembered = () => {
+/** @returns {Record<string, Order>} what this tab carries out for this sign-in */
+const remembered = () => {
   try {
     const { of, all } = JSON.parse(sessionStorage.getItem(KEY) || '')
     return of === passOf().session ? all : {}
@@ -123,6 +123,9 @@ export const remembered = () => {
     return {}
   }
 }
+
+/** Goes on with what this tab carried out before it was loaded again. Somebody must be in. */
+export const driveOn = () => Object.values(remembered()).forEach(drive)
 
 /** @param {string} id @param {Order | null} order null: forget it */
 function remember(id, order) {

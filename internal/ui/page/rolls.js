@@ -1,5 +1,5 @@
 // Rolls: the maintenance of many nodes, one after the other, as a board.
-import { html, useEffect, useMemo, useState } from './lib.js'
+import { html, useMemo, useState } from './lib.js'
 import { may, now, useResource } from './store.js'
 import { write } from './session.js'
 import { count, linkTo, quoted, span, stamp } from './format.js'
@@ -7,7 +7,7 @@ import { Advice, Bar, Command, Facts, Failure, Heading, Late, Loaded, Mark, Sinc
 import { Confirmed, Undoable } from './confirm.js'
 import { optionsOf, turnDrain } from './drains.js'
 import { Progress } from './progress.js'
-import { drive, driven, remembered, rollsIn, stepsOf, stop } from './roll.js'
+import { drive, driven, rollsIn, stepsOf, stop } from './roll.js'
 
 /** @param {import('./roll.js').Step[]} steps */
 const stateOf = steps =>
@@ -106,11 +106,6 @@ export function Roll({ id }) {
     nodes = useResource('/v1/nodes')
   const mine = driven.value[id]
   const roll = useMemo(() => rollsIn(drains.data?.items || []).find(r => r.id === id), [drains.data, id])
-  useEffect(() => {
-    // after the page was loaded again
-    const order = remembered()[id]
-    if (order && !driven.value[id]) drive(order)
-  }, [id])
   if (!drains.data || !nodes.data) return html`<${Heading}>Roll<//><${Loaded} state=${drains.data ? nodes : drains} />`
   if (!roll)
     return html`<${Heading}>Roll<//><${Late} state=${drains} />${mine?.error
