@@ -143,6 +143,12 @@ func testBoard(_ *testing.T, c *cluster, v *tab) {
 	v.apart(".heading", "main", ".board")
 	v.click("Cancel the roll …")
 	v.shows("Cancels the drain of n3")
+	const title = "document.querySelector('h1').innerText"
+	v.until(title + ".includes('stopped by a failure')")
+	drains[3]["phase"] = "canceled"
+	drains[3]["nodes"].([]any)[0].(map[string]any)["phase"] = "canceled"
+	c.show("/v1/drains", map[string]any{"items": drains})
+	v.until(title + ".includes('canceled')")
 }
 
 // clusterOfRoll is what a roll changes: it drains nodes at once, and takes them back.

@@ -10,17 +10,17 @@ import { Progress } from './progress.js'
 import { drive, driven, rollsIn, stepsOf, stop } from './roll.js'
 
 /** @param {import('./roll.js').Step[]} steps */
-const stateOf = steps =>
-  steps.every(s => s.column === 'back' && s.used)
-    ? 'drained'
-    : steps.some(s => s.column === 'failed')
-      ? 'failed'
-      : steps.some(s => s.drain?.paused && s.column === 'draining')
-        ? 'paused'
-        : 'draining'
+function stateOf(steps) {
+  const failed = steps.filter(s => s.column === 'failed')
+  if (steps.every(s => s.column === 'back' && s.used)) return 'drained'
+  if (failed.some(s => !s.row || s.drain.phase !== 'canceled')) return 'failed'
+  if (failed.length > 0) return 'canceled'
+  return steps.some(s => s.drain?.paused && s.column === 'draining') ? 'paused' : 'draining'
+}
 const called = /** @type {Record<string, string>} */ ({
   drained: 'done',
   failed: 'stopped by a failure',
+  canceled: 'canceled',
   paused: 'paused',
   draining: 'under way',
 })
@@ -126,12 +126,7 @@ export function Roll({ id }) {
       actions=${acts &&
       running.length > 0 &&
       (paused
-        ? html`<${Undoable}
-            text="Resume"
-            done="It goes on."
-            write=${each('resume')}
-            undo=${each('pause')}
-          />`
+        ? html`<${Undoable} text="Resume" done="It goes on." write=${each('resume')} undo=${each('pause')} />`
         : html`<${Undoable}
             text="Pause"
             done="Paused. The deadlines go on."
