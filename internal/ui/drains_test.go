@@ -17,7 +17,7 @@ func TestDrainsPage(t *testing.T) {
 		"lanes": testLanes, "blocked": testBlocked, "turns": testTurns, "leader gone": testLeaderGone,
 		"canceled": testCanceled, "empty": testEmptyDrain, "many": testManyLanes,
 		"hold": testHold, "hold without the right": testHoldOnly, "board": testBoard, "roll": testRoll,
-		"roll refused": testRollRefused,
+		"roll refused": testRollRefused, "roll late": testRollLate,
 	})
 }
 

@@ -170,7 +170,7 @@ func startBrowser(t *testing.T) *chrome.Browser {
 
 // verbsIn has what the viewer may do in a test, unless it is that of whoami.
 var verbsIn = map[string][]string{"no status": {"node.read"}, "hold": {"server.read", "node.read", "cluster.pause"},
-	"board": mayRoll, "roll": mayRoll, "roll refused": mayRoll}
+	"board": mayRoll, "roll": mayRoll, "roll refused": mayRoll, "roll late": mayRoll}
 
 var mayRoll = []string{"server.read", "node.read", "node.drain", "node.cordon"}
 

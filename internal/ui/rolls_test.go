@@ -310,3 +310,28 @@ func testRollRefused(t *testing.T, c *cluster, v *tab) {
 		}
 	})
 }
+
+// The page reads once which groups a drain moved, and does not wait for them for ever.
+func testRollLate(t *testing.T, c *cluster, v *tab) {
+	w := lastOfRoll(c, v)
+	v.click("Carry on in this page")
+	v.until(n5Away)
+	before := c.count("/v1/instances")
+	c.change(func() {
+		c.answers["/v1/instances"] = fmt.Sprintf(
+			`{"items":[{"cause":"node_draining","created_at":%q,"job":"web","group":"http"}]}`,
+			time.Now().Add(time.Minute).UTC().Format(time.RFC3339))
+		c.answers["/v1/jobs"] = `{"items":[{"name":"web","groups":[{"name":"http","ready":1,"count":2}]}]}`
+		w.nodes[4]["boot_id"] = "after the reboot"
+	})
+	v.shows("n5: web/http is not whole yet")
+	asked := c.count("/v1/jobs")
+	for c.count("/v1/jobs") < asked+3 {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if n := c.count("/v1/instances") - before; n != 1 {
+		t.Errorf("the page read the instances %d times, want once", n)
+	}
+	v.run("Date.now = (now => () => now() + 31 * 60000)(Date.now)")
+	v.shows("group web/http is not whole again 30 min after node n5 came back")
+}

@@ -2,8 +2,10 @@
 // The steps, and the ids of the drains, are those of `outspan node roll`, so that either can go on with the other's.
 import { signal } from './lib.js'
 import { call, CallError, passOf, write } from './session.js'
+import { quoted, span } from './format.js'
 
 const STEP = 1500 // ms between two looks of a roll that this page carries out
+const WITHIN = 30 * 60000 // ms in which a node that is back must take instances, and its groups must be whole again
 const KEY = 'outspan-rolls' // the rolls that this tab carries out, so that loading the page again goes on with them
 
 /** @typedef {{ id: string, nodes: string[], exec?: string, max_parallel_nodes?: number, no_reboot?: boolean }} Plan */
@@ -176,7 +178,7 @@ export async function drive(order) {
 /** @param {Order} order @param {AbortSignal} over */
 async function steps(order, over) {
   const { plan } = order,
-    whole = new Set()
+    returns = new Returns()
   /** @type {Set<string> | null} */
   let past = null // drains that had failed before this tab began: their nodes are drained once more
   while (!over.aborted) {
@@ -190,30 +192,30 @@ async function steps(order, over) {
       const again = list.filter(s => s.column === 'failed' && s.row && past?.has(s.drain?.id || ''))
       if (list.some(s => !s.row))
         throw new CallError({ code: 'not_found', message: `there is no node ${list.find(s => !s.row)?.node}` })
-      for (const s of list.filter(s => s.returned && !whole.has(s.node))) {
+      for (const s of list.filter(s => s.returned && !returns.whole.has(s.node))) {
         await write('POST', `/v1/nodes/${encodeURIComponent(s.node)}/uncordon`, {
           body: { reason: 'node roll ' + plan.id },
         })
       }
-      for (const s of list.filter(s => s.used && s.row.eligible && !whole.has(s.node))) {
-        const lacks = await lacking(s.drain, over)
-        if (!lacks) whole.add(s.node)
-        else say(plan.id, { runs: true, text: `${s.node} is back; ${lacks} is not whole yet` })
-      }
-      if (list.every(s => whole.has(s.node))) return
-      const work = list.filter(s => ['draining', 'away', 'back'].includes(s.column) && !whole.has(s.node))
-      if (failed && work.length === 0)
-        throw new CallError({ code: 'roll_failed', message: `node ${failed.node}: ${failed.text}` })
+      await returns.look(list, over)
+      if (list.every(s => returns.whole.has(s.node))) return
+      const work = list.filter(
+        s => ['draining', 'away', 'back'].includes(s.column) && !returns.whole.has(s.node) && !returns.late.has(s.node),
+      )
+      const failure = failed
+        ? new CallError({ code: 'roll_failed', message: `node ${failed.node}: ${failed.text}` })
+        : [...returns.late.values()][0]
+      if (failure && work.length === 0) throw failure
       const paused = roll.drains.some(d => d.phase === 'draining' && d.paused)
       const next = [...list.filter(s => s.column === 'waiting'), ...again].sort(
         (a, b) => plan.nodes.indexOf(a.node) - plan.nodes.indexOf(b.node),
       )[0]
-      if (next && !failed && !paused && work.length < (plan.max_parallel_nodes || 1))
+      if (next && !failure && !paused && work.length < (plan.max_parallel_nodes || 1))
         await begin(order, roll, next, over)
       else if (work.length)
         say(plan.id, {
           runs: true,
-          text: work.map(s => `${s.node}: ${s.text || 'its groups become whole'}`).join('; '),
+          text: work.map(s => `${s.node}: ${s.text || `${returns.lacks.get(s.node)} is not whole yet`}`).join('; '),
         })
     } catch (e) {
       if (over.aborted) return
@@ -256,20 +258,73 @@ async function all(path, signal) {
   }
 }
 
-/**
- * @param {any} drain
- * @param {AbortSignal} signal
- * @returns {Promise<string>} a group that moved and is not whole; '': none
- */
-async function lacking(drain, signal) {
-  const moved = new Set(
-    (await all('/v1/instances', signal))
+/** Watches the nodes that are back: each must take instances, and the groups that its drain moved must be whole. */
+class Returns {
+  constructor() {
+    /** @type {Set<string>} */
+    this.whole = new Set() // nodes for which all of that is so
+    /** @type {Map<string, string>} */
+    this.lacks = new Map() // by node: a group that is not whole yet
+    /** @type {Map<string, CallError>} */
+    this.late = new Map() // by node: what did not happen in time
+    /** @type {Map<string, Set<string>>} */
+    this.moved = new Map() // by drain: the groups that it moved
+    /** @type {Map<string, number>} */
+    this.since = new Map() // by node: when it was first seen back, in ms since 1970
+  }
+
+  /** @param {Step[]} steps @param {AbortSignal} over */
+  async look(steps, over) {
+    const back = steps.filter(s => s.used && !this.whole.has(s.node)),
+      eligible = back.filter(s => s.row.eligible),
+      unknown = eligible.filter(s => !this.moved.has(s.drain.id))
+    if (unknown.length > 0) {
+      const instances = await all('/v1/instances', over)
+      for (const s of unknown) this.moved.set(s.drain.id, movedBy(s.drain, instances))
+    }
+    const jobs = eligible.some(s => this.moved.get(s.drain.id)?.size) ? await all('/v1/jobs', over) : []
+    for (const s of back) {
+      const lacks = s.row.eligible ? lacking(jobs, this.moved.get(s.drain.id)) : ''
+      this.lacks.set(s.node, lacks)
+      if (s.row.eligible && !lacks) this.whole.add(s.node)
+      else this.count(s.node, lacks)
+    }
+  }
+
+  /**
+   * Counts how long a node has been back, and gives it up in the end.
+   * @param {string} node
+   * @param {string} lacks a group that is not whole; '': the node takes no instances
+   */
+  count(node, lacks) {
+    const since = this.since.get(node) || Date.now()
+    this.since.set(node, since)
+    if (Date.now() - since < WITHIN) return
+    const [message, hint] = lacks
+      ? [
+          `group ${lacks} is not whole again ${span(WITHIN)} after node ${node} came back`,
+          `see why: outspan why ${quoted(lacks)}`,
+        ]
+      : [
+          `node ${node}: it does not take instances again after ${span(WITHIN)}`,
+          `look at the machine; see: outspan node status ${quoted(node)}`,
+        ]
+    this.late.set(node, new CallError({ code: 'node_not_returned', message, hint }))
+  }
+}
+
+/** @param {any} drain @param {any[]} instances @returns {Set<string>} the groups that moved since it began */
+const movedBy = (drain, instances) =>
+  new Set(
+    instances
       .filter(i => i.cause === 'node_draining' && Date.parse(i.created_at) >= Date.parse(drain.created_at))
       .map(i => `${i.job}/${i.group}`),
   )
-  if (moved.size === 0) return ''
-  for (const j of await all('/v1/jobs', signal))
-    for (const g of j.groups) if (moved.has(`${j.name}/${g.name}`) && g.ready < g.count) return `${j.name}/${g.name}`
+
+/** @param {any[]} jobs @param {Set<string> | undefined} groups @returns {string} one of them that is not whole; '': none */
+function lacking(jobs, groups) {
+  for (const j of jobs)
+    for (const g of j.groups) if (groups?.has(`${j.name}/${g.name}`) && g.ready < g.count) return `${j.name}/${g.name}`
   return ''
 }
 
