@@ -137,7 +137,8 @@ func TestMap(t *testing.T) {
 	}{
 		{"rows", testRows}, {"drawn", testDrawn}, {"keys", testKeys}, {"filter", testMapFilter},
 		{"below", testBelow}, {"forced", testForced}, {"broken", testBroken},
-		{"alone", testAlone}, {"hidden", testHidden}, {"tabs", testTabs}, {"secret", testSecret}, {"damaged", testDamaged},
+		{"alone", testAlone}, {"hidden", testHidden}, {"tabs", testTabs}, {"secret", testSecret}, {"no answer", testNoAnswer},
+		{"damaged", testDamaged},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			v.t = t
@@ -323,6 +324,31 @@ func testSecret(t *testing.T, _ *chrome.Browser, _ *synthetic, v *tab) {
 	heard := v.text(joinWorker("{ secret: sessionStorage.getItem('outspan-page-secret') }"))
 	if heard != "live rows frame" {
 		t.Errorf("who shows the secret hears: %s", heard)
+	}
+}
+
+// A tab whose first request fails is asked about once more, and gets the stream.
+func testNoAnswer(t *testing.T, _ *chrome.Browser, _ *synthetic, v *tab) {
+	heard := v.text(`(async () => {
+		const { Hub } = ` + module("hub.js") + `, { passOf } = ` + module("session.js") + `
+		const real = fetch, { port1, port2 } = new MessageChannel(), heard = []
+		let asked = 0
+		window.fetch = (to, o) =>
+			to === '/v1/auth/whoami' && ++asked === 1 ? Promise.reject(new TypeError('no network')) : real(to, o)
+		new Hub().connect(port2)
+		await new Promise(done => {
+			port1.onmessage = e => {
+				if (e.data.course) heard.push(e.data.course)
+				if (['live', 'refused', 'ended'].includes(e.data.course)) done()
+			}
+			port1.postMessage({ pass: passOf(), shown: true })
+		})
+		port1.postMessage({ bye: true })
+		window.fetch = real
+		return heard.join(' ')
+	})()`)
+	if heard != "broken connecting connecting live" {
+		t.Errorf("a tab whose first request fails hears: %s", heard)
 	}
 }
 

@@ -61,13 +61,11 @@ export class Hub {
     }
     if (m.shown !== undefined) tab.shown = m.shown
     if (m.pass !== undefined) {
-      if (!(await this.knows(m.pass || {})))
-        return tab.port.postMessage({ course: 'refused', message: 'this tab has no access' })
-      if (tab.gone) return
-      tab.known = true
-      this.tabs.add(tab)
       // The tab holds this lock for as long as it lives.
       if (m.lock) navigator.locks.request(m.lock, () => this.drop(tab))
+      if (!(await this.knows(m.pass || {}, tab))) return
+      tab.known = true
+      this.tabs.add(tab)
       this.tellCourse(tab)
     }
     if (!tab.known) return
@@ -84,30 +82,45 @@ export class Hub {
   }
 
   /**
-   * Whether a tab may hear what the server says. Only the server can tell, unless it has told before.
-   * @param {Pass} pass
+   * Whether a tab may hear what the server says. Only the server can tell, unless it has told before, and it is asked
+   * until it answers. If the tab may not, this tells it so.
+   * @param {Pass} pass @param {Tab} tab
    */
-  async knows(pass) {
-    if (same(this.pass, pass)) return true
-    try {
-      const got = await fetch('/v1/auth/whoami', { headers: headersOf(pass) })
-      if (got.status === 401 && (pass.session || (await got.json()).code === 'page_not_entered')) return false
-    } catch {
-      return false
+  async knows(pass, tab) {
+    const tell = (/** @type {Course} */ course, /** @type {string} */ message) =>
+      tab.port.postMessage({ course, message })
+    for (let wait = FIRST; !tab.gone && !same(this.pass, pass); wait = Math.min(2 * wait, LAST)) {
+      try {
+        const got = await fetch('/v1/auth/whoami', { headers: headersOf(pass) })
+        if (got.status === 401 && (pass.session || (await got.json()).code === 'page_not_entered')) {
+          tell('refused', 'this tab has no access')
+          return false
+        }
+        if (!same(this.pass, pass)) this.accept(pass)
+      } catch {
+        if (wait > FIRST && !pass.session) {
+          // as in run: another program may get the port
+          tell('ended', 'outspan ui has ended')
+          return false
+        }
+        tell('broken', 'the server of this page does not answer')
+        await new Promise(done => setTimeout(done, wait))
+      }
     }
-    if (!same(this.pass, pass)) {
-      // there is another server at this address than before, or another sign-in
-      this.pass = pass
-      for (const tab of this.tabs)
-        tab.port.postMessage({
-          course: 'ended',
-          message: 'somebody else has signed in, or this page is of an earlier outspan ui',
-        })
-      this.tabs.clear()
-      this.stop()
-      this.reader = new Reader()
-    }
-    return true
+    return !tab.gone
+  }
+
+  /** @param {Pass} pass of another server at this address than before, or of another sign-in */
+  accept(pass) {
+    this.pass = pass
+    for (const tab of this.tabs)
+      tab.port.postMessage({
+        course: 'ended',
+        message: 'somebody else has signed in, or this page is of an earlier outspan ui',
+      })
+    this.tabs.clear()
+    this.stop()
+    this.reader = new Reader()
   }
 
   /** Follows the stream while a tab is shown. */
