@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// repeatable returns the tests that must run again: each top-level test that failed, or only its failed subtests if they
-// are all parallel and the test itself said nothing, because parallel subtests don't need each other. For a package in
-// r.crashed it returns the package itself, because tests that had not begun must run too. It returns nil if repeated
-// tests would not show the whole result: go test itself failed, a package failed outside its tests, or r.cut is true.
+// repeatable returns the tests that must run again: each top-level test that failed, or only its failed subtests if
+// smallest allows it. For a package in r.crashed it returns the package itself, because tests that had not begun must run
+// too. It returns nil if repeated tests would not show the whole result: go test itself failed, a package failed outside
+// its tests, or r.cut is true.
 func (r *report) repeatable() []testID {
 	if len(r.errs) > 0 || r.cut {
 		return nil
@@ -33,8 +33,8 @@ func (r *report) repeatable() []testID {
 	return tests
 }
 
-// smallest returns the subtests whose failure explains that of the top-level test f, or f if it does not only have
-// parallel ones.
+// smallest returns the failed subtests of the top-level test f if they are all parallel, because parallel subtests don't
+// need each other. It returns f itself otherwise, and if f logged anything, because f may then have failed by itself.
 func (r *report) smallest(f failure) []testID {
 	var children []testID
 	for _, sub := range r.failures {
