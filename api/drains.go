@@ -52,7 +52,7 @@ type DrainNode struct {
 	Deadline  *time.Time       `json:"deadline" doc:"null: none, or its turn has not come"`
 	EndedAt   *time.Time       `json:"ended_at"`
 	BootID    string           `json:"boot_id" doc:"of the node when the drain began"`
-	Moved     int              `json:"moved"`
+	Moved     int              `json:"moved" doc:"instances that the drain stopped, or has begun to stop; see in_moved"`
 	Stopped   int              `json:"stopped" doc:"of those moved: stopped, and not replaced elsewhere"`
 	Acked     int              `json:"acked" doc:"instances that stay on it because that was acknowledged: now, or when it was drained or failed"`
 	Remaining []DrainRemaining `json:"remaining"`
@@ -65,6 +65,9 @@ type DrainRemaining struct {
 	Class    model.DataClass  `json:"class" enum:"stateless,stateful"`
 	State    string           `json:"state"`
 	Blocker  model.Code       `json:"blocker"`
+	// Moved and Stopped of the node count an instance when its stop begins.
+	InMoved   bool `json:"in_moved" doc:"the drain has begun to stop it, so moved of the node counts it already"`
+	InStopped bool `json:"in_stopped" doc:"stopped of the node counts it too"`
 }
 
 // DrainBlocker says what blocks a drain, a move or a similar change now, and what would unblock it.

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"strings"
+
 	"github.com/outspan/outspan/internal/plant"
 	"github.com/outspan/outspan/model"
 )
@@ -205,13 +207,25 @@ func (i *Instance) covers(wait model.SurgeWait) bool {
 	return i.Ready() || wait == model.WaitStarted && i.Wanted() && i.Status.Observed != model.ObservedPending
 }
 
+// beginStop writes these before and after InstanceStop.By into the reason of a stop.
+const (
+	bypassed  = "budget bypassed: "
+	andRemark = "; "
+)
+
+// orderedBy returns the drain id in the reason of a stop that a drain began.
+func orderedBy(reason string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(reason, bypassed), andRemark)
+	return id
+}
+
 func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	reason := c.By
 	if c.Bypass {
-		reason = "budget bypassed: " + c.By
+		reason = bypassed + c.By
 	}
 	if why := s.surgeGivenUp(inst, c.Cause); why != "" && inst.Ready() {
-		reason += "; " + why
+		reason += andRemark + why
 		s.noteSurge(inst.Group, why)
 	}
 	text := s.overridden(inst, c)

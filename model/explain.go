@@ -54,6 +54,10 @@ type NodeRemaining struct {
 	// the observed state of the instance, or "left_running" if the drain leaves the instance there
 	State   string `json:"state" cbor:"3,keyasint"`
 	Blocker Code   `json:"blocker,omitempty" cbor:"4,keyasint,omitempty"`
+	// the drain has begun to stop it, so the node's count of moved instances includes it
+	InMoved bool `json:"in_moved,omitempty" cbor:"5,keyasint,omitempty"`
+	// the node's count of instances without a replacement includes it too
+	InStopped bool `json:"in_stopped,omitempty" cbor:"6,keyasint,omitempty"`
 }
 
 // DrainStatus is the progress of a drain on one of its nodes.

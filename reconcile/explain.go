@@ -94,6 +94,7 @@ func (e *Explanation) remaining(status *model.DrainStatus, d *drainPart) {
 			continue
 		}
 		left := model.NodeRemaining{Instance: inst.ID, Class: inst.ClassOf(), State: string(inst.Status.Observed)}
+		left.InMoved, left.InStopped = d.drain.Counts(&e.p.in.State, inst)
 		if d.part.Phase == model.PhaseDraining {
 			b, blocked := e.p.blockerOf(d, inst)
 			switch {

@@ -18,7 +18,14 @@ func (w *world) cmdStatus(args []string) string {
 	for _, n := range reconcile.Explain(w.input()).Drain(d) {
 		fmt.Fprintf(&out, "%s: %d left\n", n.Node, len(n.Remaining))
 		for _, r := range n.Remaining {
-			fmt.Fprintln(&out, strings.TrimSpace(fmt.Sprintf("  %s %s %s %s", r.Instance, r.Class, r.State, r.Blocker)))
+			line := strings.TrimSpace(fmt.Sprintf("  %s %s %s %s", r.Instance, r.Class, r.State, r.Blocker))
+			if r.InMoved {
+				line += ", in moved"
+			}
+			if r.InStopped {
+				line += ", in stopped"
+			}
+			fmt.Fprintln(&out, line)
 		}
 		for _, b := range n.Blockers {
 			fmt.Fprintf(&out, "  blocker %s\n", blockerWords(b))

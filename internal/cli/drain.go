@@ -43,18 +43,23 @@ func (a *app) drainColumns() []term.Column[api.Drain] {
 type departed struct{ moved, stopped int }
 
 // gone returns how many instances have left a node, and how many of the remaining ones stop. The API counts an instance
-// in Moved as soon as its stop begins, and also in Stopped if it has no replacement. Here an instance is gone only once
-// it is no longer on the node. The API does not tell which of the stopping instances are in Stopped, so gone assumes
-// that they are. Until these stops end, an instance that was stopped without a replacement may count as moved.
+// in Moved as soon as the drain begins to stop it, and also in Stopped if it has no replacement. Here an instance is
+// gone only once it is no longer on the node. A stop that the drain did not begin, such as that of a job, counts in
+// neither.
 func gone(n api.DrainNode) (left departed, stopping int) {
+	left = departed{moved: n.Moved - n.Stopped, stopped: n.Stopped}
 	for _, r := range n.Remaining {
-		if r.State == string(model.ObservedDraining) || r.Blocker == model.CodeStopping {
+		if r.InMoved || r.State == string(model.ObservedDraining) || r.Blocker == model.CodeStopping {
 			stopping++
 		}
+		switch {
+		case r.InStopped:
+			left.stopped--
+		case r.InMoved:
+			left.moved--
+		}
 	}
-	left.stopped = max(n.Stopped-stopping, 0)
-	left.moved = max(n.Moved-stopping-left.stopped, 0)
-	return left, stopping
+	return departed{max(left.moved, 0), max(left.stopped, 0)}, stopping
 }
 
 // goneOf returns how many instances have left the nodes of a drain.
@@ -171,7 +176,7 @@ func drainLeft(p *term.Page, n api.DrainNode) {
 		alike := map[api.DrainRemaining]int{}
 		var kinds []api.DrainRemaining
 		for _, r := range n.Remaining {
-			r.Instance = ""
+			r.Instance, r.InMoved, r.InStopped = "", false, false
 			if alike[r]++; alike[r] == 1 {
 				kinds = append(kinds, r)
 			}

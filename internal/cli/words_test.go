@@ -100,7 +100,7 @@ func TestDrainNews(t *testing.T) {
 		}}},
 		{ID: "d", Phase: model.PhaseDraining, Nodes: []api.DrainNode{{
 			Node: "n1", Phase: model.PhaseDraining, Turn: true, StartedAt: &at, Deadline: &later, Moved: 1,
-			Remaining: []api.DrainRemaining{{State: "draining"}, {}},
+			Remaining: []api.DrainRemaining{{State: "draining", InMoved: true}, {}},
 			Blockers:  []api.DrainBlocker{{Code: model.CodeStopping}, blocker},
 		}}},
 		{ID: "d", Phase: model.PhaseDraining, Paused: true, Nodes: []api.DrainNode{{
@@ -135,8 +135,12 @@ func TestDrainNews(t *testing.T) {
 
 // An instance that stops is counted once: it remains until it is gone.
 func TestDrainCountsOnce(t *testing.T) {
-	stops := api.DrainRemaining{State: "draining", Blocker: model.CodeStopping}
-	unheard := api.DrainRemaining{State: "ready", Blocker: model.CodeStopping} // its agent has not begun the stop
+	stops := api.DrainRemaining{State: "draining", Blocker: model.CodeStopping, InMoved: true}
+	unheard := stops // its agent has not begun the stop
+	unheard.State = "ready"
+	alone := api.DrainRemaining{State: "draining", Blocker: model.CodeStopping, InMoved: true, InStopped: true}
+	lost := api.DrainRemaining{State: "lost", Blocker: model.CodeNodeOffline, InMoved: true}
+	other := api.DrainRemaining{State: "draining", Blocker: model.CodeStopping} // not for the drain
 	stays := api.DrainRemaining{State: "ready"}
 	a := newApp(daemon.Program{Version: "dev"})
 	for _, tt := range []struct {
@@ -146,9 +150,12 @@ func TestDrainCountsOnce(t *testing.T) {
 	}{
 		{2, 0, []api.DrainRemaining{stops, stays}, "1 0 2", "1 moved, 1 left, 1 stopping"},
 		{2, 0, []api.DrainRemaining{stops, unheard, stays}, "0 0 3", "0 moved, 1 left, 2 stopping"},
-		{2, 1, []api.DrainRemaining{stops}, "1 0 1", "1 moved, 0 left, 1 stopping"},
-		{3, 2, []api.DrainRemaining{stops}, "1 1 1", "1 moved, 1 stopped without a replacement, 0 left, 1 stopping"},
-		{0, 0, []api.DrainRemaining{stops}, "0 0 1", "0 moved, 0 left, 1 stopping"}, // not for the drain
+		{2, 1, []api.DrainRemaining{alone}, "1 0 1", "1 moved, 0 left, 1 stopping"},
+		{2, 1, []api.DrainRemaining{stops}, "0 1 1", "0 moved, 1 stopped without a replacement, 0 left, 1 stopping"},
+		{3, 2, []api.DrainRemaining{alone}, "1 1 1", "1 moved, 1 stopped without a replacement, 0 left, 1 stopping"},
+		{2, 0, []api.DrainRemaining{lost}, "1 0 1", "1 moved, 0 left, 1 stopping"},
+		{0, 0, []api.DrainRemaining{other}, "0 0 1", "0 moved, 0 left, 1 stopping"},
+		{4, 0, []api.DrainRemaining{other}, "4 0 1", "4 moved, 0 left, 1 stopping"},
 		{2, 0, nil, "2 0 0", "2 moved, 0 left"},
 	} {
 		n := api.DrainNode{Node: "n1", Phase: model.PhaseDraining, Moved: tt.moved, Stopped: tt.stopped, Remaining: tt.left}

@@ -24,6 +24,10 @@ func testCounts(_ *testing.T, c *cluster, v *tab) {
 	v.run("location.hash = '#/drains/d1'")
 	v.shows("1 of 5 gone")
 	v.shows("1 gone, 1 stopping, 3 still here")
+	scaled := moving() // somebody else has ordered the stop of the last one
+	scaled.Nodes[0].Remaining[3].State, scaled.Nodes[0].Remaining[3].Blocker = "draining", model.CodeStopping
+	c.show("/v1/drains/d1", scaled)
+	v.shows("1 gone, 2 stopping, 2 still here")
 	acked := moving()
 	n := &acked.Nodes[0]
 	acked.Phase, n.Phase, n.EndedAt, n.Moved, n.Acked, n.Remaining = model.PhaseDrained, model.PhaseDrained, ago(1), 1, 1,

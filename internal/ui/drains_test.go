@@ -48,6 +48,7 @@ func moving() api.Drain {
 	for _, l := range d.Lanes[1:] {
 		node.Remaining = append(node.Remaining, api.DrainRemaining{Instance: l.Instance, State: "ready"})
 	}
+	node.Remaining[0].InMoved = true
 	node.Remaining[3].Blocker = model.CodeBudgetMinReady
 	d.Nodes = []api.DrainNode{node}
 	return d

@@ -67,7 +67,7 @@ func (r *reading) drainNode(n fsm.DrainNode, status model.DrainStatus) api.Drain
 	for _, rest := range status.Remaining {
 		v.Remaining = append(v.Remaining,
 			api.DrainRemaining{Instance: veiled(r.veil, "instance", rest.Instance), Class: rest.Class, State: rest.State,
-				Blocker: rest.Blocker})
+				Blocker: rest.Blocker, InMoved: rest.InMoved, InStopped: rest.InStopped})
 	}
 	for _, b := range status.Blockers {
 		v.Blockers = append(v.Blockers, r.veil.blocker(b))

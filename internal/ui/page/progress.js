@@ -19,14 +19,11 @@ export function tally(d, n) {
     )
     return { gone: left.length, stops: 0, acked: n.acked, here: lanes.length - left.length, known: true }
   }
-  // The servers count an instance as moved when its stop begins.
   const begun = new Set(lanes.filter(l => l.stopping_at).map(l => l.instance))
-  const stops = /** @type {any[]} */ (n.remaining).filter(
-    r => r.state === 'draining' || r.blocker === 'stopping' || begun.has(r.instance),
-  ).length
+  const left = /** @type {any[]} */ (n.remaining)
   return {
-    gone: Math.max(0, n.moved - stops),
-    stops,
+    gone: Math.max(0, n.moved - left.filter(r => r.in_moved).length),
+    stops: left.filter(r => r.state === 'draining' || r.blocker === 'stopping' || begun.has(r.instance)).length,
     acked: n.acked,
     here: Math.max(n.remaining.length, n.acked),
     known: told,
@@ -51,7 +48,11 @@ export function Progress({ of, nodes = of.nodes }) {
   const { gone, here, acked, known } = tallyOf(of, nodes),
     all = gone + here
   const stay = acked > 0 ? `, ${acked} ${acked === 1 ? 'stays' : 'stay'}` : ''
-  return html`<${Bar} part=${gone} whole=${all} text=${known ? (all ? `${gone} of ${all} gone${stay}` : 'nothing to move') : `${gone} gone`} />`
+  return html`<${Bar}
+    part=${gone}
+    whole=${all}
+    text=${known ? (all ? `${gone} of ${all} gone${stay}` : 'nothing to move') : `${gone} gone`}
+  />`
 }
 
 /**
