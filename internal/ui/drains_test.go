@@ -203,7 +203,8 @@ func testCanceled(t *testing.T, c *cluster, v *tab) {
 	d.Phase, d.Nodes[0].Phase, d.Nodes[0].EndedAt, d.Nodes[0].Remaining = model.PhaseCanceled, model.PhaseCanceled, ago(1),
 		[]api.DrainRemaining{}
 	c.show("/v1/drains/d1", d)
-	v.shows("still here")
+	v.until(`[...document.querySelectorAll('.lanes .how')].slice(-3).map(e => e.innerText).join() ===
+		'still here,still here,still here'`) // also where a replacement had begun
 	v.until("!" + button("Cancel the drain …"))
 	v.shoot("canceled")
 	done := moving()

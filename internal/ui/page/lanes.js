@@ -59,11 +59,11 @@ export function wordsOf(l, blocker, axis) {
   }
   if (l.stopping_at) return l.ready_at ? `ready${on}, the old one stops` : 'stops'
   if (l.acked) return 'stays, as acknowledged'
+  if (axis.over) return 'still here' // a replacement that had begun is given up
   if (l.ready_at) return `ready${on}${blocker ? ', ' + words(blocker) : ''}`
   if (l.started_at) return `starts${on}`
   if (l.pulling) return `${l.target} pulls its image`
   if (l.reserved_at) return `placed${on}`
-  if (axis.over) return 'still here'
   if (blocker && goesOn({ code: blocker })) return words(blocker)
   return blocker ? 'waits: ' + words(blocker) : axis.begun ? 'waits' : "waits for its node's turn"
 }
