@@ -33,16 +33,17 @@ type Hold struct {
 	Active    bool       `json:"active"`
 	Since     *time.Time `json:"since"`
 	Reason    string     `json:"reason"`
-	CalmSince *time.Time `json:"calm_since" doc:"few enough nodes have been out since then; it ends 60 s later"`
-	CalmNodes int        `json:"calm_nodes" doc:"while it is active: so many nodes are few enough"`
-	Nodes     []OutNode  `json:"nodes" doc:"while it is active: those that are out now, by the answering server's evidence"`
+	CalmSince *time.Time `json:"calm_since" doc:"since then few enough nodes have been out, and no whole failure domain beside others; it ends 60 s later"`
+	CalmNodes int        `json:"calm_nodes" doc:"while it is active: so many nodes are few enough, unheard ones included"`
+	Domain    string     `json:"domain" doc:"while it is active: a whole failure domain that is out beside other nodes now, by the answering server's evidence; the HOLD lasts while there is one"`
+	Nodes     []OutNode  `json:"nodes" doc:"while it is active: those that are out or unheard now, by the answering server's evidence"`
 }
 
 // OutNode is a node that counts toward HOLD.
 type OutNode struct {
 	Node     string       `json:"node" doc:"name"`
 	NodeID   model.NodeID `json:"node_id"`
-	Why      OutReason    `json:"why" enum:"offline,silent,sick"`
+	Why      OutReason    `json:"why" enum:"offline,silent,sick,unheard"`
 	LastSeen *time.Time   `json:"last_seen" doc:"by the answering server"`
 }
 
@@ -54,6 +55,7 @@ const (
 	OutOffline OutReason = "offline" // it is written offline
 	OutSilent  OutReason = "silent"  // its heartbeats are late, and no other server hears it
 	OutSick    OutReason = "sick"    // its own agent reports troubles
+	OutUnheard OutReason = "unheard" // no server has heard it yet, such as after a change of leaders; it may be well
 )
 
 // Health is the answer to health and readiness probes.

@@ -68,3 +68,31 @@ func HoldLimit(judged int) int {
 
 // HoldCalm returns how many nodes may be out when a hold ends: fewer than half of what HoldLimit allows.
 func HoldCalm(judged int) int { return (HoldLimit(judged) - 1) / 200 }
+
+// DomainOut returns a failure domain of at least two nodes that is out as a whole while other nodes are out too, or ""
+// if there is no such domain. Only judged nodes count.
+func (s *State) DomainOut(out func(*Node) bool) (domain string) {
+	size, gone, all := map[string]int{}, map[string]int{}, 0
+	var domains []string
+	for _, n := range s.Nodes.All() {
+		if !n.Judged() {
+			continue
+		}
+		name, has := n.Shape.Labels[s.Settings.FailureDomainLabel]
+		if has {
+			if size[name]++; size[name] == 1 {
+				domains = append(domains, name)
+			}
+		}
+		if out(n) {
+			all++
+			gone[name]++
+		}
+	}
+	for _, name := range domains {
+		if size[name] > 1 && gone[name] == size[name] && all > gone[name] {
+			domain = name
+		}
+	}
+	return domain
+}

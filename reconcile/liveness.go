@@ -93,8 +93,8 @@ func (p *pass) count() nodeCounts {
 			c.unheard++
 		}
 	}
-	if c.out > 2 { // domainOut needs at least three: a domain of two nodes, and one more node
-		c.domain = p.domainOut(&c)
+	if c.out > 2 { // DomainOut needs at least three: a domain of two nodes, and one more node
+		c.domain = p.state().DomainOut(func(n *fsm.Node) bool { return p.isOut(n) || n.Troubled() })
 	}
 	slices.SortStableFunc(c.candidate, func(a, b *fsm.Node) int { return int(p.in.Live[b.ID].Age - p.in.Live[a.ID].Age) })
 	return c
@@ -109,34 +109,6 @@ func (p *pass) isOut(n *fsm.Node) bool {
 // out is isOut for a caller that already has the node's evidence.
 func (p *pass) out(n *fsm.Node, live fsm.Liveness, known bool) bool {
 	return n.Health == model.HealthOffline || known && live.SeenBy == "" && p.late(live)
-}
-
-// domainOut returns a failure domain of at least two nodes that is out as a whole while other nodes are out too, or ""
-// if there is no such domain.
-func (p *pass) domainOut(c *nodeCounts) (out string) {
-	label := p.in.State.Settings.FailureDomainLabel
-	size, gone := map[string]int{}, map[string]int{}
-	var domains []string
-	for _, n := range p.state().Nodes.All() {
-		if !n.Judged() {
-			continue
-		}
-		domain, has := n.Shape.Labels[label]
-		if has {
-			if size[domain]++; size[domain] == 1 {
-				domains = append(domains, domain)
-			}
-		}
-		if p.isOut(n) || n.Troubled() {
-			gone[domain]++
-		}
-	}
-	for _, d := range domains {
-		if size[d] > 1 && gone[d] == size[d] && c.out > gone[d] {
-			out = d
-		}
-	}
-	return out
 }
 
 // late reports whether a node's heartbeats have been missing for more than three intervals. A node that this leader has

@@ -56,7 +56,15 @@ func testHold(t *testing.T, c *cluster, v *tab) {
 		c.answers["/v1/status"] = holding(`,"calm_since":"` + ago(20).Format(time.RFC3339) + `","nodes":[]`)
 	})
 	v.shows("by itself in about")
-	v.shows("All nodes are heard again.")
+	v.shows("No node is known to be out.")
+	c.change(func() { // under a new leader, which has heard one node and not yet the other
+		c.answers["/v1/status"] = holding(`,"calm_since":null,"calm_nodes":1,"domain":"rack-a","nodes":[{"node":"n2",` +
+			`"node_id":"2","why":"silent","last_seen":null},{"node":"n3","node_id":"3","why":"unheard","last_seen":null}]`)
+	})
+	v.shows("1 node out (n2)")
+	v.shows("no server has heard it yet")
+	v.shows("for 60 s at most 1 node has been out, and no whole failure domain beside others; 1 node is out now, " +
+		"with the whole of rack-a, and 1 node is not heard yet.")
 }
 
 // Servers that don't name the nodes of a HOLD are understood. Without the right, the button is not offered.

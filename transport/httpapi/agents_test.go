@@ -291,7 +291,7 @@ func TestSecondAgentOfANode(t *testing.T) {
 		}
 	}
 	r.mu.Lock()
-	r.silent = true
+	r.live = map[model.NodeID]fsm.Liveness{"01N1": {Age: model.Hour, Gossip: fsm.GossipDead}}
 	r.mu.Unlock()
 	must(register(model.AgentInfo{BootID: "b3", Address: "127.0.0.9", Machine: "os/fw"}))(t)
 }

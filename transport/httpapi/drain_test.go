@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -159,9 +160,13 @@ func TestHoldNodes(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	hold := func() map[string]any { return get(t, r.cli(), "/v1/status")["hold"].(map[string]any) }
-	r.mu.Lock()
-	r.silent = true
-	r.mu.Unlock()
+	evidence := func(of map[model.NodeID]fsm.Liveness) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.live = of
+	}
+	dead := fsm.Liveness{Age: model.Hour, Gossip: fsm.GossipDead}
+	evidence(map[model.NodeID]fsm.Liveness{"01N1": dead})
 	if got := hold()["nodes"].([]any); len(got) != 0 {
 		t.Errorf("nodes without a HOLD: %v", got)
 	}
@@ -171,6 +176,26 @@ func TestHoldNodes(t *testing.T) {
 	if len(nodes) != 1 || nodes[0].(map[string]any)["node"] != "n1" || nodes[0].(map[string]any)["why"] != "silent" ||
 		nodes[0].(map[string]any)["last_seen"] == nil || got["calm_since"] != nil || fmt.Sprint(got["calm_nodes"]) != "0" {
 		t.Errorf("hold: %v", got)
+	}
+	unheard, seen := fsm.Liveness{Age: 1000, Unheard: true}, fsm.Liveness{Age: 1000, Unheard: true, SeenBy: "s2"}
+	evidence(map[model.NodeID]fsm.Liveness{"01N1": unheard, "01N2": seen})
+	if got := fmt.Sprint(hold()["nodes"]); strings.Count(got, "node_id") != 1 || !strings.Contains(got, "why:unheard") {
+		t.Errorf("a leader that has heard no node yet, while another server has heard n2: %v", got)
+	}
+	r.node("01N3", "n3")
+	settings := r.machine.State().Settings
+	settings.FailureDomainLabel = "rack"
+	r.apply(&fsm.SettingsSet{Settings: settings})
+	for _, id := range []model.NodeID{"01N1", "01N2"} {
+		r.apply(&fsm.NodeLabel{ID: id, Labels: map[string]string{"rack": "a"}})
+	}
+	evidence(map[model.NodeID]fsm.Liveness{"01N1": dead, "01N2": dead})
+	if got := hold()["domain"]; got != "" {
+		t.Errorf("nothing else is out, and the domain is %q", got)
+	}
+	evidence(map[model.NodeID]fsm.Liveness{"01N1": dead, "01N2": dead, "01N3": dead})
+	if got := hold()["domain"]; got != "a" {
+		t.Errorf("a domain and another node are out, and the domain is %q", got)
 	}
 	calm := true
 	r.apply(&fsm.HoldSet{Active: true, Calm: &calm})

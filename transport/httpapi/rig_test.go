@@ -46,9 +46,9 @@ type rig struct {
 	moves   []fsm.Move      // what rebalancing would do
 	begin   [][]fsm.Command // commands that begin the moves
 	heard   map[model.NodeID]int
-	silent  bool              // node 01N1 was last heard an hour ago
-	panics  model.NodeID      // Heard panics for this node
-	watched map[fsm.Topic]int // how often somebody began to wait for a topic
+	live    map[model.NodeID]fsm.Liveness // if not nil, the evidence about the nodes
+	panics  model.NodeID                  // Heard panics for this node
+	watched map[fsm.Topic]int             // how often somebody began to wait for a topic
 }
 
 // server is one server of the rig.

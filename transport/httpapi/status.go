@@ -79,6 +79,10 @@ func (r *reading) hold() api.Hold {
 		v.CalmSince = &calm
 	}
 	live, judged := r.question().Live, 0
+	v.Domain = r.DomainOut(func(n *fsm.Node) bool {
+		why := outReason(n, live[n.ID], r.Settings.OfflineAfter)
+		return why != "" && why != api.OutUnheard
+	})
 	for id, n := range r.Nodes.All() {
 		if n.Judged() {
 			judged++
@@ -108,6 +112,8 @@ func outReason(n *fsm.Node, live fsm.Liveness, offlineAfter model.Duration) api.
 		return api.OutSilent
 	case n.Troubled():
 		return api.OutSick
+	case live.Unheard && live.SeenBy == "":
+		return api.OutUnheard
 	}
 	return ""
 }

@@ -8,8 +8,9 @@ import { Confirmed } from './confirm.js'
 
 const CALM = 60000 // ms for which few enough nodes must have been out
 
-/** @param {any} hold the nodes that are out, by name @returns {string[]} */
-const names = hold => (hold.nodes || []).map((/** @type {any} */ n) => n.node)
+/** @param {any} hold the nodes that are out, by name; unheard ones may be well @returns {string[]} */
+const names = hold =>
+  (hold.nodes || []).filter((/** @type {any} */ n) => n.why !== 'unheard').map((/** @type {any} */ n) => n.node)
 
 /** @param {string[]} all @returns {string} the first of many names */
 const some = all => all.slice(0, 4).join(', ') + (all.length > 4 ? ` and ${all.length - 4} more` : '')
@@ -26,6 +27,7 @@ const reasons = /** @type {Record<string, string>} */ ({
   offline: 'written offline',
   silent: 'no heartbeats',
   sick: 'its own agent reports troubles',
+  unheard: 'no server has heard it yet: it counts as out until then',
 })
 
 /** @param {number} n */
@@ -34,6 +36,22 @@ const areOut = n => `${count(n, 'node')} ${n === 1 ? 'is' : 'are'} out`
 /** @param {number | undefined} n how many nodes may be out when a HOLD ends; older servers don't tell it */
 const calmly = n =>
   n ? `at most ${count(n, 'node')} ${n === 1 ? 'has' : 'have'} been` : n === 0 ? 'no node has been' : 'few have been'
+
+/** @param {any} hold which is not calm @returns {string} how it ends */
+function ending(hold) {
+  const out = names(hold).length,
+    unheard = (hold.nodes || []).length - out
+  return [
+    `by itself, when for 60 s ${calmly(hold.calm_nodes)} out`,
+    hold.domain && ', and no whole failure domain beside others',
+    `; ${areOut(out)} now`,
+    hold.domain && `, with the whole of ${hold.domain}`,
+    unheard > 0 && `, and ${count(unheard, 'node')} ${unheard === 1 ? 'is' : 'are'} not heard yet`,
+    '.',
+  ]
+    .filter(Boolean)
+    .join('')
+}
 
 /** What is known of the HOLD, and how it ends. */
 export function Hold() {
@@ -52,7 +70,7 @@ export function Hold() {
     </p>
     ${all.length > 0
       ? html`<${Table}
-          caption="Nodes that are out"
+          caption="Nodes that count as out"
           rows=${all}
           id=${(/** @type {any} */ n) => n.node_id}
           columns=${[
@@ -69,7 +87,7 @@ export function Hold() {
             },
           ]}
         />`
-      : html`<p>All nodes are heard again.</p>`}
+      : html`<p>No node is known to be out.</p>`}
     <dl class="holds">
       <div>
         <dt>Does not happen</dt>
@@ -87,7 +105,7 @@ export function Hold() {
         <dd>
           ${calm !== null && calm !== undefined
             ? `by itself in about ${span(calm)}, if no more nodes go out: few enough are out now.`
-            : `by itself, when for 60 s ${calmly(hold.calm_nodes)} out; ${areOut(all.length)} now.`}
+            : ending(hold)}
         </dd>
       </div>
     </dl>
@@ -105,8 +123,8 @@ export function Hold() {
     >
       <p>
         The servers then write the silent nodes offline, one after another, and start replacements of${' '}
-        ${all.length ? `what runs on ${some(names(hold))}` : 'what runs there'}. If the network alone has failed, these
-        run twice until it is back, except where only one may run.
+        ${names(hold).length ? `what runs on ${some(names(hold))}` : 'what runs there'}. If the network alone has
+        failed, these run twice until it is back, except where only one may run.
       </p>
       <p>No new HOLD begins for 10 minutes.</p><//
     >`}
