@@ -196,9 +196,22 @@ func TestCookie(t *testing.T) {
 // A server that does not know the session of a cookie says why that may be. After a sign-out there is no cookie.
 func TestWhyASessionIsUnknown(t *testing.T) {
 	r := newRig(t, nil)
-	const unknown = "the server was restarted, or the sign-in ended there, as it does after 8 hours without use"
+	const unknown = "the server was restarted, or the sign-in ended there, as it does after 8 hours without use, " +
+		"after 12 in all, when its access token ends or is revoked, and when you have more than 16 there"
 	c := r.signIn().Cookies()[0]
 	r.later(9 * time.Hour)
+	r.want(401, unknown, "GET", "/v1/nodes", "")
+	r.signIn()
+	r.later(61 * time.Minute) // the token ends after an hour
+	r.want(401, unknown, "GET", "/v1/nodes", "")
+	r.signIn()
+	mine := r.me
+	for range 16 {
+		r.me = r.browser()
+		r.later(time.Second)
+		r.signIn()
+	}
+	r.me = mine
 	r.want(401, unknown, "GET", "/v1/nodes", "")
 	r.signIn()
 	r.want(200, "", "DELETE", "/ui/session", "")

@@ -25,7 +25,8 @@ const codeNotEntered model.Code = "page_not_entered"
 // unknownSession says why a server does not know the session of a cookie. It keeps nothing of a session that has ended,
 // so it can't tell which reason it was.
 var unknownSession = fmt.Sprintf("this server knows your sign-in no longer: the server was restarted, or the sign-in "+
-	"ended there, as it does after %d hours without use and after %d in all", idleTime/time.Hour, sessionTime/time.Hour)
+	"ended there, as it does after %d hours without use, after %d in all, when its access token ends or is revoked, and "+
+	"when you have more than %d there", idleTime/time.Hour, sessionTime/time.Hour, maxPerSubject)
 
 // sessionHeader names the sign-in for which a tab was loaded. Other tabs of the browser may have signed in anew since.
 const sessionHeader = "Outspan-Page-Session"
