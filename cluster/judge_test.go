@@ -334,10 +334,7 @@ func TestGossipAliveNeedsAllVoters(t *testing.T) {
 
 // The leader crashes after 50 idle minutes. The next leader's cluster time is at most two seconds behind.
 func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
-	idle := 50 * time.Minute
-	if draw.Race {
-		idle = 5 * time.Minute
-	}
+	idle := draw.Idle(50 * time.Minute)
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.threeServersRunning(nil)
@@ -374,10 +371,7 @@ func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
 
 // L3: a settled cluster writes nothing.
 func TestSettledClusterWritesNothing(t *testing.T) {
-	idle := 10 * time.Minute
-	if draw.Race {
-		idle = 2 * time.Minute
-	}
+	idle := draw.Idle(10 * time.Minute)
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
 		time.Sleep(time.Minute)

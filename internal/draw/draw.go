@@ -1,4 +1,5 @@
-// Package draw configures the random cases of a package's property tests. Only tests import it.
+// Package draw decides how many cases the property tests of a package draw, and how long its tests idle. Only tests
+// import it.
 package draw
 
 import (
@@ -7,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 )
 
 // Main runs the tests of a package that has property tests, and returns the exit code for TestMain. By default the
@@ -20,4 +22,12 @@ func Main(m *testing.M) int {
 		}
 	}
 	return m.Run()
+}
+
+// Idle returns how long a test lets a cluster idle: d, or a tenth of it under the race detector.
+func Idle(d time.Duration) time.Duration {
+	if Race {
+		return d / 10
+	}
+	return d
 }

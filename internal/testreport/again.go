@@ -9,9 +9,9 @@ import (
 )
 
 // repeatable returns the tests that must run again: each top-level test that failed, or only its failed subtests if
-// smallest allows it. For a package in r.crashed it returns the package itself, because tests that had not begun must run
-// too. It returns nil if repeated tests would not show the whole result: go test itself failed, a package failed outside
-// its tests, or r.cut is true.
+// smallest allows it. For a package in r.crashed it returns the package itself, because tests that had not begun must
+// run too. It returns nil if repeated tests would not show the whole result: go test itself failed, a package failed
+// outside its tests, or r.cut is true.
 func (r *report) repeatable() []testID {
 	if len(r.errs) > 0 || r.cut {
 		return nil
@@ -33,8 +33,9 @@ func (r *report) repeatable() []testID {
 	return tests
 }
 
-// smallest returns the failed subtests of the top-level test f if they are all parallel, because parallel subtests don't
-// need each other. It returns f itself otherwise, and if f logged anything, because f may then have failed by itself.
+// smallest returns the failed subtests of the top-level test f if they are all parallel, because parallel subtests
+// don't need each other. It returns f itself otherwise, and if f logged anything, because f may then have failed by
+// itself.
 func (r *report) smallest(f failure) []testID {
 	var children []testID
 	for _, sub := range r.failures {
@@ -93,7 +94,8 @@ func runAgain(out io.Writer, flags []string, pattern, pkg string, stderr io.Writ
 	return second
 }
 
-// patterns returns the arguments of -run that together choose the named tests, with the names that each one chooses.
+// patterns returns the arguments of -run that together choose the named tests, with the names that each one
+// chooses.
 func patterns(names []string) map[string][]string {
 	chosen := map[string][]string{}
 	for _, name := range names {
