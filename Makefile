@@ -31,7 +31,7 @@ CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./internal/cli ./internal/daemon ./b
 # The tests that make systems runs. They call long, which skips them in make test.
 LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|OldSnapshotTrust|AgentUpgrade|SickMachine|Refill|Flood|ExpiredAgent|ClusterExpired|Clocks|RotateGossip|RotateCA|Adopt|AuditLogIsComplete|FairShares|Containers|ContainerDrains|ContainerFaults|ContainerBridge|ContainerdUpgrade|ExecPipes|Page.*)$$
 # Packages without goroutines of their own, in which the race detector would find nothing, and sim, whose histories share
-# no state. SEQUENTIAL are tests of other packages that take long in one goroutine.
+# no state. SEQUENTIAL are tests of other packages that take long and share nothing between goroutines.
 SINGLE   := %/sim %/jobfile %/rolefile %/examples %/dist %/internal/rules %/internal/testreport %/internal/fuzzall
 SEQUENTIAL := ^Test(NoHollowScenario|ChunkedGivesWhatItTook|LargeManifestIsBounded|ArchiveManifestIsBounded|EveryStateIsReadBack|LastErrorsOfADrainAreBounded)$$
 RACED     = $(filter-out $(SINGLE),$(UNITS))

@@ -200,7 +200,7 @@ func (s *State) countMoved(id model.DrainID, inst *Instance) {
 }
 
 // countReplaced records that a slot has got a replacement. It finds the last instance of the slot that a drain stopped
-// without a replacement, and lowers Unreplaced in the running drain of that instance's node.
+// without a replacement, and lowers Unreplaced in that drain, if the drain counts the instance and still runs.
 func (s *State) countReplaced(group model.GroupID, slot int) {
 	var last *Instance
 	for inst := range s.InstancesInSlot(group, slot) {
@@ -212,8 +212,12 @@ func (s *State) countReplaced(group model.GroupID, slot int) {
 	if last == nil {
 		return
 	}
-	if n, ok := s.Nodes.Get(last.Node); ok {
-		s.editRunning(n.Drain, n.ID, func(p *DrainNode) { p.Unreplaced = max(p.Unreplaced-1, 0) })
+	d, ok := s.Drains.Get(model.DrainID(orderedBy(last.Marks.StopReason)))
+	if !ok {
+		return
+	}
+	if counted, _ := d.Counts(s, last); counted {
+		s.editRunning(d.ID, last.Node, func(p *DrainNode) { p.Unreplaced = max(p.Unreplaced-1, 0) })
 	}
 }
 

@@ -42,6 +42,23 @@ type Liveness struct {
 	FactsGen uint64
 }
 
+// awaitedMost is how long a leader waits for nodes that it has never heard while a restore is not confirmed. The wait
+// has a limit because operators may take long to confirm.
+const awaitedMost = 15 * model.Minute
+
+// Awaited reports whether a node's silence means nothing because its agent may still be looking for the servers, for
+// example after a recovery onto new servers. Only a node that this leader has never heard is awaited. While a restore
+// is unconfirmed, it is awaited for up to awaitedMost. After the confirmation, it is awaited for offline_after.
+func (s *State) Awaited(live Liveness, now model.Time) bool {
+	switch {
+	case !live.Unheard:
+		return false
+	case s.Unconfirmed:
+		return live.Age < awaitedMost
+	}
+	return s.Confirmed > 0 && now < s.Confirmed.Add(s.Settings.OfflineAfter)
+}
+
 // DeafAfter returns how long an agent may get no answer from the servers before its node is marked unreachable. It is
 // the setting offline_after, but at least 10 s, because an election on a slow machine or the pause before an agent
 // tries again can take that long.

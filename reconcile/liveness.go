@@ -63,7 +63,7 @@ func (p *pass) count() nodeCounts {
 			if live.Age > 3*interval { // the node may be failing: look again soon, even without new evidence
 				p.plan.wakeAt(p.in.Now.Add(interval))
 			}
-			if live.Silent && !p.awaited(live) {
+			if live.Silent && !p.state().Awaited(live, p.in.Now) {
 				c.candidate = append(c.candidate, n)
 			}
 			if health, _ := healthOf(n, live); health != n.Health {
@@ -120,27 +120,9 @@ func (p *pass) late(live fsm.Liveness) bool {
 		return false
 	}
 	if live.Unheard {
-		return !p.awaited(live) && live.Age >= max(p.in.State.Settings.OfflineAfter, fsm.UnheardFor)
+		return !p.state().Awaited(live, p.in.Now) && live.Age >= max(p.in.State.Settings.OfflineAfter, fsm.UnheardFor)
 	}
 	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
-}
-
-// awaitedMost is how long a leader waits for nodes that it has never heard while a restore is not confirmed. The wait
-// has a limit because operators may take long to confirm.
-const awaitedMost = 15 * model.Minute
-
-// awaited reports whether a node's silence means nothing because its agent may still be looking for the servers, for
-// example after a recovery onto new servers. Only a node that this leader has never heard is awaited. While a restore
-// is unconfirmed, it is awaited for up to awaitedMost. After the confirmation, it is awaited for offline_after.
-func (p *pass) awaited(live fsm.Liveness) bool {
-	s := p.state()
-	switch {
-	case !live.Unheard:
-		return false
-	case s.Unconfirmed:
-		return live.Age < awaitedMost
-	}
-	return s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter)
 }
 
 // limit returns 100 times the number of nodes that may be out before a hold begins.

@@ -41,12 +41,16 @@ func wantBusy(t *testing.T, task *driver.Task, pid int) {
 		after, _ = cpuOf(t, pid)
 		return before, s.CPU, after
 	}
+	awaitUse := func(least time.Duration) {
+		eventually(t, fmt.Sprintf("the loop to have used %v", least), func() bool {
+			now, _ := cpuOf(t, pid)
+			return now > least
+		})
+	}
 	early, _ := cpuOf(t, pid) // includes what the process used before it was in its cgroup
+	awaitUse(early + time.Second/2)
 	before, first, after := look()
-	eventually(t, "the loop to use half a second", func() bool {
-		now, _ := cpuOf(t, pid)
-		return now > after+time.Second/2
-	})
+	awaitUse(after + time.Second/2)
 	before2, second, after2 := look()
 	if used := second - first; used < before2-after-slack || used > after2-before+slack {
 		t.Errorf("it used %v, the kernel says %v to %v", used, before2-after, after2-before)

@@ -33,17 +33,17 @@ func (r *report) repeatable() []testID {
 	return tests
 }
 
-// smallest returns the failed subtests of the top-level test f if they are all parallel, because parallel subtests
-// don't need each other. It returns f itself otherwise, and if f logged anything, because f may then have failed by
-// itself.
+// smallest returns the failed subtests of the top-level test f if they are all parallel and have no failed subtests of
+// their own, because parallel subtests don't need each other. It returns f itself otherwise, and if f logged anything,
+// because f may then have failed by itself.
 func (r *report) smallest(f failure) []testID {
 	var children []testID
 	for _, sub := range r.failures {
 		rest, below := strings.CutPrefix(sub.id.test, f.id.test+"/")
-		if sub.id.pkg != f.id.pkg || !below || strings.Contains(rest, "/") {
+		if sub.id.pkg != f.id.pkg || !below {
 			continue
 		}
-		if !r.parallel[sub.id] {
+		if !r.parallel[sub.id] || strings.Contains(rest, "/") {
 			return []testID{f.id}
 		}
 		children = append(children, sub.id)
@@ -69,14 +69,17 @@ func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 		})
 		fmt.Fprintf(r.out, "again %s: %s\n", pkg, strings.Join(names, " "))
 		if slices.Contains(names, "") {
-			if second := runAgain(r.out, flags, ".", pkg, stderr); second.passed > 0 {
+			if second := runAgain(r.out, flags, ".", pkg, stderr); second != nil {
 				r.replace(pkg, second)
 			}
 			continue
 		}
 		passed := true
 		for pattern, names := range patterns(names) {
-			passed = runAgain(r.out, flags, pattern, pkg, stderr).passed >= len(names) && passed
+			second := runAgain(r.out, flags, pattern, pkg, stderr)
+			for _, name := range names {
+				passed = passed && second != nil && second.passes[testID{pkg, name}] > 0
+			}
 		}
 		if passed {
 			r.forgive(pkg, names)
@@ -84,12 +87,12 @@ func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
 	}
 }
 
-// runAgain runs the tests of pkg that pattern chooses. The report that it returns counts no passed test if one failed.
+// runAgain runs the tests of pkg that pattern chooses, and returns their report, or nil if one of them failed.
 func runAgain(out io.Writer, flags []string, pattern, pkg string, stderr io.Writer) *report {
 	second := newReport(out)
 	err := goTest(second, slices.Concat(flags, []string{"-count=1", "-run", pattern, pkg}), stderr)
 	if err != nil || second.failed > 0 {
-		second.passed = 0
+		return nil
 	}
 	return second
 }
@@ -128,7 +131,12 @@ func (r *report) forgive(pkg string, names []string) {
 
 // replace replaces the results of the package pkg with those in the report second, and lists the package as flaky.
 func (r *report) replace(pkg string, second *report) {
-	r.passed += second.passed - r.passedIn[pkg]
+	for id, n := range r.passes {
+		if id.pkg == pkg {
+			r.passed -= n
+		}
+	}
+	r.passed += second.passed
 	r.failed -= r.failedIn[pkg]
 	r.skips = slices.DeleteFunc(r.skips, func(s skip) bool { return s.id.pkg == pkg })
 	r.skips = append(r.skips, second.skips...)

@@ -8,9 +8,10 @@
 // because a tool or root was missing. testreport always lists skips. With -allow, a skip fails the run unless the list
 // names the test.
 //
-// With -again 3, failed tests run once more, one package at a time, if there are at most three. If all failed tests of
-// a package pass this time, they are listed as flaky and don't fail the run. They need fixing, but the change under
-// test is probably not the reason. A package whose test binary died of a signal outside Go code runs again as a whole.
+// With -again 3, failed tests run once more, one package at a time, if there are at most three, not counting subtests.
+// If only parallel subtests of a test failed, they alone run again. If all failed tests of a package pass this time,
+// they are listed as flaky and don't fail the run. They need fixing, but the change under test is probably not the
+// reason. A package whose test binary died of a signal outside Go code runs again as a whole.
 //
 // The exit code is 2 if the command line or the list of allowed skips can't be read. It is 0 if every test passed, was
 // flaky or was allowed to skip, and 1 otherwise.
@@ -25,6 +26,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -51,7 +53,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err := goTest(r, flags.Args(), stderr); err != nil {
 		r.broken(err)
 	}
-	if tests := r.repeatable(); len(tests) > 0 && len(tests) <= *again {
+	if tests := r.repeatable(); len(tests) > 0 && topLevel(tests) <= *again {
 		repeat(r, tests, flags.Args(), stderr)
 	}
 	ok := r.finish(*label, allowed)
@@ -59,6 +61,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// topLevel returns how many top-level tests and whole packages the tests belong to.
+func topLevel(tests []testID) int {
+	tops := map[testID]bool{}
+	for _, id := range tests {
+		top, _, _ := strings.Cut(id.test, "/")
+		tops[testID{id.pkg, top}] = true
+	}
+	return len(tops)
 }
 
 // goTest runs go test -json with args and passes the events to r. An interrupt or a SIGTERM stops go test, but not this

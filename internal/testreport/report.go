@@ -53,7 +53,7 @@ type report struct {
 	packages int
 	passed   int
 	failed   int
-	passedIn map[string]int // number of passed tests, by package
+	passes   map[testID]int
 	failedIn map[string]int // number of failures, by package
 	parallel map[testID]bool
 	failures []failure
@@ -65,7 +65,7 @@ type report struct {
 
 func newReport(out io.Writer) *report {
 	return &report{out: out, running: map[testID]*strings.Builder{},
-		passedIn: map[string]int{}, failedIn: map[string]int{}, parallel: map[testID]bool{}}
+		passes: map[testID]int{}, failedIn: map[string]int{}, parallel: map[testID]bool{}}
 }
 
 // broken records an error of go test itself. The run then fails even if all tests passed.
@@ -140,7 +140,7 @@ func (r *report) endTest(id testID, action string) {
 	switch action {
 	case "pass":
 		r.passed++
-		r.passedIn[id.pkg]++
+		r.passes[id]++
 	case "skip":
 		r.skips = append(r.skips, skip{id, reasonOf(text)})
 	case "fail":

@@ -58,13 +58,14 @@ func testHold(t *testing.T, c *cluster, v *tab) {
 	v.shows("by itself in about")
 	v.shows("No node is known to be out.")
 	c.change(func() { // under a new leader, which has heard one node and not yet the other
-		c.answers["/v1/status"] = holding(`,"calm_since":null,"calm_nodes":1,"domain":"rack-a","nodes":[{"node":"n2",` +
-			`"node_id":"2","why":"silent","last_seen":null},{"node":"n3","node_id":"3","why":"unheard","last_seen":null}]`)
+		c.answers["/v1/status"] = holding(`,"calm_since":null,"calm_nodes":1,"domain":"rack-a","nodes":[{"node":"n1",` +
+			`"node_id":"1","why":"silent"},{"node":"n2","node_id":"2","why":"silent"},{"node":"n4","node_id":"4",` +
+			`"why":"offline"},{"node":"n3","node_id":"3","why":"unheard"}]`)
 	})
-	v.shows("1 node out (n2)")
+	v.shows("3 nodes out (n1, n2, n4)")
 	v.shows("no server has heard it yet")
-	v.shows("for 60 s at most 1 node has been out, and no whole failure domain beside others; 1 node is out now, " +
-		"with the whole of rack-a, and 1 node is not heard yet.")
+	v.shows("for 60 s at most 1 node has been out, and no whole failure domain beside others; 3 nodes are out now, " +
+		"among them all of rack-a, and 1 node is not heard yet.")
 }
 
 // Servers that don't name the nodes of a HOLD are understood. Without the right, the button is not offered.
@@ -334,8 +335,10 @@ func testRollLate(t *testing.T, c *cluster, v *tab) {
 	})
 	v.shows("n5: web/http is not whole yet")
 	asked := c.count("/v1/jobs")
-	for c.count("/v1/jobs") < asked+3 {
-		time.Sleep(100 * time.Millisecond)
+	for end := time.Now().Add(time.Minute); c.count("/v1/jobs") < asked+3; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the page does not look again")
+		}
 	}
 	if n := c.count("/v1/instances") - before; n != 1 {
 		t.Errorf("the page read the instances %d times, want once", n)

@@ -45,7 +45,7 @@ function ending(hold) {
     `by itself, when for 60 s ${calmly(hold.calm_nodes)} out`,
     hold.domain && ', and no whole failure domain beside others',
     `; ${areOut(out)} now`,
-    hold.domain && `, with the whole of ${hold.domain}`,
+    hold.domain && `, among them all of ${hold.domain}`,
     unheard > 0 && `, and ${count(unheard, 'node')} ${unheard === 1 ? 'is' : 'are'} not heard yet`,
     '.',
   ]
