@@ -51,8 +51,8 @@ demo: build ## build, then show a cluster at work on this machine (within a minu
 
 test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (25 min on two cores)
 	$(REPORT) -label unit -- -timeout 6m $(UNITS)
-	$(REPORT) -label clusters -- -count=1 -short -timeout 8m ./e2e
-	$(REPORT) -label scripts -- -count=1 -short -timeout 8m -p 2 $(filter-out ./e2e,$(CLUSTERS))
+	$(REPORT) -label clusters -- -count=1 -short -timeout 12m ./e2e
+	$(REPORT) -label scripts -- -count=1 -short -timeout 12m -p 2 $(filter-out ./e2e,$(CLUSTERS))
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
 systems: build ## run the tests that take long: etcd, nats, redis and postgres under drains, moves of 1 GiB, reboots (as root, 20 min on two cores)
