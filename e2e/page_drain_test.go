@@ -164,7 +164,7 @@ func testPageHold(t *testing.T, c *cluster, p *webPage) {
 	for _, m := range c.agents[:3] {
 		m.start(t)
 	}
-	p.shows("All nodes are heard again.")
+	p.shows("No node is known to be out.")
 	p.shows("It ends")
 	p.shows("by itself in about")
 	p.click("End the HOLD …")
