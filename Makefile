@@ -25,7 +25,7 @@ SKIPS    ?=
 AGAIN    ?=
 REPORT   := $(GO) run ./internal/testreport $(if $(SKIPS),-allow $(SKIPS)) $(if $(AGAIN),-again $(AGAIN))
 LINT     := $(GO) tool -modfile=tools.mod golangci-lint
-# Packages whose tests start whole clusters. They run after the others, and ./e2e runs alone, so that nothing else uses
+# Packages whose tests start whole clusters. They run before the others, and ./e2e runs alone, so that nothing else uses
 # the processor while its tests measure.
 CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./internal/cli ./internal/daemon ./bench
 # The tests that make systems runs. They call long, which skips them in make test.
@@ -50,9 +50,9 @@ demo: build ## build, then show a cluster at work on this machine (within a minu
 	$(BIN) demo
 
 test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (25 min on two cores)
-	$(REPORT) -label unit -- -timeout 6m $(UNITS)
 	$(REPORT) -label clusters -- -count=1 -short -timeout 12m ./e2e
 	$(REPORT) -label scripts -- -count=1 -short -timeout 12m -p 2 $(filter-out ./e2e,$(CLUSTERS))
+	$(REPORT) -label unit -- -timeout 6m $(UNITS)
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
 systems: build ## run the tests that take long: etcd, nats, redis and postgres under drains, moves of 1 GiB, reboots (as root, 20 min on two cores)

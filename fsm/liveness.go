@@ -49,12 +49,12 @@ const awaitedMost = 15 * model.Minute
 // Awaited reports whether a node's silence means nothing because its agent may still be looking for the servers, for
 // example after a recovery onto new servers. Only a node that this leader has never heard is awaited. While a restore
 // is unconfirmed, it is awaited for up to awaitedMost. After the confirmation, it is awaited for offline_after.
-func (s *State) Awaited(live Liveness, now model.Time) bool {
+func (l *Liveness) Awaited(s *State, now model.Time) bool {
 	switch {
-	case !live.Unheard:
+	case !l.Unheard:
 		return false
 	case s.Unconfirmed:
-		return live.Age < awaitedMost
+		return l.Age < awaitedMost
 	}
 	return s.Confirmed > 0 && now < s.Confirmed.Add(s.Settings.OfflineAfter)
 }

@@ -63,7 +63,7 @@ func (p *pass) count() nodeCounts {
 			if live.Age > 3*interval { // the node may be failing: look again soon, even without new evidence
 				p.plan.wakeAt(p.in.Now.Add(interval))
 			}
-			if live.Silent && !p.state().Awaited(live, p.in.Now) {
+			if live.Silent && !live.Awaited(p.state(), p.in.Now) {
 				c.candidate = append(c.candidate, n)
 			}
 			if health, _ := healthOf(n, live); health != n.Health {
@@ -120,7 +120,7 @@ func (p *pass) late(live fsm.Liveness) bool {
 		return false
 	}
 	if live.Unheard {
-		return !p.state().Awaited(live, p.in.Now) && live.Age >= max(p.in.State.Settings.OfflineAfter, fsm.UnheardFor)
+		return !live.Awaited(p.state(), p.in.Now) && live.Age >= max(p.in.State.Settings.OfflineAfter, fsm.UnheardFor)
 	}
 	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
 }

@@ -80,14 +80,14 @@ func (r *reading) hold() api.Hold {
 	}
 	live, judged := r.question().Live, 0
 	v.Domain = r.DomainOut(func(n *fsm.Node) bool {
-		why := r.outReason(n, live[n.ID])
+		why := outReason(r, n, live[n.ID])
 		return why != "" && why != api.OutUnheard
 	})
 	for id, n := range r.Nodes.All() {
 		if n.Judged() {
 			judged++
 		}
-		if why := r.outReason(n, live[id]); why != "" {
+		if why := outReason(r, n, live[id]); why != "" {
 			v.Nodes = append(v.Nodes, api.OutNode{Node: veiled(r.veil, "node", n.Name), NodeID: id, Why: why,
 				LastSeen: lastSeen(r, id)})
 		}
@@ -98,7 +98,7 @@ func (r *reading) hold() api.Hold {
 
 // outReason returns why a node counts toward HOLD, or "" if it does not. A node that nobody expects to run anything
 // never counts: it is disabled, emptied, or confirmed dead.
-func (r *reading) outReason(n *fsm.Node, live fsm.Liveness) api.OutReason {
+func outReason(r *reading, n *fsm.Node, live fsm.Liveness) api.OutReason {
 	limit := 3 * fsm.HeartbeatInterval(r.Settings.OfflineAfter)
 	if live.Unheard {
 		limit = max(r.Settings.OfflineAfter, fsm.UnheardFor)
@@ -108,7 +108,7 @@ func (r *reading) outReason(n *fsm.Node, live fsm.Liveness) api.OutReason {
 		return ""
 	case n.Health == model.HealthOffline:
 		return api.OutOffline
-	case live.SeenBy == "" && !live.Paused && live.Age > limit && !r.Awaited(live, r.now):
+	case live.SeenBy == "" && !live.Paused && live.Age > limit && !live.Awaited(&r.State, r.now):
 		return api.OutSilent
 	case n.Troubled():
 		return api.OutSick
