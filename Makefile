@@ -25,20 +25,19 @@ SKIPS    ?=
 AGAIN    ?=
 REPORT   := $(GO) run ./internal/testreport $(if $(SKIPS),-allow $(SKIPS)) $(if $(AGAIN),-again $(AGAIN))
 LINT     := $(GO) tool -modfile=tools.mod golangci-lint
-# Packages whose tests start whole clusters. They run before the others, and ./e2e runs alone, so that nothing else uses
+# Packages whose tests start whole clusters. They run after the others, and ./e2e runs alone, so that nothing else uses
 # the processor while its tests measure.
 CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./internal/cli ./internal/daemon ./bench
 # The tests that make systems runs. They call long, which skips them in make test.
 LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|OldSnapshotTrust|AgentUpgrade|SickMachine|Refill|Flood|ExpiredAgent|ClusterExpired|Clocks|RotateGossip|RotateCA|Adopt|AuditLogIsComplete|FairShares|Containers|ContainerDrains|ContainerFaults|ContainerBridge|ContainerdUpgrade|ExecPipes|Page.*)$$
-# Packages without goroutines of their own, in which the race detector would find nothing, and sim, whose histories share
-# no state. SEQUENTIAL are tests of other packages that take long and share nothing between goroutines.
-SINGLE   := %/sim %/jobfile %/rolefile %/examples %/dist %/internal/rules %/internal/testreport %/internal/fuzzall
+# Packages with hardly a goroutine of their own, in which the race detector would find little, and sim, whose histories
+# share no state. SEQUENTIAL are tests of other packages that take long and share nothing between goroutines.
+SINGLE   := %/sim %/reconcile %/agent/bridge %/internal/cli/local %/jobfile %/rolefile %/examples %/dist %/internal/rules %/internal/testreport %/internal/fuzzall
 SEQUENTIAL := ^Test(NoHollowScenario|ChunkedGivesWhatItTook|LargeManifestIsBounded|ArchiveManifestIsBounded|EveryStateIsReadBack|LastErrorsOfADrainAreBounded)$$
-RACED     = $(filter-out $(SINGLE),$(UNITS))
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test systems race race-build lint fmt idle sim chaos plants mutants fuzz bench bench-full soak profile gobench cover screenshots docs install clean
+.PHONY: help build demo test systems race lint fmt idle sim chaos plants mutants fuzz bench bench-full soak profile gobench cover screenshots docs install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,19 +49,16 @@ demo: build ## build, then show a cluster at work on this machine (within a minu
 	$(BIN) demo
 
 test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (25 min on two cores)
+	$(REPORT) -label unit -- -timeout 6m $(UNITS)
 	$(REPORT) -label clusters -- -count=1 -short -timeout 12m ./e2e
 	$(REPORT) -label scripts -- -count=1 -short -timeout 12m -p 2 $(filter-out ./e2e,$(CLUSTERS))
-	$(REPORT) -label unit -- -timeout 6m $(UNITS)
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
 systems: build ## run the tests that take long: etcd, nats, redis and postgres under drains, moves of 1 GiB, reboots (as root, 20 min on two cores)
 	$(REPORT) -label systems -- -count=1 -timeout 33m -parallel 2 -run '$(LONG)' ./e2e
 
-race: ## run the tests under the race detector, but not those without goroutines (needs a C compiler)
-	$(REPORT) -label race -- -race -timeout 25m -p 3 -skip '$(SEQUENTIAL)' $(RACED)
-
-race-build: ## build the tests of make race without running them
-	$(GO) test -race -run '^$$' $(RACED)
+race: ## run the tests under the race detector, but not those with hardly a goroutine (needs a C compiler)
+	$(REPORT) -label race -- -race -timeout 25m -p 3 -skip '$(SEQUENTIAL)' $(filter-out $(SINGLE),$(UNITS))
 
 lint: ## check format, vet and the linters of .golangci.yaml
 	$(LINT) run ./...
