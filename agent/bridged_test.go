@@ -333,7 +333,7 @@ func TestLostNetwork(t *testing.T) {
 		b.want(id, model.ObservedReady, "")
 		n.set(func() { n.cut = map[string]string{string(id): "its interface veth1 is gone"} })
 		b.pass(networkEvery)
-		b.want(id, model.ObservedReady, "") // it may be set up anew just now
+		b.want(id, model.ObservedReady, "") // one missing look may be a repair
 		b.pass(networkEvery + time.Second)
 		if i := b.want(id, model.ObservedUnready, "network_lost: its interface veth1 is gone"); i.Status.Restarts != 1 {
 			t.Errorf("%d restarts", i.Status.Restarts)

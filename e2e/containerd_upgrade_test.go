@@ -29,7 +29,7 @@ func containerd2(t *testing.T) string {
 
 // containerd of the machine is stopped while containers run and an image is pulled, and containerd 2 goes on with the
 // same file and directories. What runs does not end, programs that end meanwhile have their exit codes and logs, and
-// the interrupted pull goes on. Afterwards containers start in place and anew, and when everything is stopped and
+// the interrupted pull goes on. Afterwards old containers restart and new ones start. When everything is stopped and
 // pruned, nothing is left, also of what the old version made.
 func TestContainerdUpgrade(t *testing.T) {
 	long(t)

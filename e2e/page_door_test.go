@@ -131,8 +131,8 @@ func (p *webPage) enter(token string) {
 }
 
 // Two people with different rights use the page of two servers: one came with an access token and may only look, the
-// other signed in with a provider and drains. A change of rights and the end of a token show at once. Nobody gets in
-// who has no sign-in, from another site, or by another name.
+// other signed in with a provider and drains. A change of rights and the end of a token show at once. Requests
+// without a sign-in, from another site, or to another host name are refused.
 func TestPageDoor(t *testing.T) {
 	long(t)
 	needChromium(t)

@@ -194,10 +194,10 @@ func (m *misses) forget(id string) {
 	delete(m.since, id)
 }
 
-// Lost calls tell for each instance that needs its network and has lost it to somebody else: something of it is missing
-// now and was at the last call, because a bridge that is set up anew may be down for a moment. See Network.Lost. It
-// does nothing while there are no networks. Call it when all instances of an earlier agent were adopted, and then every
-// few seconds.
+// Lost calls tell for each instance that needs its network and has lost it to somebody else. A network is lost if
+// something of it is missing in two calls in a row: while a bridge is repaired, it may be down for a moment. See
+// Network.Lost. Lost does nothing while there are no networks. Call it when all instances of an earlier agent were
+// adopted, and then every few seconds.
 func (k *Keeper) Lost(ctx context.Context, tell func(id, what string)) error {
 	k.mu.Lock()
 	backend, ids := k.net, make([]string, 0, len(k.uses))

@@ -75,7 +75,7 @@ func TestSources(t *testing.T) {
 	t.Logf("%d bytes compressed", b.Len())
 }
 
-// Comments stay in this tree. What is left are the same lines.
+// The page is served without its comments, and its lines keep their numbers.
 func TestComments(t *testing.T) {
 	const text = "/* a\n * b */\nx = /* c */ 1 // d\n  /** @type {T} */ (y).z() // e */\n  // f\n  /** **/\nn()\n/* g */"
 	const want = "\n\nx = /* c */ 1 // d\n  /** @type {T} */ (y).z() // e */\n\n\nn()\n"

@@ -4,8 +4,8 @@
 //
 // A person types an access token, or signs in with the OpenID Connect provider of the cluster. Either way the server
 // has an access token of the API in the end, which it keeps in its memory (sessions.go). The browser gets a cookie with
-// a random text, of which the server keeps a hash. No script can read the cookie, and browsers send it with requests of
-// this very page only.
+// a random text, and the server keeps a hash of it. No script can read the cookie, and browsers send it only with
+// requests of this page.
 //
 // Each request below /v1/ goes to the API of the same process with the access token of its session (pass.go). So
 // rights, shares, the audit log, and the end of the token are judged by the API each time, and nowhere else. A session

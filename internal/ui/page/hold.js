@@ -70,7 +70,7 @@ export function Hold() {
     </p>
     ${all.length > 0
       ? html`<${Table}
-          caption="Nodes that count as out"
+          caption="Nodes out or not heard yet"
           rows=${all}
           id=${(/** @type {any} */ n) => n.node_id}
           columns=${[
